@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cost import alignment_visits
 from exlm.ops import alignment
-from exlm.ops.elementwise import triton_works
+from exlm.ops.fused import triton_works
 from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -78,7 +78,9 @@ def gradients(function: Function, lattice: Lattice) -> tuple[Tensor, Tensor, Ten
 
 def backends(device: str) -> dict[str, Function]:
     """Those that can be measured here."""
-    compiled, works = ("c", alignment.library()) if device == "cpu" else ("triton", triton_works())
+    compiled, works = (
+        ("c", alignment.compiled_library()) if device == "cpu" else ("triton", triton_works())
+    )
     names = ["torch", *([compiled] if works else [])]
     return {name: partial(alignment.log_likelihood, backend=name) for name in names}
 

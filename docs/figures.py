@@ -32,7 +32,7 @@ def color(source: int) -> str:
 
 def state_names(lattice: Lattice) -> list[str]:
     """BOS, EOS, and each state's mask and copy."""
-    pairs = zip(lattice.ordinal[0].tolist(), lattice.state_copy[0].tolist(), strict=True)
+    pairs = zip(lattice.target_of_state[0].tolist(), lattice.state_copy[0].tolist(), strict=True)
     inner = [f"{mask}.{copy}" for mask, copy in pairs][1:-1]
     return ["BOS", *inner, "EOS"]
 
@@ -83,8 +83,8 @@ def links(lattice: Lattice) -> Figure:
     figure = Figure(figsize=(7.6, 3.1), layout="constrained")
     names, width = state_names(lattice), int(lattice.state_lengths)
     full = edge_mask(lattice.state_lengths, width)
-    sparse = edge_mask(lattice.state_lengths, width, lattice.ordinal)
-    prior = LinkPrior(Prior(10.0, 3.0), lattice.ordinal, lattice.state_copy).add_to(
+    sparse = edge_mask(lattice.state_lengths, width, lattice.target_of_state)
+    prior = LinkPrior(Prior(10.0, 3.0), lattice.target_of_state, lattice.state_copy).add_to(
         torch.zeros(1, width, width)
     )
     titles = "full DAG", "sparse DAG", "added by the prior (10, 3)"

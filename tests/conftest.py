@@ -87,7 +87,7 @@ def rounding_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoundedProdu
     monkeypatch.setattr(
         precision, "_medium_is_exact", cache(precision._medium_is_exact.__wrapped__)
     )
-    with RoundedProducts() as mode, precision.products("medium"):
+    with RoundedProducts() as mode, precision.matmul_precision("medium"):
         yield mode
 
 

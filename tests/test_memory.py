@@ -13,7 +13,6 @@ import scale
 from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model import encoder
-from exlm.ops import elementwise
 from exlm.ops.emission import CHUNK
 from memory import CPU, GPU
 
@@ -78,7 +77,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.native_dropout(x, p, True)[0] if p else x
 
     monkeypatch.setattr(encoder, "attention", attention)
-    monkeypatch.setattr(elementwise, "dropout", dropout)
+    monkeypatch.setattr("exlm.ops.dropout.dropout", dropout)
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])

@@ -101,7 +101,7 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
     }
     free, held = evaluate_batch(model, batch), evaluate_batch(model, batch, Prior(30.0, 0.0))
     assert held["one_per_mask"] > 0.999 > free["one_per_mask"]
-    model.transition.prior = Prior(30.0, 0.0)
+    model.transition.default_prior = Prior(30.0, 0.0)
     assert evaluate_batch(model, batch) == held
 
 

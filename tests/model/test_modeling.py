@@ -32,10 +32,10 @@ from exlm.model.objectives import (
     LatticeOutput,
     LossSum,
     Objective,
-    classification_loss,
     single_target_ctc,
 )
 from exlm.model.passes import nll_in_passes
+from exlm.model.task_losses import classification_loss
 from exlm.ops import alignment
 
 SWITCHES = [
@@ -493,9 +493,9 @@ def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny
     model = ExLMForMaskedLM(tiny_config(initializer_range=0.5)).eval()
     lattice = model.exlm.expand(**tiny_batch)
     states = model.lattice_states(lattice)
-    expected = model.transition(states, lattice), *model.head.operands(states)
+    expected = model.transition(states, lattice), *model.head.emission_inputs(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = model.transition(states, lattice), *model.head.operands(states)
+        ours = model.transition(states, lattice), *model.head.emission_inputs(states)
     # the operands, not the logits
     assert torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16
     torch.testing.assert_close(ours[1].float(), expected[1], atol=0.02, rtol=0.01)
@@ -530,10 +530,10 @@ def test_ctc_averages_over_bos_and_eos_where_they_have_k_states(tiny_config):
 
 
 def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
-    """Fine-tuning never sees a state index, so pre-training of the baseline must not either."""
+    """Fine-tuning never sees a copy index, so pre-training of the baseline must not either."""
     model = ExLMModel(tiny_config(objective="mlm")).eval()
     masked = model.expand(**tiny_batch)
-    assert (masked.copy == 0).all()
+    assert (masked.copy_index == 0).all()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
     torch.testing.assert_close(

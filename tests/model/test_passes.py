@@ -147,7 +147,7 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
     model, batch = build(num_states=2), every_filling(2)
     held = nll_in_passes(model, batch, 2, Prior(30.0, 0.0))
     assert not held.equal(nll_in_passes(model, batch, 2))
-    model.transition.prior = Prior(30.0, 0.0)
+    model.transition.default_prior = Prior(30.0, 0.0)
     assert held.equal(nll_in_passes(model, batch, 2))
 
 

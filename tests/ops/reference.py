@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from exlm.ops import alignment
-from exlm.ops.alignment_torch import DEAD, IMPOSSIBLE, feasible
+from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW, feasible
 from exlm.ops.precision import at_least_float32
 
 
@@ -25,10 +25,10 @@ def forward_backward(
     with torch.enable_grad():
         inputs = [x.detach().double().requires_grad_() for x in (emission, transition)]
         p, e = (
-            x.where(mask, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
+            x.where(mask, LOG_ZERO).clamp(min=LOG_ZERO)
             for x, mask in zip(inputs, used, strict=True)
         )
-        value = p[:, :0].sum((1, 2)) + IMPOSSIBLE  # differentiable, also for an empty batch
+        value = p[:, :0].sum((1, 2)) + LOG_ZERO  # differentiable, also for an empty batch
         for b, (t, n) in enumerate(
             zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)
         ):
@@ -37,7 +37,7 @@ def forward_backward(
                 for i in range(1, t):  # f[i, u] = sum over v < u of f[i - 1, v] E[v, u] P[i, u]
                     f = (f[:, None] + e[b]).logsumexp(0) + p[b, i]
                 value[b] = f[n - 1]
-        value = torch.where(value <= DEAD, -torch.inf, value)
+        value = torch.where(value <= NO_PATH_BELOW, -torch.inf, value)
         result = value.detach().to(at_least_float32(emission.dtype))
         if not gradients:
             return result, None, None

@@ -207,7 +207,9 @@ def test_lengths_beyond_the_tensors_are_infeasible(backend, length):
         )
 
 
-@pytest.mark.skipif(alignment.library() is None, reason="the compiled alignment is not installed")
+@pytest.mark.skipif(
+    alignment.compiled_library() is None, reason="the compiled alignment is not installed"
+)
 def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
     case = random_case(22, batch=9, targets=6, states=14, dtype=torch.float32)
     before, results = torch.get_num_threads(), []
@@ -225,7 +227,7 @@ def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
 
 def test_without_the_compiled_library_pytorch_takes_over(monkeypatch):
     case = random_case(23, dtype=torch.float32)
-    monkeypatch.setattr(alignment, "library", lambda: None)
+    monkeypatch.setattr(alignment, "compiled_library", lambda: None)
     expected = alignment.log_likelihood(*case, backend="torch")
     assert torch.equal(alignment.log_likelihood(*case), expected)
     assert torch.equal(alignment.log_likelihood(*case, backend="c"), expected)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exlm.ops import alignment, alignment_torch, elementwise
+from exlm.ops import alignment, alignment_torch, fused
 from tests.ops.test_alignment import CASES, random_case
 
 triton = pytest.importorskip("triton")
@@ -128,24 +128,24 @@ def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
     monkeypatch.delattr("exlm.ops.alignment_triton")
     monkeypatch.setitem(sys.modules, "exlm.ops.alignment_triton", None)
     case = random_case(34, dtype=torch.float32)
-    alignment._gpu.cache_clear()
+    alignment._triton_or_torch.cache_clear()
     try:
         values = [
             alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")
         ]
     finally:
-        alignment._gpu.cache_clear()
+        alignment._triton_or_torch.cache_clear()
     assert all(torch.equal(value, values[-1]) for value in values)
     assert len(caplog.records) == 1
 
 
 def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):
     monkeypatch.setattr(triton.runtime, "driver", None)
-    elementwise.triton_works.cache_clear()
+    fused.triton_works.cache_clear()
     try:
-        assert not elementwise.triton_works() and not elementwise.triton_works()
+        assert not fused.triton_works() and not fused.triton_works()
     finally:
-        elementwise.triton_works.cache_clear()
+        fused.triton_works.cache_clear()
     assert len(caplog.records) == 1
 
 

@@ -4,7 +4,7 @@ alone."""
 import pytest
 import torch
 
-from exlm.ops.elementwise import Dropout, dropout
+from exlm.ops.dropout import Dropout, dropout
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 

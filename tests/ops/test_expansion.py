@@ -32,7 +32,7 @@ def test_states_and_targets_run_from_bos_to_eos():
     assert result.targets.tolist() == [[0, 6, 2], [0, 8, 2]]
     assert result.target_lengths.tolist() == [3, 3]
     assert result.target_is_mask.tolist() == [[False, True, False]] * 2
-    assert result.ordinal.tolist() == [[0, 1, 1, 2]] * 2
+    assert result.target_of_state.tolist() == [[0, 1, 1, 2]] * 2
     assert result.state_copy.tolist() == [[0, 1, 2, 0]] * 2
 
 
@@ -41,7 +41,7 @@ def test_boundary_states_expand_bos_and_eos_like_masks():
     assert result.input_ids[1].tolist() == [0, 0, 9, 9, 2, 2, 1, 1]
     assert result.position_ids[1, :6].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [2, 2]]
     assert result.state_lengths.tolist() == [6, 6]
-    assert result.ordinal[1].tolist() == [0, 0, 1, 1, 2, 2]
+    assert result.target_of_state[1].tolist() == [0, 0, 1, 1, 2, 2]
     assert result.state_copy[1].tolist() == [0, 0, 1, 2, 0, 0]
 
 
@@ -78,7 +78,7 @@ def test_inner_boundaries_are_states_where_boundaries_have_k():
     """A pair, `<s> 5 [M] </s> 7 </s>`: the release expands every BOS and EOS."""
     result = expand(PAIR, (PAIR != 1).long(), PAIR == 9, 2, 2, boundary_ids=(0, 2), pad_token_id=1)
     assert result.input_ids[0].tolist() == [0, 0, 5, 9, 9, 2, 2, 7, 2, 2]
-    assert result.ordinal[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert result.target_of_state[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert result.state_copy[0].tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
     assert result.targets.tolist() == [[0, 9, 2, 2], [0, 2, 9, 2]]
     assert result.target_is_mask.tolist() == [
@@ -86,7 +86,7 @@ def test_inner_boundaries_are_states_where_boundaries_have_k():
         [False, False, True, False],
     ]
     paper = expand(PAIR, (PAIR != 1).long(), PAIR == 9, 2, 1, pad_token_id=1)
-    assert paper.ordinal[0].tolist() == [0, 1, 1, 2] and paper.input_ids[0].tolist() == [
+    assert paper.target_of_state[0].tolist() == [0, 1, 1, 2] and paper.input_ids[0].tolist() == [
         0,
         5,
         9,
@@ -101,4 +101,4 @@ def test_one_rotary_axis_counts_places():
     mask, masked = (IDS != 1).long(), LABELS != -100
     result = expand(IDS, mask, masked, 2, 1, LABELS, pad_token_id=1, count_copies=True)
     assert result.position_ids[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert result.copy[0].tolist() == [0, 0, 1, 2, 0, 0]
+    assert result.copy_index[0].tolist() == [0, 0, 1, 2, 0, 0]

@@ -22,7 +22,7 @@ def test_the_stand_in_rounds_as_such_a_processor_does(rounding_processor):
 
 
 def test_the_setting_is_put_back_after_an_error_too():
-    with pytest.raises(RuntimeError), precision.products("high"):
+    with pytest.raises(RuntimeError), precision.matmul_precision("high"):
         assert torch.get_float32_matmul_precision() == "high"
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == "highest"

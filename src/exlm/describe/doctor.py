@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 import torch
 
 from exlm.ops import alignment
-from exlm.ops.elementwise import triton_works
+from exlm.ops.fused import triton_works
 from exlm.ops.precision import used_precision
 from exlm.storage.runs import machine
 from exlm.train.distributed import device
@@ -48,7 +48,7 @@ def doctor(directory: str | None = None) -> dict[str, str]:
         "threads": str(hardware["threads"]),
         "precision auto": used_precision(device(), "auto"),
         "alignment on a CPU": "C"
-        if alignment.library()
+        if alignment.compiled_library()
         else "PyTorch (the compiled one is not installed)",
     }
     if torch.cuda.is_available():

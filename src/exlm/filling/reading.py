@@ -144,7 +144,7 @@ def graphs(
         lengths = lattice.state_lengths
         logits = network.head(output.states).cpu()
         links = output.links.cpu()
-        masks = (lattice.ordinal - 1).cpu()
+        masks = (lattice.target_of_state - 1).cpu()
     else:
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths

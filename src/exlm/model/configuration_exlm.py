@@ -40,13 +40,13 @@ class ArchitectureConfig:
             the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without transitions, each mask
             aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
-        rotary: `2d` (paper) rotates a share of each head's features by the state index and the
+        rotary: `2d` (paper) rotates a share of each head's features by the copy index and the
             others by the word position, in every layer; ordinary tokens have index 0, so in an MLM
             half of the features carry no position. `full` does so only in layers that read copies;
             in the others (all of an MLM, those before a late expansion) every feature rotates by
             the word position. `1d` rotates all features by the position in the expanded sequence
             (ExLM without 2D RoPE; the paper does not define it).
-        state_share: share of each head's features that rotate by the state index: 0, or 1/n with a
+        state_share: share of each head's features that rotate by the copy index: 0, or 1/n with a
             whole n; the paper: 1/2. With 0, copies of a mask are told apart by their embedding
             alone (`copy_embedding`).
         dag: `full` links every state to all later ones; `sparse` only to states of other masks.
@@ -95,7 +95,7 @@ class ArchitectureConfig:
     copy_embedding: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises InputError if a setting, or what two of them come to, is impossible."""
+        """Raises InputError if a setting, or a combination of two, is impossible."""
         layers, share = self.num_hidden_layers, self.state_share
         expanded = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
         whole = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)

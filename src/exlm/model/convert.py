@@ -12,11 +12,9 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
-EMBEDDINGS, POSITIONS, GATE = (
-    TRUNK + "embed_tokens",
-    "encoder.link_positional",
-    "encoder.gate_linear",
-)
+EMBEDDINGS = TRUNK + "embed_tokens"
+POSITIONS = "encoder.link_positional"
+GATE = "encoder.gate_linear"
 THEIRS: dict[str, str] = yaml.safe_load(
     Path(__file__).with_name("official.yaml").read_text(encoding="utf-8")
 )
@@ -50,11 +48,13 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
         translated = {}
         for name in model.state_dict():
             theirs = name
-            for part in THEIRS.items():
-                theirs = theirs.replace(*part)
-            translated[name] = torch.cat(
-                [weights[theirs.format(kind)] for kind in ("qkv" if "{}" in theirs else "q")]
-            )
+            for our_part, their_part in THEIRS.items():
+                theirs = theirs.replace(our_part, their_part)
+            if "{}" in theirs:
+                tensors = [weights[theirs.format(kind)] for kind in ("q", "k", "v")]
+            else:
+                tensors = [weights[theirs]]
+            translated[name] = torch.cat(tensors)
         translated["transition.positions.weight"] = weights[POSITIONS + ".weight"][PADDING_ROWS:]
     except KeyError as missing:
         raise InputError(

@@ -12,8 +12,8 @@ from transformers.utils import can_return_tuple
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.heads import ExLMClassificationHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
-from exlm.model.objectives import classification_loss, span_loss
-from exlm.ops.elementwise import Dropout
+from exlm.model.task_losses import classification_loss, span_loss
+from exlm.ops.dropout import Dropout
 from exlm.ops.precision import at_least_float32, linear
 
 
@@ -45,7 +45,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         if labels is not None:
             loss = mean_loss(logits, labels, self.config.problem_type)
         return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.one_per_input_token(trace)
+            loss=loss, logits=logits, hidden_states=self.exlm.trace_of_input(trace)
         )
 
 
@@ -73,13 +73,13 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
-        logits = linear(self.dropout(hidden[:, :: self.config.repeat]), self.classifier)
+        logits = linear(self.dropout(self.exlm.first_copies(hidden)), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, "single_label_classification")
         return outputs.TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.one_per_input_token(trace)
+            loss=loss, logits=logits, hidden_states=self.exlm.trace_of_input(trace)
         )
 
 
@@ -106,7 +106,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
-        logits = linear(hidden[:, :: self.config.repeat], self.qa_outputs)
+        logits = linear(self.exlm.first_copies(hidden), self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
@@ -120,7 +120,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
             loss=loss,
             start_logits=start,
             end_logits=end,
-            hidden_states=self.exlm.one_per_input_token(trace),
+            hidden_states=self.exlm.trace_of_input(trace),
         )
 
 

@@ -13,8 +13,8 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops.elementwise import Dropout, dropout
-from exlm.ops.expansion import ExpandedInput, to_device
+from exlm.ops.dropout import Dropout, dropout
+from exlm.ops.expansion import ExpandedInput, tensors_to
 from exlm.ops.rotary import apply_rotary
 
 
@@ -31,80 +31,92 @@ class Layout:
     all sequences."""
 
     input_ids: Tensor  # [R, L]
-    position_ids: Tensor  # [R, L, 2] word and state index
-    read: Tensor | None  # [R, N] the only positions that the last layer computes; None for all
+    position_ids: Tensor  # [R, L, 2] word and copy index
+    # [R, N] the only positions that the last layer computes; None for all
+    output_positions: Tensor | None
     # [R, L] late expansion: where in the row of unexpanded tokens each was copied from
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
     keys: Spans | None = None  # of all positions; packed only
-    queries: Spans | None = None  # of the positions read; packed only
-    # [B, N] index of each sequence's states among those read; packed only
-    unpacked: Tensor | None = None
+    queries: Spans | None = None  # of the output positions; packed only
+    # [B, N] where each sequence's output positions are among those of the packed row; packed only
+    unpack_index: Tensor | None = None
 
     @property
-    def copy(self) -> Tensor:
-        """[R, L] state index."""
+    def copy_index(self) -> Tensor:
+        """[R, L] which copy of its token each position is."""
         return self.position_ids[..., 1]
 
     def unpack(self, hidden: Tensor) -> Tensor:
-        """The hidden states read, [R, N, D], as [B, N, D]; sequences with fewer states are padded
-        with other states."""
-        return hidden if self.unpacked is None else hidden[0][self.unpacked]
+        """The last layer's hidden states [R, N, D] as [B, N, D]; sequences with fewer states are
+        padded with other states."""
+        return hidden if self.unpack_index is None else hidden[0][self.unpack_index]
 
 
 def arrange(
     sequences: ExpandedInput,
     device: torch.device,
     pack: bool,
-    read: Tensor | None = None,
+    output_positions: Tensor | None = None,
     count: Tensor | None = None,
 ) -> Layout:
-    """The layout of a batch on a device: packed, or with one sequence per row. `read [B, N]` are
-    the positions to read, of which the first `count [B]` are real; without them all are read."""
-    layout = _packed(sequences, read, count) if pack else _padded(sequences, read)
-    return to_device(layout, device)
+    """The layout of a batch on a device: packed, or with one sequence per row. `output_positions
+    [B, N]` are those that the last layer computes, of which the first `count [B]` are real; without
+    them it computes all."""
+    if pack:
+        layout = _packed(sequences, output_positions, count)
+    else:
+        layout = _padded(sequences, output_positions)
+    return tensors_to(layout, device)
 
 
-def _padded(sequences: ExpandedInput, read: Tensor | None) -> Layout:
+def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout:
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
     whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
     return Layout(
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
-        read=read,
+        output_positions=output_positions,
         origin=None if sequences.unexpanded is None else sequences.source,
         mask=None if whole else mask[:, None, None, :],
     )
 
 
-def _packed(sequences: ExpandedInput, read: Tensor | None, count: Tensor | None) -> Layout:
+def _packed(
+    sequences: ExpandedInput, output_positions: Tensor | None, count: Tensor | None
+) -> Layout:
     mask = sequences.attention_mask
     real = mask.flatten().nonzero()[:, 0]
     origin = None
     if sequences.unexpanded is not None:
-        of_tokens = _places_among(sequences.unexpanded.attention_mask)
-        origin = of_tokens.gather(1, sequences.source).flatten()[real][None]
-    is_read, keys = mask, _spans(mask.sum(1))
-    queries = keys
-    if read is not None and count is not None:
-        is_read = torch.arange(read.shape[1], device=read.device) < count[:, None]
+        place_of_token = _places_among(sequences.unexpanded.attention_mask)
+        origin = place_of_token.gather(1, sequences.source).flatten()[real][None]
+    keys = _spans(mask.sum(1))
+    if output_positions is None or count is None:
+        packed_positions = output_positions
+        queries = keys
+        unpack_index = _places_among(mask)
+    else:
+        width, row_device = output_positions.shape[1], output_positions.device
+        is_output = torch.arange(width, device=row_device) < count[:, None]
+        packed_positions = _places_among(mask).gather(1, output_positions)[is_output][None]
         queries = _spans(count)
-        read = _places_among(mask).gather(1, read)[is_read][None]
+        unpack_index = _places_among(is_output)
     return Layout(
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
-        read=read,
+        output_positions=packed_positions,
         origin=origin,
         keys=keys,
         queries=queries,
-        unpacked=_places_among(is_read),
+        unpack_index=unpack_index,
     )
 
 
 def _places_among(selected: Tensor) -> Tensor:
-    """[B, S] the index of each true entry among all true entries."""
+    """[B, S] the index of each true entry of `selected` [B, S] among all true entries."""
     return (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
 
 
@@ -176,29 +188,32 @@ class ExLMAttention(nn.Module):
         hidden: Tensor,
         tables: tuple[Tensor, Tensor],
         layout: Layout,
-        read: Tensor | None = None,
+        output_positions: Tensor | None = None,
     ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
-        query, key, value = self._project(hidden, read)
-        query_tables = tables if read is None else [gather_rows(table, read) for table in tables]
-        query = apply_rotary(query, *query_tables)
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
+        query, key, value = self._project(hidden, output_positions)
+        cos, sin = tables
+        if output_positions is not None:
+            cos, sin = gather_rows(cos, output_positions), gather_rows(sin, output_positions)
+        query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         if layout.keys is not None and layout.queries is not None:
-            queries = layout.keys if read is None else layout.queries
+            queries = layout.keys if output_positions is None else layout.queries
             mixed = packed_attention(query, key, value, queries, layout.keys)
         else:
             rate = self.dropout if self.training else 0.0
             mixed = attention(query, key, value, layout.mask, rate)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
-    def _project(self, hidden: Tensor, read: Tensor | None) -> tuple[Tensor, ...]:
-        """Query, key and value; the query only of the positions `read`."""
-        if read is None:
+    def _project(self, hidden: Tensor, output_positions: Tensor | None) -> tuple[Tensor, ...]:
+        """Query, key and value; the query only of the `output_positions`."""
+        if output_positions is None:
             return self._split(self.qkv(hidden))
         width = hidden.shape[-1]
         query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
         query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        (query,) = self._split(F.linear(gather_rows(hidden, read), query_weight, query_bias))
+        query_hidden = gather_rows(hidden, output_positions)
+        (query,) = self._split(F.linear(query_hidden, query_weight, query_bias))
         key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
         return query, key, value
 
@@ -226,12 +241,12 @@ class ExLMLayer(GradientCheckpointingLayer):
         hidden: Tensor,
         tables: tuple[Tensor, Tensor],
         layout: Layout,
-        read: Tensor | None = None,
+        output_positions: Tensor | None = None,
     ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
-        mixed = self.attention(self.attention_norm(hidden), tables, layout, read)
-        if read is not None:
-            hidden = gather_rows(hidden, read)
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
+        mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
+        if output_positions is not None:
+            hidden = gather_rows(hidden, output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

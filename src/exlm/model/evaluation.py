@@ -65,18 +65,18 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
     scores = torch.where(masked[:, :, None], output.emission, 0.0)
-    free = torch.zeros_like(scores)
-    next_mask = lattice.ordinal[:, :, None] + 1 == lattice.ordinal[:, None, :]
+    no_emission = torch.zeros_like(scores)  # log 1: every state emits every token
+    next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
     one_each = links.masked_fill(~next_mask, -torch.inf)
-    all_paths = sum_over_paths(free, links, lattice)[with_masks]
-    all_one_each = sum_over_paths(free, one_each, lattice)[with_masks]
+    all_paths = sum_over_paths(no_emission, links, lattice)[with_masks]
+    all_one_each = sum_over_paths(no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
-    visits = output.visits[masked]  # [masked tokens, N]
+    state_posterior = output.state_posterior[masked]  # [masked tokens, N]
     rows, targets = masked.nonzero(as_tuple=True)
-    of_own_mask = lattice.ordinal[rows] == targets[:, None]
+    of_own_mask = lattice.target_of_state[rows] == targets[:, None]
     copies = [of_own_mask & (lattice.state_copy[rows] == c) for c in range(1, num_states + 1)]
-    by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
+    by_state = torch.stack([(state_posterior * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
         "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
         "one_per_mask": (all_one_each - all_paths).exp().sum(),

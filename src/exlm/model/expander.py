@@ -45,7 +45,7 @@ class Expander:
             boundary_ids=self._inner_boundaries(),
             count_copies=config.rotary == "1d",
         )
-        if not config.expands:  # a [MASK] has no state index, like any other token
+        if not config.expands:  # a [MASK] has no copy index, like any other token
             word = lattice.position_ids[..., 0]
             positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
             lattice = replace(lattice, position_ids=positions)

@@ -32,7 +32,7 @@ class ExLMPredictionHead(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
-    def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def emission_inputs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs of `ops.emission`: hidden states [..., D] in the precision of autocast, weight [V,
         D], bias [V]."""
         transformed = self.transform(hidden)
@@ -51,29 +51,30 @@ class ExLMTransitionHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
-        self.prior = Prior(config.order_prior, config.sticky_prior)
-        self.gated = config.transition == "gated"
-        self.sparse = config.dag == "sparse"
-        self.heads = config.num_attention_heads if self.gated else 1
+        self.default_prior = Prior(config.order_prior, config.sticky_prior)
+        self.is_gated = config.transition == "gated"
+        self.is_sparse = config.dag == "sparse"
+        self.heads = config.num_attention_heads if self.is_gated else 1
         width = config.hidden_size
-        features = 2 * width if self.gated else width
-        self.query = nn.Linear(features, width, bias=self.gated)
-        self.key = nn.Linear(features, width, bias=self.gated)
-        if self.gated:
+        features = 2 * width if self.is_gated else width
+        self.query = nn.Linear(features, width, bias=self.is_gated)
+        self.key = nn.Linear(features, width, bias=self.is_gated)
+        if self.is_gated:
             self.gate = nn.Linear(features, self.heads)
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
         """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the
         configuration's."""
-        masks = lattice.ordinal if self.sparse else None
-        edges = transition.edge_mask(lattice.state_lengths, states.shape[1], masks)
-        strength = self.prior if prior is None else prior
+        target_of_state = lattice.target_of_state if self.is_sparse else None
+        edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
+        if prior is None:
+            prior = self.default_prior
         link_prior = None
-        if strength != NO_PRIOR:
-            link_prior = LinkPrior(strength, lattice.ordinal, lattice.state_copy)
+        if prior != NO_PRIOR:
+            link_prior = LinkPrior(prior, lattice.target_of_state, lattice.state_copy)
         states = states.to(self.query.weight.dtype)
-        if not self.gated:
+        if not self.is_gated:
             query, key = linear(states, self.query), linear(states, self.key)
             return transition.single(query, key, edges, link_prior)
         features = torch.cat([states, self._positions(lattice)], dim=-1)

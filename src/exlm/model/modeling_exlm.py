@@ -11,7 +11,7 @@ from transformers.utils import can_return_tuple
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
 from exlm.model.expander import Expander
-from exlm.ops.elementwise import Dropout
+from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import ExpandedInput, Lattice
 from exlm.ops.rotary import rotary_tables
 
@@ -57,7 +57,9 @@ class CopyEmbedding(nn.Embedding):
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens."""
+    """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens.
+
+    `embeddings` is the table of tokens; the method `embedding` gives a vector for a sequence."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
@@ -114,11 +116,14 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
         return at_tokens(hidden, sequences)
 
-    def one_per_input_token(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
-        """The traced states [B, repeat S, D] of tasks as those of the input [B, S, D]."""
-        if trace is None:
-            return None
-        return tuple(hidden[:, :: self.config.repeat] for hidden in trace)
+    def first_copies(self, hidden: Tensor) -> Tensor:
+        """States [B, repeat S, D] that tasks read -> [B, S, D], those of each input token's first
+        copy."""
+        return hidden[:, :: self.config.repeat]
+
+    def trace_of_input(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
+        """The `first_copies` of every layer's states in a trace, if there is one."""
+        return None if trace is None else tuple(map(self.first_copies, trace))
 
     def token_states(
         self,
@@ -160,53 +165,61 @@ class ExLMModel(ExLMPreTrainedModel):
     def encode(
         self,
         sequences: ExpandedInput,
-        read: Tensor | None = None,
+        output_positions: Tensor | None = None,
         count: Tensor | None = None,
         depth: int | None = None,
         trace: list[Tensor] | None = None,
     ) -> Tensor:
         """Hidden states of the expanded sequences, on the model's device: [B, N, D], or [B, L, D]
-        without `read`.
+        without `output_positions`.
 
         Args:
             sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
-            read, count: [B, N] positions to return, and [B] how many of them are real; others need
-                not be computed.
+            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
+                others need not be computed.
             depth: number of layers to run. Before a late expansion, positions are those of the
                 unexpanded sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
         config, device = self.config, self.embeddings.weight.device
-        if trace is not None and read is not None:
-            return gather_rows(self.encode(sequences, depth=depth, trace=trace), read.to(device))
+        if trace is not None and output_positions is not None:
+            hidden = self.encode(sequences, depth=depth, trace=trace)
+            return gather_rows(hidden, output_positions.to(device))
         depth = depth or config.num_hidden_layers
-        early = config.plain_layers
-        if depth <= early and sequences.unexpanded is not None:
+        if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         rate = config.attention_probs_dropout_prob if self.training else 0.0
         pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
-        layout = arrange(sequences, device, pack, read, count)
-        if sequences.unexpanded is None:
-            layers = self.layers[:depth]
-            hidden = self.dropout(self._add_copies(self.embeddings(layout.input_ids), layout))
-            add_to_trace(trace, hidden, layout, sequences)
-        else:
-            layers = self.layers[early:depth]
-            hidden = self._run_early(sequences.unexpanded, pack, trace)
-            assert layout.origin is not None
-            hidden = self._add_copies(gather_rows(hidden, layout.origin), layout)
-        tables = self._rotary_tables(layout, copies=config.expands and depth > early)
+        layout = arrange(sequences, device, pack, output_positions, count)
+        hidden, layers_run = self._embed(sequences, layout, pack, trace)
+        copies = config.expands and depth > config.plain_layers
+        tables = self._rotary_tables(layout, copies)
+        layers = self.layers[layers_run:depth]
         for layer in layers:
-            read_here = layout.read if layer is layers[-1] else None
-            hidden = layer(hidden, tables, layout, read_here)
+            positions = layout.output_positions if layer is layers[-1] else None
+            hidden = layer(hidden, tables, layout, positions)
             add_to_trace(trace, hidden, layout, sequences)
         hidden = layout.unpack(self.norm(hidden))
         if trace is not None:
             trace[-1] = at_tokens(hidden, sequences)
         return hidden
 
-    def _run_early(
+    def _embed(
+        self, sequences: ExpandedInput, layout: Layout, pack: bool, trace: list[Tensor] | None
+    ) -> tuple[Tensor, int]:
+        """Hidden states [R, L, D] with all copies of masks, and the number of layers that they have
+        already passed: those before a late expansion, or none."""
+        if sequences.unexpanded is None:
+            hidden = self.dropout(self._add_copies(self.embeddings(layout.input_ids), layout))
+            add_to_trace(trace, hidden, layout, sequences)
+            return hidden, 0
+        hidden = self._run_plain_layers(sequences.unexpanded, pack, trace)
+        assert layout.origin is not None
+        hidden = self._add_copies(gather_rows(hidden, layout.origin), layout)
+        return hidden, self.config.plain_layers
+
+    def _run_plain_layers(
         self, sequences: ExpandedInput, pack: bool, trace: list[Tensor] | None
     ) -> Tensor:
         """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
@@ -221,7 +234,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.copy)
+        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
 
     def _rotary_tables(self, layout: Layout, copies: bool) -> tuple[Tensor, Tensor]:
         """The tables of `apply_rotary`, in the precision in which the layers compute, for layers

@@ -1,5 +1,4 @@
-"""Objectives: what a model learns at the masks, one class each in `OBJECTIVES`; and the losses of
-fine-tuning tasks.
+"""Objectives: what a model learns at the masks, one class each in `OBJECTIVES`.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by
 global counts. A loss sees one micro-batch, never the whole update. Marginals are log-probabilities
@@ -12,20 +11,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from exlm.ops import alignment
-from exlm.ops.emission import cross_entropy, emission
-from exlm.ops.expansion import IGNORED as IGNORED
+from exlm.ops.emission import cross_entropy
+from exlm.ops.emission import emission as log_emission
 from exlm.ops.expansion import Lattice
-from exlm.ops.precision import exact_products
+from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import Prior
 
 if TYPE_CHECKING:
     from exlm.model.configuration_exlm import ExLMConfig
     from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
-LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
+LOG_ZERO = -87.5  # stands for log 0, so that a mean over tokens stays finite
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class LatticeOutput:
     @cached_property
     def emission(self) -> Tensor:
         """Log-probabilities [B, T, N] of the targets at the states."""
-        return emission(*self.head.operands(self.states), self.lattice.targets)
+        return log_emission(*self.head.emission_inputs(self.states), self.lattice.targets)
 
     @cached_property
     def links(self) -> Tensor:
@@ -61,13 +59,16 @@ class LatticeOutput:
         return self.transition(self.states, self.lattice, self.prior)
 
     @cached_property
-    def visits(self) -> Tensor:
+    def state_posterior(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
         the transitions alone."""
         lattice = self.lattice
-        free = self.links.new_zeros(*lattice.targets.shape, self.links.shape[1])
-        lengths = lattice.target_lengths, lattice.state_lengths
-        return alignment.posterior(free, self.links, *lengths)[0]
+        # log 1: every state emits every token
+        no_emission = self.links.new_zeros(*lattice.targets.shape, self.links.shape[1])
+        state_posterior, _ = alignment.posterior(
+            no_emission, self.links, lattice.target_lengths, lattice.state_lengths
+        )
+        return state_posterior
 
 
 class Objective(ABC):
@@ -114,17 +115,18 @@ class ExLM(Objective):
     def marginals(self, output: LatticeOutput) -> Tensor:
         """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i)
         p_u(y_i)."""
-        visits = output.visits
-        with torch.autocast(visits.device.type, enabled=False), exact_products(visits.device):
-            probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
-            return (visits @ probabilities).log().clamp(min=LEAST)
+        weights = output.state_posterior
+        with torch.autocast(weights.device.type, enabled=False), exact_on_cpu(weights.device):
+            probabilities = output.head(output.states).softmax(-1).to(weights.dtype)
+            return (weights @ probabilities).log().clamp(min=LOG_ZERO)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
-        scores = torch.where(judged[:, :, None], output.emission, 0.0)
-        free = torch.zeros_like(scores)
-        emitting = sum_over_paths(scores, output.links, output.lattice)
-        return emitting - sum_over_paths(free, output.links, output.lattice)
+        emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
+        no_emission = torch.zeros_like(emission_of_judged)  # log 1: every state emits every token
+        emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
+        all_paths = sum_over_paths(no_emission, output.links, output.lattice)
+        return emitting_paths - all_paths
 
 
 class VanillaMLM(Objective):
@@ -139,8 +141,8 @@ class VanillaMLM(Objective):
         targets = output.lattice.targets[:, inside]
         masked = output.lattice.target_is_mask[:, inside]
         rows = output.states[:, inside].flatten(0, 1)
-        losses = cross_entropy(*output.head.operands(rows), targets.flatten()).view_as(targets)
-        total = torch.where(masked, losses, 0.0).sum()
+        losses = cross_entropy(*output.head.emission_inputs(rows), targets.flatten())
+        total = torch.where(masked, losses.view_as(targets), 0.0).sum()
         return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
     def marginals(self, output: LatticeOutput) -> Tensor:
@@ -158,7 +160,8 @@ class CTC(Objective):
 
     def loss(self, output: LatticeOutput) -> LossSum:
         """A sequence's loss is the mean of the CTC losses of its blocks."""
-        lattice, blank = output.lattice, self._blank()
+        lattice = output.lattice
+        blank = self._blank()
         blocks, block_targets = self._blocks(output)
         targets = lattice.targets[:, block_targets]
         if self.config.states_per_boundary > 1:
@@ -168,9 +171,12 @@ class CTC(Objective):
             real = lattice.target_is_mask[:, block_targets]
         aligned = real & (targets != blank)
 
-        either = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)  # [B, n, 2]
-        scores = emission(*output.head.operands(blocks.flatten(0, 1)), either.flatten(0, 1))
-        of_target, of_blank = scores.view(*either.shape, blocks.shape[2]).permute(2, 3, 0, 1)
+        target_and_blank = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)
+        inputs = output.head.emission_inputs(blocks.flatten(0, 1))
+        scores = log_emission(*inputs, target_and_blank.flatten(0, 1))
+        scores = scores.unflatten(0, targets.shape)  # [B, n, 2, k]
+        of_target = scores[:, :, 0].movedim(2, 0)  # [k, B, n]
+        of_blank = scores[:, :, 1].movedim(2, 0)
         per_sequence = aligned.sum(1, keepdim=True).clamp(min=1)
         value = single_target_ctc(of_target, of_blank) / per_sequence
         total = -torch.where(aligned, value, 0.0).sum()
@@ -183,7 +189,7 @@ class CTC(Objective):
         scores = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
         scores[..., blank] = -torch.inf  # no target is the blank
         marginals = scores.new_zeros(*output.lattice.targets.shape, scores.shape[-1])
-        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=LEAST)
+        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=LOG_ZERO)
         return marginals
 
     def _blocks(self, output: LatticeOutput) -> tuple[Tensor, slice]:
@@ -215,45 +221,15 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     """Log-probability [...] that k states emit blanks, then one target at least once, then blanks
     (CTC, Graves et al. 2006); `target` and `blank` [k, ...] are their log-probabilities at each
     state."""
-    before, inside, after = blank[0], target[0], None
-    for here, skip in zip(target[1:], blank[1:], strict=True):
-        ended = inside + skip
-        after = ended if after is None else torch.logaddexp(after + skip, ended)
-        inside = torch.logaddexp(before, inside) + here
-        before = before + skip
-    return inside if after is None else torch.logaddexp(inside, after)
-
-
-def classification_loss(
-    logits: Tensor, labels: Tensor, problem_type: str | None
-) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of labelled entries, and their number, from logits [B, tasks or
-    classes], or of tokens [B, S, classes]. Labels are [B] or [B, S] class indices
-    (single_label_classification), -100 where missing, else [B, tasks] with NaN where missing.
-    `problem_type` is as in transformers; if None, it is inferred as there."""
-    if logits.dim() == 3:
-        logits, labels = logits.flatten(0, 1), labels.flatten()
-    if problem_type is None and logits.shape[1] > 1:
-        if labels.is_floating_point():
-            problem_type = "multi_label_classification"
+    # Log-probabilities of all beginnings of paths: before the target, at it, and after it. After
+    # one state no path is after the target; log 0 in place of None would have NaN as its gradient.
+    before_target, at_target, after_target = blank[0], target[0], None
+    for target_here, blank_here in zip(target[1:], blank[1:], strict=True):
+        leaves_target = at_target + blank_here
+        if after_target is None:
+            after_target = leaves_target
         else:
-            problem_type = "single_label_classification"
-    if problem_type == "single_label_classification":
-        return F.cross_entropy(logits, labels.long(), reduction="sum"), (labels != IGNORED).sum()
-    labels = labels.to(logits.dtype).reshape(logits.shape)
-    labelled = ~labels.isnan()
-    answers = labels.nan_to_num(0.0)
-    if problem_type == "multi_label_classification":
-        losses = F.binary_cross_entropy_with_logits(logits, answers, reduction="none")
-    else:
-        losses = (logits - answers) ** 2
-    return torch.where(labelled, losses, 0.0).sum(), labelled.sum()
-
-
-def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Sum over a batch of the mean of the cross entropies of start and end; logits [B, S],
-    positions [B]."""
-    device = start_logits.device
-    start = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
-    end = F.cross_entropy(end_logits, ends.to(device), reduction="sum")
-    return (start + end) / 2
+            after_target = torch.logaddexp(after_target + blank_here, leaves_target)
+        at_target = torch.logaddexp(before_target, at_target) + target_here
+        before_target = before_target + blank_here
+    return at_target if after_target is None else torch.logaddexp(at_target, after_target)

@@ -1,15 +1,15 @@
 /* States Alignment on a CPU: forward and reverse sweep of one float32 lattice after another.
  *
  * The algorithm is that of alignment_torch.py (row-normalised logarithms, weights instead of beta, feasibility band),
- * in base 2. "No path" is a large finite negative number, so that inf - inf never occurs. Do not compile this file with
+ * in base 2. log 0 is a large finite negative number, so that inf - inf never occurs. Do not compile this file with
  * -ffast-math: rounding by adding ROUND and the comparison of NaN with itself rely on IEEE arithmetic.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define IMPOSSIBLE (-1e30f)
-#define DEAD (-1e29)
+#define LOG_ZERO (-1e30f) /* stands for log 0 */
+#define NO_PATH_BELOW (-1e29) /* a smaller log-probability has a LOG_ZERO in its sum */
 #define LOG2E 1.44269504088896341f
 #define LN2 0.69314718055994531
 #define ROUND 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to the nearest integer */
@@ -42,29 +42,29 @@ INLINE float exp2_negative(float x) {
 
 INLINE float base2(float x) {
     float y = x * LOG2E;
-    return y > IMPOSSIBLE ? y : IMPOSSIBLE;
+    return y > LOG_ZERO ? y : LOG_ZERO;
 }
 
 /* Rows of the scratch arrays are `room` long, a multiple of LANES. Inner loops run over whole groups of LANES, from the
  * group that holds `first` to the one that holds `last`. So no remainder loops are needed, which short bands would
- * mostly run. Outside a row's band, `edges` is IMPOSSIBLE or the weight is 0, so the extra lanes add nothing. */
+ * mostly run. Outside a row's band, `edges` is LOG_ZERO or the weight is 0, so the extra lanes add nothing. */
 #define LANES 16
 #define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
 #define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
 
-/* alpha[i] and total[i] of all rows; returns log2 f, or IMPOSSIBLE. edges: [n][room] in base 2. */
+/* alpha[i] and total[i] of all rows; returns log2 f, or LOG_ZERO. edges: [n][room] in base 2. */
 MULTIVERSION
 static double forward(const float *restrict emission, long stride, const float *restrict edges, long t, long n,
                       long room, float *restrict alpha, float *restrict total, float *restrict peak) {
     long slack = n - t;
     double shift = base2(emission[0]);
-    for (long u = 0; u < t * room; u++) alpha[u] = IMPOSSIBLE;
+    for (long u = 0; u < t * room; u++) alpha[u] = LOG_ZERO;
     alpha[0] = 0.0f;
     for (long i = 1; i < t; i++) {
         const float *before = alpha + (i - 1) * room;
         float *restrict here = alpha + i * room, *restrict sum = total + i * room;
         long last = i + slack;
-        for (long u = 0; u < room; u++) { peak[u] = IMPOSSIBLE * 4.0f; sum[u] = 0.0f; }
+        for (long u = 0; u < room; u++) { peak[u] = LOG_ZERO * 4.0f; sum[u] = 0.0f; }
         for (long v = i - 1; v < last; v++) {
             const float a = before[v], *restrict row = edges + v * room;
             GROUPS(u, v + 1, last) {
@@ -76,7 +76,7 @@ static double forward(const float *restrict emission, long stride, const float *
             const float a = before[v], *restrict row = edges + v * room;
             GROUPS(u, v + 1, last) sum[u] += exp2_negative(a + row[u] - peak[u]);
         }
-        float best = IMPOSSIBLE * 8.0f;
+        float best = LOG_ZERO * 8.0f;
         for (long u = i; u <= last; u++) {
             sum[u] = peak[u] + log2f(sum[u]);
             here[u] = sum[u] + base2(emission[i * stride + u]);
@@ -88,10 +88,10 @@ static double forward(const float *restrict emission, long stride, const float *
     return shift + alpha[(t - 1) * room + n - 1];
 }
 
-/* Posteriors: at_state [t][stride], and used [n][room], zero on entry; weight [2][room] is scratch. */
+/* Posteriors: state_posterior [t][stride], and used [n][room], zero on entry; weight [2][room] is scratch. */
 MULTIVERSION
 static void backward(const float *restrict edges, long t, long n, long room, const float *restrict alpha,
-                     const float *restrict total, float *restrict at_state, long stride, float *restrict used,
+                     const float *restrict total, float *restrict state_posterior, long stride, float *restrict used,
                      float *restrict weight) {
     long slack = n - t;
     memset(weight, 0, 2 * (size_t)room * sizeof(float));
@@ -100,7 +100,7 @@ static void backward(const float *restrict edges, long t, long n, long room, con
         const float *before = alpha + (i - 1) * room, *restrict sum = total + i * room;
         float *restrict gradient = weight + i % 2 * room, *restrict previous = weight + (i - 1) % 2 * room;
         long last = i + slack;
-        memcpy(at_state + i * stride, gradient, n * sizeof(float));
+        memcpy(state_posterior + i * stride, gradient, n * sizeof(float));
         memset(previous, 0, room * sizeof(float));
         for (long v = i - 1; v < last; v++) {
             const float a = before[v], *restrict row = edges + v * room;
@@ -115,19 +115,19 @@ static void backward(const float *restrict edges, long t, long n, long room, con
             previous[v] = flow;
         }
     }
-    memcpy(at_state, weight, n * sizeof(float));
+    memcpy(state_posterior, weight, n * sizeof(float));
 }
 
 /* One sequence; returns log f, -inf without a path, NaN if an input that a path uses is NaN; inputs that no path of
  * t targets uses are ignored. scratch: 2 n + 2 t + 2 rows. */
 static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
-                           float *at_state, float *on_edge, float *scratch) {
+                           float *state_posterior, float *edge_use, float *scratch) {
     if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;
     long room = ROOM(n), slack = n - t;
     float *edges = scratch, *alpha = edges + n * room, *total = alpha + t * room, *spare = total + t * room;
     float check = 0.0f;
     for (long v = 0; v < n; v++) {
-        for (long u = 0; u < room; u++) edges[v * room + u] = IMPOSSIBLE;
+        for (long u = 0; u < room; u++) edges[v * room + u] = LOG_ZERO;
         for (long u = v + 1; u < n && u <= v + slack + 1; u++) {
             if ((v > 0) + (u < n - 1) > t - 2) continue; /* more inner states than a path has */
             float x = transition[v * stride + u];
@@ -140,20 +140,20 @@ static double one_sequence(const float *emission, const float *transition, long 
             check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
     if (check != check) return NAN;
     double value = forward(emission, stride, edges, t, n, room, alpha, total, spare);
-    if (!(value > DEAD)) return -INFINITY;
-    if (at_state) {
+    if (!(value > NO_PATH_BELOW)) return -INFINITY;
+    if (state_posterior) {
         float *used = spare + 2 * room;
         memset(used, 0, (size_t)n * room * sizeof(float));
-        backward(edges, t, n, room, alpha, total, at_state, stride, used, spare);
-        for (long v = 0; v < n; v++) memcpy(on_edge + v * stride, used + v * room, n * sizeof(float));
+        backward(edges, t, n, room, alpha, total, state_posterior, stride, used, spare);
+        for (long v = 0; v < n; v++) memcpy(edge_use + v * stride, used + v * room, n * sizeof(float));
     }
     return value * LN2;
 }
 
-/* emission [batch][targets][states], transition [batch][states][states], values [batch]; at_state and on_edge have the
- * shapes of the inputs, are zero on entry and may be NULL. Returns 0, or 1 if memory is short. */
+/* emission [batch][targets][states], transition [batch][states][states], values [batch]; state_posterior and
+ * edge_use have the shapes of the inputs, are zero on entry and may be NULL. Returns 0, or 1 if memory is short. */
 int exlm_alignment(const float *emission, const float *transition, const long long *num_targets,
-                   const long long *num_states, double *values, float *at_state, float *on_edge, long batch,
+                   const long long *num_states, double *values, float *state_posterior, float *edge_use, long batch,
                    long targets, long states, int threads) {
     int failed = 0;
     size_t room = (2 * (size_t)states + 2 * (size_t)targets + 2) * ROOM((size_t)states) + 1;
@@ -166,8 +166,8 @@ int exlm_alignment(const float *emission, const float *transition, const long lo
             if (scratch)
                 values[b] = one_sequence(emission + b * targets * states, transition + b * states * states,
                                          (long)num_targets[b], (long)num_states[b], targets, states,
-                                         at_state ? at_state + b * targets * states : NULL,
-                                         at_state ? on_edge + b * states * states : NULL, scratch);
+                                         state_posterior ? state_posterior + b * targets * states : NULL,
+                                         state_posterior ? edge_use + b * states * states : NULL, scratch);
         free(scratch);
     }
     return failed;

@@ -37,7 +37,7 @@ Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def compiled_library() -> ctypes.CDLL | None:
     """The library that is built with the package where a compiler is found; else None, with one
     warning in the log."""
     for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
@@ -51,7 +51,7 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def _compiled(
+def _c(
     emission: Tensor,
     transition: Tensor,
     target_lengths: Tensor,
@@ -60,29 +60,30 @@ def _compiled(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The back end for float32 on a CPU: `_alignment.c` through ctypes. Other inputs go to the
     PyTorch back end."""
-    single = emission.dtype == transition.dtype == torch.float32
+    is_float32 = emission.dtype == transition.dtype == torch.float32
     on_cpu = emission.device.type == transition.device.type == "cpu"
-    loaded = library() if single and on_cpu else None
-    if loaded is None:
+    library = compiled_library() if is_float32 and on_cpu else None
+    if library is None:
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
         )
     batch, targets, states = emission.shape
     inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
     value = torch.empty(batch, dtype=torch.float64)
-    at_state, on_edge = (torch.zeros_like(x) if gradients else None for x in inputs[:2])
-    tensors = (*inputs, value, at_state, on_edge)
+    state_posterior = torch.zeros_like(inputs[0]) if gradients else None
+    edge_use = torch.zeros_like(inputs[1]) if gradients else None
+    tensors = (*inputs, value, state_posterior, edge_use)
     addresses = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
     sizes = [ctypes.c_long(size) for size in (batch, targets, states)]
     threads = ctypes.c_int(min(torch.get_num_threads(), max(batch, 1)))
-    failed = loaded.exlm_alignment(*addresses, *sizes, threads)
+    failed = library.exlm_alignment(*addresses, *sizes, threads)
     if failed:
         raise MemoryError(f"no memory for the alignment of {targets} targets with {states} states")
-    return value.to(emission.dtype), at_state, on_edge
+    return value.to(emission.dtype), state_posterior, edge_use
 
 
 @cache
-def _gpu() -> Backend:
+def _triton_or_torch() -> Backend:
     """The Triton back end; without Triton the PyTorch one, with one warning in the log."""
     try:
         from exlm.ops.alignment_triton import forward_backward
@@ -94,19 +95,33 @@ def _gpu() -> Backend:
     return forward_backward
 
 
+def _triton(
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    gradients: bool = True,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The back end for float32 on a GPU. Triton is imported at the first call."""
+    forward_backward = _triton_or_torch()
+    return forward_backward(emission, transition, target_lengths, state_lengths, gradients)
+
+
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
 # the states [B, T, N], expected use of the edges [B, N, N]); the posteriors are None if called with
 # `gradients=False`. The compiled ones pass inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
     "torch": alignment_torch.forward_backward,
-    "c": _compiled,
-    "triton": lambda *args, **options: _gpu()(*args, **options),
+    "c": _c,
+    "triton": _triton,
 }
 
 
 def _backend(name: str, emission: Tensor) -> Backend:
     """The back end called `name`; `auto` means Triton on a GPU and C elsewhere."""
-    return BACKENDS[("triton" if emission.is_cuda else "c") if name == "auto" else name]
+    if name == "auto":
+        name = "triton" if emission.is_cuda else "c"
+    return BACKENDS[name]
 
 
 class _LogLikelihood(torch.autograd.Function):
@@ -117,20 +132,21 @@ class _LogLikelihood(torch.autograd.Function):
     def forward(
         ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor
     ) -> Tensor:
-        value, *posteriors = _backend(backend, emission)(
+        forward_backward = _backend(backend, emission)
+        value, state_posterior, edge_use = forward_backward(
             emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
         )
-        ctx.save_for_backward(*posteriors)
+        ctx.save_for_backward(state_posterior, edge_use)
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
-        at_state, on_edge = (
+        d_emission, d_transition = (
             torch.where(x == 0, 0.0, x * grad[:, None, None]) for x in ctx.saved_tensors
         )
-        return None, at_state, on_edge, None, None
+        return None, d_emission, d_transition, None, None
 
 
 def log_likelihood(
@@ -157,9 +173,9 @@ def posterior(
     edge. They sum to 1 over the states of every real target, and to T - 1. Without a path both are
     0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    _, at_state, on_edge = _backend(backend, emission)(*inputs, gradients=True)
-    assert at_state is not None and on_edge is not None
-    return at_state, on_edge
+    _, state_posterior, edge_use = _backend(backend, emission)(*inputs, gradients=True)
+    assert state_posterior is not None and edge_use is not None
+    return state_posterior, edge_use
 
 
 def best_path(
@@ -195,14 +211,17 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
-    square = (*emission.shape[:1], *emission.shape[2:], *emission.shape[2:])
-    if emission.dim() != 3 or transition.shape != square:
+    agree = False
+    if emission.dim() == 3:
+        batch, _, states = emission.shape
+        agree = transition.shape == (batch, states, states)
+    if not agree:
         raise ValueError(
             "emission must be [batch, targets, states], transition [batch, states, states]; got "
             f"{list(emission.shape)} and {list(transition.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
-        if lengths.shape != square[:1] or lengths.is_floating_point():
+        if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
             raise ValueError(
                 f"{name} must be {len(emission)} integers, got {lengths.dtype} "
                 f"{list(lengths.shape)}"

@@ -1,4 +1,5 @@
-"""The default back end: exact, plain PyTorch, vectorised over the batch and a band of states.
+"""The back end in plain PyTorch: the reference, and the fallback of the other two. It is exact, and
+vectorised over the batch and a band of states.
 
 Three ideas make it fast and keep it exact. (Scaled probabilities and max-shifted matrix products
 silently lose paths once emissions spread over some 80 nats.)
@@ -12,7 +13,7 @@ silently lose paths once emissions spread over some 80 nats.)
 * A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier
   states, and from later ones no path reaches the end.
 
-"No path" is a large finite negative number, so that inf - inf never occurs."""
+log 0 is a large finite negative number, so that inf - inf never occurs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,11 +21,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exlm.ops.elementwise import fused
+from exlm.ops.fused import fused
 from exlm.ops.precision import at_least_float32
 
-IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32
-DEAD = -1e29
+# Stands for log 0. Any sum of fewer than 1e8 of these is finite in float32.
+LOG_ZERO = -1e30
+# A smaller log-probability of a path has a LOG_ZERO in its sum, so that there is no path.
+NO_PATH_BELOW = -1e29
 
 
 class Sweep(NamedTuple):
@@ -42,17 +45,19 @@ class Sweep(NamedTuple):
 def feasible(
     emission: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Which emissions [B, T, N] and transitions [B, N, N] a path of the right length can use."""
-    target = torch.arange(emission.shape[1], device=emission.device)[:, None]
-    state = torch.arange(emission.shape[2], device=emission.device)
+    """Which emissions [B, T, N] and which edges [B, N, N] a path of the right length can use."""
+    i = torch.arange(emission.shape[1], device=emission.device)[:, None]
+    u = torch.arange(emission.shape[2], device=emission.device)
     targets, states = target_lengths[:, None, None], state_lengths[:, None, None]
     slack = states - targets
-    band = (target < targets) & (state >= target) & (state - target <= slack)
-    band &= ((target > 0) | (state == 0)) & ((target < targets - 1) | (state == states - 1))
-    length = state - state[:, None]
-    # a path of T targets has T - 2 inner states
-    inner = (state[:, None] > 0).int() + (state < states - 1).int()
-    return band, (length > 0) & (length <= slack + 1) & (inner <= targets - 2) & (state < states)
+    starts_right = (i > 0) | (u == 0)
+    ends_right = (i < targets - 1) | (u == states - 1)
+    band = (i < targets) & (u >= i) & (u - i <= slack) & starts_right & ends_right
+    distance = u - u[:, None]
+    # A path of T targets has T - 2 inner states. These are the inner ones of an edge's two states.
+    inner = (u[:, None] > 0).int() + (u < states - 1).int()
+    edges = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
+    return band, edges
 
 
 def forward(
@@ -67,20 +72,21 @@ def forward(
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
     band, edges = feasible(emission, target_lengths, state_lengths)
-    emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
-    transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~edges, IMPOSSIBLE)
-    # A narrow band saves work, but to read its width from a GPU the CPU would wait for all earlier
-    # work.
-    narrow = batch and not emission.is_cuda
-    width = max(int((state_lengths - target_lengths).max()), 0) + 1 if narrow else states
+    emission = emission.to(dtype).clamp(min=LOG_ZERO).masked_fill(~band, LOG_ZERO)
+    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
+    # A narrow band saves work, but to read its width from a GPU would wait for all earlier work.
+    width = states
+    if batch and not emission.is_cuda:
+        width = max(int((state_lengths - target_lengths).max()), 0) + 1
     rows = range(1, min(targets, states))
     bands = [(slice(i - 1, i - 1 + width), slice(i, i + width)) for i in rows]
-    alpha, total = torch.full_like(emission, IMPOSSIBLE), torch.full_like(emission, IMPOSSIBLE)
+    alpha = torch.full_like(emission, LOG_ZERO)
+    total = torch.full_like(emission, LOG_ZERO)
     alpha[:, :1, :1] = 0.0
     shift = emission[:, :1, :1].double().sum((1, 2))
     last = (state_lengths - 1).clamp(min=0, max=max(states - 1, 0))
     only_state = (target_lengths == 1) & (state_lengths == 1)
-    value = shift.masked_fill(~only_state, IMPOSSIBLE)
+    value = shift.masked_fill(~only_state, LOG_ZERO)
     for i, (before, here) in enumerate(bands, 1):
         row = _enter(alpha[:, i - 1, before], transition[:, before, here], best)
         total[:, i, here] = row
@@ -90,13 +96,21 @@ def forward(
         shift = shift + peak
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(target_lengths == i + 1, arrived, value)
-    beyond = (target_lengths > targets) | (state_lengths > states)
-    beyond |= target_lengths > state_lengths
-    value = value.masked_fill((value <= DEAD) | beyond, -torch.inf)
-    target, state = (torch.arange(size, device=value.device) for size in (targets, states))
-    ending = (target == target_lengths[:, None] - 1) & (value != -torch.inf)[:, None]
-    end = ending[:, :, None] & (state == state_lengths[:, None] - 1)[:, None]
+    beyond_tensors = (target_lengths > targets) | (state_lengths > states)
+    too_few_states = target_lengths > state_lengths
+    no_path = (value <= NO_PATH_BELOW) | beyond_tensors | too_few_states
+    value = value.masked_fill(no_path, -torch.inf)
+    end = _ends(emission, target_lengths, state_lengths) & (value != -torch.inf)[:, None, None]
     return Sweep(alpha, total, transition, value, end, bands)
+
+
+def _ends(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Tensor:
+    """[B, T, N] bool, true at the last target and state of every sequence."""
+    target = torch.arange(emission.shape[1], device=emission.device)
+    state = torch.arange(emission.shape[2], device=emission.device)
+    is_last_target = target == target_lengths[:, None] - 1
+    is_last_state = state == state_lengths[:, None] - 1
+    return is_last_target[:, :, None] & is_last_state[:, None]
 
 
 @fused
@@ -126,19 +140,21 @@ def forward_backward(
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
-    at_state, on_edge = sweep.end.to(value.dtype), torch.zeros_like(sweep.transition)
+    state_posterior = sweep.end.to(value.dtype)
+    edge_use = torch.zeros_like(sweep.transition)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
         alpha, total = sweep.alpha[:, i - 1, before], sweep.total[:, i, here]
-        flow = _share(alpha, sweep.transition[:, before, here], total, at_state[:, i, here])
-        on_edge[:, before, here] += flow
-        at_state[:, i - 1, before] += flow.sum(2)
-    return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)
+        flow = _share(alpha, sweep.transition[:, before, here], total, state_posterior[:, i, here])
+        edge_use[:, before, here] += flow
+        state_posterior[:, i - 1, before] += flow.sum(2)
+    return value, state_posterior.to(emission.dtype), edge_use.to(transition.dtype)
 
 
 def trace(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """[B, T] states from the last target back to the first; `choose` picks predecessors from scores
     [B, N]."""
-    path = (sweep.end * torch.arange(1, sweep.end.shape[2] + 1, device=sweep.end.device)).sum(2) - 1
+    end_state = (sweep.end * torch.arange(sweep.end.shape[2], device=sweep.end.device)).sum(2)
+    path = torch.where(sweep.end.any(2), end_state, -1)
     batch = torch.arange(len(path), device=path.device)
     for i in range(len(sweep.bands) - 1, -1, -1):
         successor = path[:, i + 1]

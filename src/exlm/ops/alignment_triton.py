@@ -8,7 +8,7 @@
   most 1, as in the other back ends. Here this is done for all targets at once, by one program per
   sequence and tile of edges.
 
-Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs
+Logarithms are in base 2, and log 0 is a large negative number. Both directions read only inputs
 that a path of the right length can use, so no posterior is NaN if the value is not. Nothing waits
 for the GPU: shapes give all sizes."""
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -21,17 +21,18 @@ import triton.language as tl
 from torch import Tensor
 
 from exlm.ops import alignment_torch
-from exlm.ops.alignment_torch import DEAD, IMPOSSIBLE
-from exlm.ops.elementwise import LOG2E, triton_works
+from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW
+from exlm.ops.fused import LOG2E, triton_works
 
-# with at most so many states one program computes all rows; else many programs share each row
+# With at most so many states one program computes all rows; else many programs share each row.
 PERSISTENT = 768
-# most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
+# The most states. Offsets within a sequence then fit int32, and the tiles of its edges fit a grid.
 LONGEST = 23_000
-# a sweep's tile: states, predecessors read in parallel, and those read in turn
-LANES, ROWS, UNROLL = 128, 4, 8
+LANES = 128  # states of a sweep's tile
+ROWS = 4  # predecessors of a sweep's tile that are read in parallel
+UNROLL = 8  # how many times as many are read in turn
 TILE = 64  # side of a tile of edges
-# entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
+# Entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE.
 PADDING = 64
 
 
@@ -54,10 +55,10 @@ def _band(i, targets, slack):
 
 
 @triton.jit
-def _origins(c, low, high, backward):
-    """Range within [low, high) of the states from which a sweep reaches state c."""
-    begin = tl.where(backward, tl.maximum(c + 1, low), low)
-    return begin, tl.where(backward, high, tl.minimum(c, high))
+def _origins(state, low, high, backward):
+    """Range within [low, high) of the states from which a sweep reaches a state."""
+    begin = tl.where(backward, tl.maximum(state + 1, low), low)
+    return begin, tl.where(backward, high, tl.minimum(state, high))
 
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
@@ -65,16 +66,16 @@ def _sweep(
     emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks,
     batch, T, N, first, last,
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
-    PADDING: tl.constexpr, LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
+    PADDING: tl.constexpr, LOG2E: tl.constexpr, LOG_ZERO: tl.constexpr, NO_PATH_BELOW: tl.constexpr,
 ):  # fmt: skip
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
     transposed  [batch, N, N]  transitions with axes swapped: the backward sweep reads in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission;
-                IMPOSSIBLE on entry
+                LOG_ZERO on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before;
-                IMPOSSIBLE on entry
+                LOG_ZERO on entry
     peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry"""
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
@@ -85,11 +86,11 @@ def _sweep(
     rows += tl.program_id(0).to(tl.int64) * T * stride
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
-    # with the only state of the first row
+    # The sweep begins at the only state of its first row.
     begins = (first == 0) & (targets > 0) & (tl.program_id(1) == 0)
     i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
     start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
-    tl.store(rows + i * stride + u, tl.where(start < IMPOSSIBLE, IMPOSSIBLE, start), mask=begins)
+    tl.store(rows + i * stride + u, tl.where(start < LOG_ZERO, LOG_ZERO, start), mask=begins)
     tl.store(sums + i * N + u, 0.0, mask=begins & (not backward))
     tl.debug_barrier()
 
@@ -97,32 +98,31 @@ def _sweep(
         i = tl.where(backward, targets - 1 - step, step)
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
-        peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
-        # a row that no path reaches must not raise the next rows
-        peak = tl.where(peak > DEAD, peak, 0.0)
+        peak = tl.max(tl.load(from_row + column, mask=column < N, other=LOG_ZERO), 0)
+        # A row that no path reaches must not raise the next rows.
+        peak = tl.where(peak > NO_PATH_BELOW, peak, 0.0)
         tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
         low, high = _band(before, targets, slack)
         first_state, end_state = _band(i, targets, slack)
         for block in range(tl.program_id(1), tl.cdiv(slack + 1, LANES), tl.num_programs(1)):
-            left = i + block * LANES
-            c = left + lane
-            real = (c >= first_state) & (c < end_state)
-            emitted = tl.load(emission + i * N + c, mask=real, other=0.0) * LOG2E
-            begin, end = _origins(c, low, high, backward)
+            block_start = i + block * LANES
+            state = block_start + lane
+            real = (state >= first_state) & (state < end_state)
+            emitted = tl.load(emission + i * N + state, mask=real, other=0.0) * LOG2E
+            begin, end = _origins(state, low, high, backward)
             begin, end = begin[None, :] - row, tl.where(real, end, 0)[None, :] - row
-            begin_all, _ = _origins(left, low, high, backward)
-            _, end_all = _origins(left + LANES - 1, low, high, backward)
-            tile = edges + (row * N + c[None, :])
+            begin_all, _ = _origins(block_start, low, high, backward)
+            _, end_all = _origins(block_start + LANES - 1, low, high, backward)
+            edge_tile = edges + (row * N + state[None, :])
             # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for
-            # another in the loop.
-            # below all scores, yet finite
-            top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)
+            # another in the loop. The first peak is below all scores, yet finite.
+            top = tl.full([ROWS, LANES], 1e8 * LOG_ZERO, tl.float32)
             total = tl.full([ROWS, LANES], 1.0, tl.float32)
             for p in range(begin_all, end_all, ROWS * UNROLL):
                 scores = ()
                 for k in tl.static_range(0, ROWS * UNROLL, ROWS):
                     alive = (p >= begin - k) & (p < end - k)
-                    edge = tl.load(tile + p * N + k * N, mask=alive, other=float("-inf"))
+                    edge = tl.load(edge_tile + p * N + k * N, mask=alive, other=float("-inf"))
                     scores += (tl.load(from_row + p + row + k) + edge * LOG2E,)
                 higher = top
                 for k in tl.static_range(UNROLL):
@@ -133,23 +133,23 @@ def _sweep(
                 top = higher
             highest = tl.max(top, 0)
             result = highest + tl.log2(tl.sum(total * tl.exp2(top - highest[None, :]), 0))
-            tl.store(sums + i * N + c, result, mask=real & (not backward))
+            tl.store(sums + i * N + state, result, mask=real & (not backward))
             result += emitted - peak
-            result = tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result)
-            tl.store(rows + i * stride + c, result, mask=real)
+            result = tl.where(result < LOG_ZERO, LOG_ZERO, result)
+            tl.store(rows + i * stride + state, result, mask=real)
         tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=["T", "N"])
 def _edge_posterior(
-    transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge, T, N,
+    transition, target_lengths, state_lengths, rows, sums, state_posterior, corners, edge_use, T, N,
     TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """One tile of the expected use of edges; the grid is (batch, tiles).
 
-    at_state  [batch, T, N]  posterior of the states
-    corners   [2, tiles]  the tiles on and above the diagonal, as multiples of TILE
-    on_edge   [batch, N, N]  out; 0 on entry"""
+    state_posterior  [batch, T, N]
+    corners          [2, tiles]  the tiles on and above the diagonal, as multiples of TILE
+    edge_use         [batch, N, N]  out; 0 on entry"""
     b = tl.program_id(0).to(tl.int64)
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
@@ -158,17 +158,19 @@ def _edge_posterior(
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
     edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    # a NaN on a path is in `at_state`; this edge is on none
+    # A NaN on a path is in `state_posterior`. An edge that is NaN itself is on no path.
     edge = tl.where(edge == edge, edge, float("-inf"))
-    rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
+    rows += b * T * (N + PADDING)
+    sums += b * T * N
+    state_posterior += b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
     first = tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1)
     for i in range(first, tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
-        share = tl.load(at_state + i * N + u, mask=u < N, other=0.0)[None, :]
+        share = tl.load(state_posterior + i * N + u, mask=u < N, other=0.0)[None, :]
         total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
         score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + edge
         used += share * tl.exp2(tl.minimum(score - total, 0.0))
-    tl.store(on_edge + tile, used, mask=inside)
+    tl.store(edge_use + tile, used, mask=inside)
 
 
 def usable(emission: Tensor, transition: Tensor) -> bool:
@@ -187,7 +189,7 @@ def forward_backward(
     state_lengths: Tensor,
     gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
+    """log f [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
@@ -197,15 +199,16 @@ def forward_backward(
     batch, targets, states = emission.shape
     with torch.cuda.device_of(emission):
         directions = 2 if gradients else 1
-        rows = emission.new_full((directions, batch, targets, states + PADDING), IMPOSSIBLE)
-        sums = torch.full_like(emission, IMPOSSIBLE)
+        rows = emission.new_full((directions, batch, targets, states + PADDING), LOG_ZERO)
+        sums = torch.full_like(emission, LOG_ZERO)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
         tensors = (emission, transition, transposed, *lengths, rows, sums, peaks)
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
-        constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
-        persistent = states <= PERSISTENT or batch >= 64  # the sequences alone fill a device
+        constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, LOG_ZERO, NO_PATH_BELOW)
+        # 64 sequences fill a device even with one program each.
+        persistent = states <= PERSISTENT or batch >= 64
         programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
         for i in range(0, min(targets, states), steps):
             sizes = (batch, targets, states, i, i + steps)
@@ -215,26 +218,31 @@ def forward_backward(
         final = (target_lengths - 1).clamp(0, targets - 1), (state_lengths - 1).clamp(0, states - 1)
         alpha = rows[0, torch.arange(batch, device=rows.device), *final]
         value = (peaks.sum(1, dtype=torch.float64) + alpha) * math.log(2)
-        value = value.masked_fill(alpha <= DEAD, -torch.inf).float()
+        value = value.masked_fill(alpha <= NO_PATH_BELOW, -torch.inf).float()
         if not gradients:
             return value, None, None
-        at_state = sums + rows[1, :, :, :states]
-        top = at_state.amax(2, keepdim=True)
-        at_state.sub_(top).exp2_()
-        at_state.div_(at_state.sum(2, keepdim=True).masked_fill(top <= DEAD, torch.inf))
-        on_edge = _use_of_edges(transition, lengths, rows, sums, at_state)
-    return value, at_state, on_edge
+        state_posterior = sums + rows[1, :, :, :states]
+        top = state_posterior.amax(2, keepdim=True)
+        state_posterior.sub_(top).exp2_()
+        total = state_posterior.sum(2, keepdim=True)
+        state_posterior.div_(total.masked_fill(top <= NO_PATH_BELOW, torch.inf))
+        edge_use = _use_of_edges(transition, lengths, rows, sums, state_posterior)
+    return value, state_posterior, edge_use
 
 
 def _use_of_edges(
-    transition: Tensor, lengths: tuple[Tensor, Tensor], rows: Tensor, sums: Tensor, at_state: Tensor
+    transition: Tensor,
+    lengths: tuple[Tensor, Tensor],
+    rows: Tensor,
+    sums: Tensor,
+    state_posterior: Tensor,
 ) -> Tensor:
     """The expected use of every edge [B, N, N], by `_edge_posterior`, whose arguments these are."""
-    batch, targets, states = at_state.shape
-    on_edge = torch.zeros_like(transition)
+    batch, targets, states = state_posterior.shape
+    edge_use = torch.zeros_like(transition)
     tiles = triton.cdiv(states, TILE)
     corners = torch.triu_indices(tiles, tiles, device=transition.device)
-    tensors = (transition, *lengths, rows, sums, at_state, corners, on_edge)
+    tensors = (transition, *lengths, rows, sums, state_posterior, corners, edge_use)
     grid = (batch, corners.shape[1])
     _edge_posterior[grid](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
-    return on_edge
+    return edge_use

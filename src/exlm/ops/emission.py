@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from exlm.ops.elementwise import exp_, fused
-from exlm.ops.precision import at_least_float32, exact_products, products
+from exlm.ops.fused import exp_, fused
+from exlm.ops.precision import at_least_float32, exact_on_cpu, matmul_precision
 
 # Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and
 # its gradient.
@@ -30,26 +30,26 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
         bias: [V], -inf for a token that is forbidden.
         targets: [B, T] token ids."""
     columns = targets[:, None].expand(-1, hidden.shape[1], -1)  # [B, N, T]
-    logits, normaliser = _columns(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
+    logits, normaliser = _target_logits(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
     return (logits - normaliser[:, None]).view(columns.shape).transpose(1, 2)
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least
     float32."""
-    logits, normaliser = _columns(hidden, weight, bias, targets[:, None])
+    logits, normaliser = _target_logits(hidden, weight, bias, targets[:, None])
     return normaliser - logits.squeeze(1)
 
 
-def _columns(
+def _target_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`_Columns` in the precision of its operands, also under autocast."""
+    """`_TargetLogits` in the precision of its operands, also under autocast."""
     with torch.autocast(hidden.device.type, enabled=False):
-        return _Columns.apply(hidden, weight, bias, columns)
+        return _TargetLogits.apply(hidden, weight, bias, columns)
 
 
-class _Columns(torch.autograd.Function):
+class _TargetLogits(torch.autograd.Function):
     """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its
     logsumexp [R].
 
@@ -65,37 +65,38 @@ class _Columns(torch.autograd.Function):
         ctx.dtype = hidden.dtype
         if hidden.dtype != torch.bfloat16:
             ctx.dtype = at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
-        keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
-        picked = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
-        shift, total = picked.new_empty(2, len(hidden), 1)
-        kept = None
+        # E is kept for the gradient only if there is one chunk.
+        keep_exponentials = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
+        exponentials = None
+        target_logits = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
+        shift, total = target_logits.new_empty(2, len(hidden), 1)
         for rows, logits in _logits(hidden.to(ctx.dtype), weight.to(ctx.dtype)):
-            picked[rows] = logits.gather(1, columns[rows]) + bias[columns[rows]]
-            shift[rows], total[rows], kept = _normaliser(logits, bias, keep)
-        ctx.save_for_backward(hidden, weight, bias, columns, shift, total, kept)
-        return picked, (shift + total.log()).squeeze(1)
+            target_logits[rows] = logits.gather(1, columns[rows]) + bias[columns[rows]]
+            shift[rows], total[rows], exponentials = _shift_and_total(
+                logits, bias, keep_exponentials
+            )
+        ctx.save_for_backward(hidden, weight, bias, columns, shift, total, exponentials)
+        return target_logits, (shift + total.log()).squeeze(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_picked: Tensor, d_normaliser: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, columns, shift, total, kept = ctx.saved_tensors
-        hidden, weight, bias = inputs[0].to(ctx.dtype), inputs[1].to(ctx.dtype), inputs[2]
+    def backward(
+        ctx: Any, d_target_logits: Tensor, d_normaliser: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, columns, shift, total, exponentials = ctx.saved_tensors
+        inputs = (hidden, weight, bias)
+        hidden = hidden.to(ctx.dtype)
+        weight = weight.to(ctx.dtype)
         scale = d_normaliser[:, None] / total
         gradients = [
             torch.zeros_like(x, dtype=total.dtype) if needed else None
             for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
         ]
         d_hidden, d_weight, d_bias = gradients
-        # All rows at once if E was kept.
-        chunks = _logits(hidden, weight) if kept is None else [(slice(None), kept)]
-        for rows, chunk in chunks:
-            if kept is None:
-                softmax = _softmax_(chunk, bias, shift[rows], scale[rows])
-            else:
-                softmax = kept * scale
+        for rows, softmax in _softmax_chunks(hidden, weight, bias, shift, scale, exponentials):
             # Both terms are added before rounding, since they cancel where a target is almost
             # certain.
-            d_logits = softmax.scatter_add_(1, columns[rows], d_picked[rows]).to(ctx.dtype)
+            d_logits = softmax.scatter_add_(1, columns[rows], d_target_logits[rows]).to(ctx.dtype)
             if d_hidden is not None:
                 _add_product(d_hidden[rows], d_logits, weight, beta=0, gradient=True)
             if d_weight is not None:
@@ -104,6 +105,23 @@ class _Columns(torch.autograd.Function):
                 d_bias += d_logits.sum(0, dtype=total.dtype)
         pairs = zip(gradients, inputs, strict=True)
         return *(None if d is None else d.to(x.dtype) for d, x in pairs), None
+
+
+def _softmax_chunks(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    shift: Tensor,
+    scale: Tensor,
+    exponentials: Tensor | None,
+) -> Iterator[tuple[slice, Tensor]]:
+    """E * scale, chunk by chunk: a slice of the rows, and their numbers in memory that the caller
+    may overwrite. All rows are one chunk if E was kept."""
+    if exponentials is not None:
+        yield slice(None), exponentials * scale
+        return
+    for rows, logits in _logits(hidden, weight):
+        yield rows, _softmax_(logits, bias, shift[rows], scale[rows])
 
 
 def _chunk_rows(weight: Tensor) -> int:
@@ -127,27 +145,34 @@ def _add_product(
     product of bfloat16 operands of a gradient is rounded to bfloat16, as an encoder layer's
     gradient is."""
     if left.dtype == total.dtype:
-        with exact_products(total.device):
+        with exact_on_cpu(total.device):
             return torch.addmm(total, left, right, beta=beta, out=total)
     if total.is_cuda:
         return torch.addmm(total, left, right, beta=beta, out=total, out_dtype=total.dtype)
     if gradient:
         return total.copy_(left @ right) if beta == 0 else total.add_(left @ right)
-    with products("medium"):  # loses nothing: the operands have no more digits than bfloat16
+    with matmul_precision(
+        "medium"
+    ):  # loses nothing: the operands have no more digits than bfloat16
         return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
 
 
 @fused
-def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if
-    `keep`. Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call
-    works on a copy."""
+def _shift_and_total(
+    logits: Tensor, bias: Tensor, keep_exponentials: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call works
+    on a copy.
+
+    Returns:
+        The shift [n, 1], finite even if every logit of a row is -inf; the sum [n, 1] of E over a
+        row; and E [n, V] itself if it is to be kept."""
     if torch.compiler.is_compiling():
         logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
     exponentials = exp_(logits.sub_(shift))
     total = exponentials.sum(1, keepdim=True).clamp(min=1)
-    return shift, total, exponentials if keep else None
+    return shift, total, exponentials if keep_exponentials else None
 
 
 @fused

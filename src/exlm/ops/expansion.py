@@ -4,7 +4,7 @@
 tokens       <s>   C    [M]        C   </s>
 expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
 word i        0    1     2   2     3    4
-state c       0    0     1   2     0    0
+copy index    0    0     1   2     0    0
 lattice       0          1   2          3          states, in order"""
 
 from dataclasses import dataclass, fields, replace
@@ -16,15 +16,18 @@ from torch import Tensor
 IGNORED = -100
 
 
-def to_device(record: Any, device: torch.device) -> Any:
-    """A dataclass with all its tensors on `device`; copies to a GPU do not wait for it."""
+def tensors_to(record: Any, device: torch.device) -> Any:
+    """A dataclass with all its tensors on `device`, also those in a NamedTuple; copies to a GPU do
+    not wait for it."""
 
     def move(value: Any) -> Any:
         if isinstance(value, Tensor):
             if value.device.type == "cpu" and device.type == "cuda":
                 return value.contiguous().pin_memory().to(device, non_blocking=True)
             return value.to(device)
-        return type(value)(*map(move, value)) if isinstance(value, tuple) else value
+        if hasattr(value, "_fields"):  # a NamedTuple
+            return type(value)(*map(move, value))
+        return value
 
     return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})
 
@@ -35,7 +38,7 @@ class ExpandedInput:
 
     input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    # [B, L, 2] word and state index; the state index is 0 on ordinary tokens, 1..k on copies
+    # [B, L, 2] word and copy index; the copy index is 0 on ordinary tokens, 1..k on copies
     position_ids: Tensor
     source: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token
@@ -43,8 +46,8 @@ class ExpandedInput:
     unexpanded: "ExpandedInput | None" = None
 
     @property
-    def copy(self) -> Tensor:
-        """[B, L] state index."""
+    def copy_index(self) -> Tensor:
+        """[B, L] which copy of its token each position is."""
         return self.position_ids[..., 1]
 
 
@@ -58,7 +61,7 @@ class Lattice(ExpandedInput):
     state_index: Tensor
     state_lengths: Tensor  # [B] number of states of each sequence
     # [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS
-    ordinal: Tensor
+    target_of_state: Tensor
     # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
     targets: Tensor
     target_lengths: Tensor  # [B] number of targets of each sequence
@@ -69,12 +72,13 @@ class Lattice(ExpandedInput):
     def to(self, device: torch.device) -> "Lattice":
         """The lattice on a device, for the heads; without `unexpanded`, which only the encoder
         reads."""
-        return to_device(replace(self, unexpanded=None), device)
+        return tensors_to(replace(self, unexpanded=None), device)
 
     @property
     def state_copy(self) -> Tensor:
         """[B, N] which copy of its mask each state is, from 1; 0 for BOS and EOS."""
-        return self.copy.gather(1, self.state_index) * self.target_is_mask.gather(1, self.ordinal)
+        is_of_mask = self.target_is_mask.gather(1, self.target_of_state)
+        return self.copy_index.gather(1, self.state_index) * is_of_mask
 
 
 def leave_in_place(
@@ -84,13 +88,13 @@ def leave_in_place(
     data."""
     real = attention_mask.bool()
     word = (real.cumsum(1) - 1).clamp(min=0) * real
-    place = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    position = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
     return ExpandedInput(
         input_ids=input_ids.masked_fill(~real, pad_token_id),
         attention_mask=real,
         position_ids=torch.stack([word, torch.zeros_like(word)], dim=-1),
-        source=place,
-        first=place,
+        source=position,
+        first=position,
     )
 
 
@@ -125,50 +129,65 @@ def expand(
             along the expanded sequence."""
     real = attention_mask.bool()
     masked = masked & real
-    rank = real.cumsum(1)  # of each token among the real ones, from 1
-    outer = real & ((rank == 1) | (rank == rank[:, -1:]))
-    boundary = outer
-    for token in boundary_ids:
-        boundary = boundary | (real & ~masked & (input_ids == token))
-    emitting = masked | boundary
+    first_or_last, boundary = _boundaries(input_ids, real, masked, boundary_ids)
+    has_target = masked | boundary
     copies = torch.where(boundary, states_per_boundary, real.long())
     copies = torch.where(masked, states_per_mask, copies)
 
-    first, source, place, attended = _lay_out(copies)
-    numbered = emitting if states_per_boundary > 1 else masked
-    state = (place - first.gather(1, source) + 1) * (numbered.gather(1, source) & attended)
-    word = place if count_copies else (rank - 1).clamp_(min=0).gather(1, source) * attended
+    first, source, position, attended = _lay_out(copies)
+    has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source)
+    copy_index = (position - first.gather(1, source) + 1) * (has_copy_index & attended)
+    word = position
+    if not count_copies:
+        word_of_token = (real.cumsum(1) - 1).clamp_(min=0)
+        word = word_of_token.gather(1, source) * attended
 
-    state_index, state_lengths = _compact(emitting.gather(1, source) & attended)
-    target_index, target_lengths = _compact(emitting)
-    target_of_token = (emitting.cumsum(1) - 1).clamp_(min=0)
+    state_index, state_lengths = _compact(has_target.gather(1, source) & attended)
+    target_index, target_lengths = _compact(has_target)
+    target_of_token = (has_target.cumsum(1) - 1).clamp_(min=0)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
     return Lattice(
         input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
-        position_ids=torch.stack([word, state], dim=-1),
+        position_ids=torch.stack([word, copy_index], dim=-1),
         source=source,
         first=first,
         state_index=state_index,
         state_lengths=state_lengths,
-        ordinal=target_of_token.gather(1, source.gather(1, state_index)),
+        target_of_state=target_of_token.gather(1, source.gather(1, state_index)),
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        # An outer token is BOS or EOS even if it is masked. Padding has index 0, that of BOS.
-        target_is_mask=(masked & ~outer).gather(1, target_index),
+        # The first and the last token are BOS and EOS even if they are masked. Padding has index 0,
+        # that of BOS, so it is no mask either.
+        target_is_mask=(masked & ~first_or_last).gather(1, target_index),
     )
 
 
+def _boundaries(
+    input_ids: Tensor, real: Tensor, masked: Tensor, boundary_ids: tuple[int | None, ...]
+) -> tuple[Tensor, Tensor]:
+    """[B, S] bool, the first and the last real token of each sequence; and [B, S] bool, these and
+    the tokens inside it that are boundaries too."""
+    rank = real.cumsum(1)  # of each token among the real ones, from 1
+    first_or_last = real & ((rank == 1) | (rank == rank[:, -1:]))
+    boundary = first_or_last
+    for token in boundary_ids:
+        boundary = boundary | (real & ~masked & (input_ids == token))
+    return first_or_last, boundary
+
+
 def _lay_out(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens with so many copies [B, S], one after the other: the place [B, S] of each token's
-    first copy; and of each place [B, L] the token it is a copy of, its index, and whether it is
-    real."""
+    """Lays out the copies of all tokens one after the other; `copies` [B, S] is their number.
+
+    Returns:
+        The first position of each token [B, S]; then per position [B, L]: its token, its index, and
+        whether it is real."""
     end = copies.cumsum(1)
     length = max(int(end[:, -1].max()), 1)
-    place = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
-    source = torch.searchsorted(end, place, right=True).clamp_(max=copies.shape[1] - 1)
-    return end - copies, source, place, place < end[:, -1:]
+    position = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
+    source = torch.searchsorted(end, position, right=True).clamp_(max=copies.shape[1] - 1)
+    return end - copies, source, position, position < end[:, -1:]
 
 
 def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:

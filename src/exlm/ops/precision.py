@@ -5,15 +5,20 @@ afterwards.
 instead of MKL. On processors with AMX it also rounds operands to bfloat16, and log-probabilities
 must not be rounded so: a link would be off by up to 0.2 nats. Elsewhere the products stay true
 float32 and may be much faster. So `exact_level` tries "medium" once and takes it where it is exact,
-code that needs float32 asks for it, and nothing here leaves the setting changed.
+and nothing here leaves the setting changed.
 
-Measured on an AMD EPYC with AVX512-BF16, one core, "highest" against the level taken, minima of
-interleaved repetitions. A float32 training step with "highest" takes 1.57 times as long (ExLM of 2
-layers of 128 on molecules), 1.71 (ExLM of 4 layers of 256 on text, V = 16,000) and 1.77 (MLM, the
-same). In bfloat16, where the heads alone have float32 products: 1.06, 1.02 and 1.00."""
+    exact_on_cpu       for links, emissions and marginals, in any setting of the process
+    linear             for the layers of the heads; uses `exact_on_cpu`
+    training_products  for the training loop; uses `exact_level`
+    in_precision       for evaluation and prediction; uses `training_products` and `autocast`
+    matmul_precision   sets a level; all of these use it
+
+Measured on an AMD EPYC with AVX512-BF16 and one core: a float32 training step with "highest" takes
+1.57 to 1.77 times as long as with the level taken; one in bfloat16, where the heads alone have
+float32 products, 1.00 to 1.06 times."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Literal
 
@@ -27,7 +32,7 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def products(level: str) -> Iterator[None]:
+def matmul_precision(level: str) -> Iterator[None]:
     """Inside the `with` block, float32 products use a level of
     `torch.set_float32_matmul_precision`."""
     before = torch.get_float32_matmul_precision()
@@ -45,7 +50,7 @@ def products(level: str) -> Iterator[None]:
 def _medium_is_exact() -> bool:
     """Whether "medium" products are true float32 here, as they are on processors without AMX."""
     left = 1 + torch.arange(256 * 256).view(256, 256) % 251 * 2.0**-20  # equal to 1 in bfloat16
-    with products("medium"):
+    with matmul_precision("medium"):
         result = left @ left
     return bool((result.double() - left.double() @ left.double()).abs().max() < 1e-3)
 
@@ -55,18 +60,18 @@ def exact_level(device: torch.device) -> str:
     return "medium" if device.type == "cpu" and _medium_is_exact() else "highest"
 
 
-def exact_products(device: torch.device) -> AbstractContextManager:
-    """True float32 products on a CPU, whatever the process's setting. A GPU keeps it: runs in
-    bfloat16 allow TF32."""
-    return products(
-        exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision()
-    )
+def exact_on_cpu(device: torch.device) -> AbstractContextManager:
+    """True float32 products on a CPU, whatever the process's setting. A GPU keeps the setting: runs
+    in bfloat16 allow TF32."""
+    if device.type != "cpu":
+        return nullcontext()
+    return matmul_precision(exact_level(device))
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
     """`layer(x)` for x [..., in features] in the precision of the layer's weights, with
-    `exact_products`."""
-    with torch.autocast(x.device.type, enabled=False), exact_products(x.device):
+    `exact_on_cpu`."""
+    with torch.autocast(x.device.type, enabled=False), exact_on_cpu(x.device):
         rows = layer(x.to(layer.weight.dtype).flatten(0, -2))
     return rows.unflatten(0, x.shape[:-1])
 
@@ -92,7 +97,7 @@ def training_products(device: torch.device, precision: str) -> AbstractContextMa
     """The setting of float32 products in training: true float32. Only in bfloat16 training on a GPU
     the heads' products may be TF32, which is eight times as precise as bfloat16."""
     half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
-    return products("high" if half_on_gpu else exact_level(device))
+    return matmul_precision("high" if half_on_gpu else exact_level(device))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 4.2).
 
 In two dimensions the first features of each head rotate by the word position, the others by the
-state index, so that attention scores depend on differences of words and on differences of states.
+copy index, so that attention scores depend on differences of words and on differences of states.
 In the paper each axis has one half."""
 
 from typing import Any
@@ -19,14 +19,14 @@ def rotary_tables(
 
     A head's features are cut into blocks of equal width, and each block pairs its first half with
     its second. With one axis there is one block. With two there are n = 1 / `state_share`: the last
-    is that of the state index, and the word position has the n - 1 before it, over which one
+    is that of the copy index, and the word position has the n - 1 before it, over which one
     sequence of wavelengths is spread.
 
     Args:
-        positions: [B, L, A] integer coordinates on A = 1 or 2 axes, the word and the state.
+        positions: [B, L, A] integer coordinates on A = 1 or 2 axes, word and copy index.
         head_dim: features of one attention head, a multiple of 2 A or, with two axes, of 2 n.
         base: the longest wavelength is 2 pi times this.
-        state_share: share of the features that turn by the state, 1/n with a whole n > 1; the
+        state_share: share of the features that turn by the copy index, 1/n with a whole n > 1; the
             paper: 1/2.
 
     Returns:

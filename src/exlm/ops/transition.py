@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from exlm.ops.elementwise import exp_, fused
-from exlm.ops.precision import at_least_float32, exact_products
+from exlm.ops.fused import exp_, fused
+from exlm.ops.precision import at_least_float32, exact_on_cpu
 
 
 class Prior(NamedTuple):
@@ -40,33 +40,36 @@ class LinkPrior(NamedTuple):
     """The order prior for the states of a lattice."""
 
     strength: Prior  # of both terms
-    ordinal: Tensor  # [B, N] which mask each state belongs to
-    copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
+    target_of_state: Tensor  # [B, N] which mask each state belongs to
+    state_copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
     def add_to(self, scores: Tensor) -> Tensor:
         """Adds the prior to scores [B, N, N], in place."""
         order, sticky = self.strength
-        ordinal = self.ordinal.to(scores.dtype)
-        skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
+        target = self.target_of_state.to(scores.dtype)
+        skipped = target[:, None, :] - (target + 1)[:, :, None]
         if sticky:
-            same_copy = self.copy[:, None, :] == self.copy[:, :, None]
-            same_copy &= (self.copy > 0)[:, :, None]
+            same_copy = self.state_copy[:, None, :] == self.state_copy[:, :, None]
+            same_copy &= (self.state_copy > 0)[:, :, None]
             scores.add_((skipped == 0) & same_copy, alpha=sticky)
-        return scores.sub_(skipped.abs_(), alpha=order) if order else scores
+        if order:
+            scores.sub_(skipped.abs_(), alpha=order)
+        return scores
 
 
-def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
+def edge_mask(state_lengths: Tensor, width: int, target_of_state: Tensor | None = None) -> Tensor:
     """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence; N is
-    `width`. If `group` [B, N], the mask of each state, is given, states of one mask are not linked
-    (Sparse DAG)."""
+    `width`. With `target_of_state` [B, N], states of one mask are not linked (Sparse DAG)."""
     index = torch.arange(width, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
-    return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
+    if target_of_state is None:
+        return edges
+    return edges & (target_of_state[:, :, None] != target_of_state[:, None, :])
 
 
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
     """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d];
-    rest as `gated`."""
+    `edges` and `prior` as for `gated`."""
     log_gate = query.new_zeros(*query.shape[:2], 1)
     return gated(query[:, :, None], key[:, :, None], log_gate, edges, prior)
 
@@ -102,15 +105,15 @@ class _Mixture(torch.autograd.Function):
         prior: LinkPrior | None,
     ) -> Tensor:
         dtype = at_least_float32(query.dtype)
-        floor = _floor(~edges, dtype, prior)
+        offset = _score_offset(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
         heads = (x.to(dtype).unbind(2) for x in (query, key, log_gate[..., None]))
-        with exact_products(query.device):
+        with exact_on_cpu(query.device):
             for q, k, gate in zip(*heads, strict=True):
-                mixture = _add_head(mixture, q, k, gate, floor)
+                mixture = _add_head(mixture, q, k, gate, offset)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        # applied again in `backward`: it is smaller than a tensor with a number for every link
+        # It is applied again in `backward`: it is smaller than a number for every link.
         ctx.prior = prior
         return mixture
 
@@ -120,45 +123,45 @@ class _Mixture(torch.autograd.Function):
         query, key, log_gate, mixture = ctx.saved_tensors
         # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes
         # in.
-        dead = mixture == -torch.inf
-        floor = _floor(dead, mixture.dtype, ctx.prior)
-        grad = torch.where(dead, 0.0, grad)
-        mixture = torch.where(dead, torch.inf, mixture)
+        no_link = mixture == -torch.inf
+        offset = _score_offset(no_link, mixture.dtype, ctx.prior)
+        grad = torch.where(no_link, 0.0, grad)
+        mixture = torch.where(no_link, torch.inf, mixture)
         d_query, d_key, d_gate = (torch.empty_like(x) for x in (query, key, log_gate))
         heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
-        with exact_products(query.device):
+        with exact_on_cpu(query.device):
             for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
-                of_head = _head_gradients(q, k, gate, floor, mixture, grad)
+                of_head = _head_gradients(q, k, gate, offset, mixture, grad)
                 d_query[:, :, h], d_key[:, :, h], d_gate[:, :, h] = of_head
         return d_query, d_key, d_gate, None, None
 
 
-def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
-    """What is added to scores to mask them, finite because a softmax over -inf alone is NaN; it
-    includes the prior."""
-    floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
-    return floor if prior is None else prior.add_to(floor)
+def _score_offset(no_link: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
+    """What is added to the scores [B, N, N] of every head: a large negative number where there is
+    no link, finite because a softmax over -inf alone is NaN; plus the prior."""
+    offset = no_link.to(dtype) * (torch.finfo(dtype).min / 2)
+    return offset if prior is None else prior.add_to(offset)
 
 
 @fused
-def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, floor: Tensor) -> Tensor:
+def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, offset: Tensor) -> Tensor:
     """The mixture [B, N, N], a logarithm, with one more head added."""
-    return torch.logaddexp(mixture, _log_softmax(query, key, floor).add_(gate))
+    return torch.logaddexp(mixture, _log_softmax(query, key, offset).add_(gate))
 
 
-def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
+def _log_softmax(query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
     """The log transition matrix of one head, [B, N, N]."""
     scale = query.shape[-1] ** -0.5
-    return torch.baddbmm(floor, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
+    return torch.baddbmm(offset, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
 
 
 @fused
 def _head_gradients(
-    query: Tensor, key: Tensor, gate: Tensor, floor: Tensor, mixture: Tensor, grad: Tensor
+    query: Tensor, key: Tensor, gate: Tensor, offset: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate. Each head gets its
     share of a link's gradient, and passes it through its softmax to its scores."""
-    head = _log_softmax(query, key, floor)
+    head = _log_softmax(query, key, offset)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)
     d_gate = share.sum(-1, keepdim=True)
     d_scores = share.addcmul_(exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)

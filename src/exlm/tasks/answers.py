@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.errors import Diverged, InputError
-from exlm.model.objectives import span_loss
+from exlm.model.task_losses import span_loss
 from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
 from exlm.tasks.questions import QuestionProblem

@@ -16,7 +16,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
-from exlm.model.objectives import classification_loss
+from exlm.model.task_losses import classification_loss
 from exlm.storage.files import write_text
 from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature

@@ -16,7 +16,7 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedToken
 
 from exlm.data.columns import check_columns
 from exlm.errors import Diverged, InputError
-from exlm.model.objectives import IGNORED
+from exlm.ops.expansion import IGNORED
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models
