@@ -58,7 +58,7 @@ def expansion(lattice: Lattice) -> Figure:
     stretch = (length - 1) / (len(TOKENS) - 1)
     for i, token in enumerate(TOKENS):
         box(axes, i * stretch, 3, token, color(i))
-    for x, source in enumerate(lattice.source[0].tolist()):
+    for x, source in enumerate(lattice.source_token[0].tolist()):
         axes.plot([source * stretch, x], [2.75, 2.25], color="#888888", linewidth=0.8)
         box(axes, x, 2, TOKENS[source], color(source))
         axes.text(x, 1.35, "({}, {})".format(*positions[x]), ha="center", va="center")

@@ -42,7 +42,9 @@ def test_the_copies_of_a_mask_go_on_from_its_hidden_state(tiny_config, tiny_batc
     plain, expanded = inputs
     assert plain.shape[1] == tiny_batch["input_ids"].shape[1]
     for b, n in enumerate(lattice.attention_mask.sum(1).tolist()):
-        expected = plain[b, lattice.source[b, :n]] + model.copies.weight[lattice.copy_index[b, :n]]
+        expected = (
+            plain[b, lattice.source_token[b, :n]] + model.copies.weight[lattice.copy_index[b, :n]]
+        )
         torch.testing.assert_close(expanded[b, :n], expected)
     assert (model.copies.weight[0] == 0).all() and 0.3 < model.copies.weight[1:].std() < 0.7
 

@@ -79,7 +79,7 @@ def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
         output_positions=output_positions,
-        origin=None if sequences.unexpanded is None else sequences.source,
+        origin=None if sequences.unexpanded is None else sequences.source_token,
         mask=None if whole else mask[:, None, None, :],
     )
 
@@ -92,7 +92,7 @@ def _packed(
     origin = None
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
-        origin = place_of_token.gather(1, sequences.source).flatten()[real][None]
+        origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
     keys = _spans(mask.sum(1))
     if output_positions is None or count is None:
         packed_positions = output_positions

@@ -33,8 +33,10 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def emission_inputs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs of `ops.emission`: hidden states [..., D] in the precision of autocast, weight [V,
-        D], bias [V]."""
+        """What `emission` and `cross_entropy` of `exlm.ops.emission` take besides targets.
+
+        Returns:
+            Hidden states [..., D] in the precision of autocast, weight [V, D] and bias [V]."""
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))

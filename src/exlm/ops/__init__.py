@@ -10,7 +10,7 @@ Sizes:
 Names, of `expansion` unless another module is given:
 
     position          an index in the expanded sequence
-    source            [B, L] the input token that a position was copied from
+    source_token      [B, L] the input token that a position was copied from
     copy_index        [B, L] which copy of its token a position is, from 1; 0 on ordinary tokens
     state             a position that can emit a target; its index in the lattice is u, v or state
     state_index       [B, N] the position of every state

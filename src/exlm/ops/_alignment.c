@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LOG_ZERO (-1e30f) /* stands for log 0 */
-#define NO_PATH_BELOW (-1e29) /* a smaller log-probability has a LOG_ZERO in its sum */
+#define NO_PATH_BELOW (-1e29) /* a log-probability at or below this has a LOG_ZERO in its sum */
 #define LOG2E 1.44269504088896341f
 #define LN2 0.69314718055994531
 #define ROUND 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to the nearest integer */

@@ -26,7 +26,7 @@ from exlm.ops.precision import at_least_float32
 
 # Stands for log 0. Any sum of fewer than 1e8 of these is finite in float32.
 LOG_ZERO = -1e30
-# A smaller log-probability of a path has a LOG_ZERO in its sum, so that there is no path.
+# A log-probability at or below this has a LOG_ZERO in its sum: there is no path.
 NO_PATH_BELOW = -1e29
 
 
@@ -134,8 +134,11 @@ def forward_backward(
     state_lengths: Tensor,
     gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N] in the
-    inputs' dtypes."""
+    """The back end, as `alignment.BACKENDS` describes it.
+
+    Returns:
+        log f [B], at least float32; and, if asked for, the posterior of the states [B, T, N] and
+        the expected use of the edges [B, N, N], in the inputs' dtypes."""
     sweep = forward(emission, transition, target_lengths, state_lengths)
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:

@@ -189,7 +189,11 @@ def forward_backward(
     state_lengths: Tensor,
     gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """log f [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
+    """The back end, as `alignment.BACKENDS` describes it.
+
+    Returns:
+        log f [B]; and, if asked for, the posterior of the states [B, T, N] and the expected use of
+        the edges [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients

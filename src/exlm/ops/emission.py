@@ -151,9 +151,8 @@ def _add_product(
         return torch.addmm(total, left, right, beta=beta, out=total, out_dtype=total.dtype)
     if gradient:
         return total.copy_(left @ right) if beta == 0 else total.add_(left @ right)
-    with matmul_precision(
-        "medium"
-    ):  # loses nothing: the operands have no more digits than bfloat16
+    # "medium" loses nothing: the operands have no more digits than bfloat16.
+    with matmul_precision("medium"):
         return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
 
 
@@ -165,8 +164,8 @@ def _shift_and_total(
     on a copy.
 
     Returns:
-        The shift [n, 1], finite even if every logit of a row is -inf; the sum [n, 1] of E over a
-        row; and E [n, V] itself if it is to be kept."""
+        The shift [n, 1], finite even if every logit of a row is -inf; the sum of E [n, 1], at least
+        1; and E [n, V] itself if it is to be kept."""
     if torch.compiler.is_compiling():
         logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)

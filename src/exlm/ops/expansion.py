@@ -40,7 +40,7 @@ class ExpandedInput:
     attention_mask: Tensor  # [B, L] bool, true on real positions
     # [B, L, 2] word and copy index; the copy index is 0 on ordinary tokens, 1..k on copies
     position_ids: Tensor
-    source: Tensor  # [B, L] the input token each position was copied from
+    source_token: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "ExpandedInput | None" = None
@@ -93,7 +93,7 @@ def leave_in_place(
         input_ids=input_ids.masked_fill(~real, pad_token_id),
         attention_mask=real,
         position_ids=torch.stack([word, torch.zeros_like(word)], dim=-1),
-        source=position,
+        source_token=position,
         first=position,
     )
 
@@ -134,27 +134,27 @@ def expand(
     copies = torch.where(boundary, states_per_boundary, real.long())
     copies = torch.where(masked, states_per_mask, copies)
 
-    first, source, position, attended = _lay_out(copies)
-    has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source)
-    copy_index = (position - first.gather(1, source) + 1) * (has_copy_index & attended)
+    first, source_token, position, attended = _lay_out(copies)
+    has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
+    copy_index = (position - first.gather(1, source_token) + 1) * (has_copy_index & attended)
     word = position
     if not count_copies:
         word_of_token = (real.cumsum(1) - 1).clamp_(min=0)
-        word = word_of_token.gather(1, source) * attended
+        word = word_of_token.gather(1, source_token) * attended
 
-    state_index, state_lengths = _compact(has_target.gather(1, source) & attended)
+    state_index, state_lengths = _compact(has_target.gather(1, source_token) & attended)
     target_index, target_lengths = _compact(has_target)
     target_of_token = (has_target.cumsum(1) - 1).clamp_(min=0)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
     return Lattice(
-        input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
+        input_ids=input_ids.gather(1, source_token).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
         position_ids=torch.stack([word, copy_index], dim=-1),
-        source=source,
+        source_token=source_token,
         first=first,
         state_index=state_index,
         state_lengths=state_lengths,
-        target_of_state=target_of_token.gather(1, source.gather(1, state_index)),
+        target_of_state=target_of_token.gather(1, source_token.gather(1, state_index)),
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
@@ -186,8 +186,8 @@ def _lay_out(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     end = copies.cumsum(1)
     length = max(int(end[:, -1].max()), 1)
     position = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
-    source = torch.searchsorted(end, position, right=True).clamp_(max=copies.shape[1] - 1)
-    return end - copies, source, position, position < end[:, -1:]
+    source_token = torch.searchsorted(end, position, right=True).clamp_(max=copies.shape[1] - 1)
+    return end - copies, source_token, position, position < end[:, -1:]
 
 
 def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:

@@ -159,8 +159,11 @@ def _log_softmax(query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
 def _head_gradients(
     query: Tensor, key: Tensor, gate: Tensor, offset: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate. Each head gets its
-    share of a link's gradient, and passes it through its softmax to its scores."""
+    """Each head gets its share of a link's gradient, and passes it through its softmax to its
+    scores.
+
+    Returns:
+        The gradients of one head's query [B, N, d], key [B, N, d] and gate [B, N]."""
     head = _log_softmax(query, key, offset)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)
     d_gate = share.sum(-1, keepdim=True)
