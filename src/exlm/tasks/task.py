@@ -48,6 +48,7 @@ class FinetuningTask(Task, Protocol):
     """A kind of task for which encoders are fine-tuned."""
 
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
+    has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
 
     def __init__(
         self,
