@@ -63,22 +63,18 @@ class QuestionAnswering:
             from_scratch=from_scratch,
             start_from=start_from,
         )
-        self.tokenizer, window = load_encoder_tokenizer(model, config.max_length or DEFAULT_WINDOW)
-        least = config.stride + 2 * MIN_STEP
-        if window < least:
-            raise InputError(
-                f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
-                f"{2 * MIN_STEP} more than task.stride, to hold a question too"
-            )
-        self.max_length = window
-        self.config = replace(config, max_length=window, task_type="question_answering")
+        self.tokenizer, self.max_length = load_encoder_tokenizer(
+            model, config.max_length or DEFAULT_WINDOW
+        )
+        _check_window(self.max_length, config.stride)
+        self.config = replace(config, max_length=self.max_length, task_type="question_answering")
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
         hashes = {}
         counts = []
         rows_with_problems = []
         for split, file in _files(config).items():
             questions, unusable = read_questions(file)
-            windows, unfit = make_windows(questions, self.tokenizer, window, config.stride)
+            windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
             for row, value, problem in unusable + unfit:
                 rows_with_problems.append((row + 1, value, problem, split))
@@ -86,7 +82,7 @@ class QuestionAnswering:
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
-        self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
+        self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
         self.invalid_rows = pd.DataFrame(
             rows_with_problems, columns=["row", "value", "reason", "part"]
         )
@@ -185,7 +181,7 @@ class QuestionAnswering:
 
 
 def _check(config: TaskConfig, metric: str) -> None:
-    """InputError for settings of a task that question answering does not have, or lacks."""
+    """InputError for settings that question answering does not have, or that are missing."""
     if metric not in ANSWER_METRICS:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
@@ -200,8 +196,18 @@ def _check(config: TaskConfig, metric: str) -> None:
         )
 
 
+def _check_window(window: int, stride: int) -> None:
+    """InputError if a window of so many tokens is too short for a question and its context."""
+    least = stride + 2 * MIN_STEP
+    if window < least:
+        raise InputError(
+            f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
+            f"{2 * MIN_STEP} more than task.stride, to hold a question too"
+        )
+
+
 def _files(config: TaskConfig) -> dict[str, Path | str]:
-    """The file of every split that a task has."""
+    """The file of every split that there is."""
     if config.dataset == SQUAD:
         folder = data_folder(SQUAD, config.data_dir, "text/squad2")
         return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}

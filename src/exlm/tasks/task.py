@@ -1,7 +1,7 @@
 """What a task is for training, and what a kind of task is for the commands; the kinds there are.
 
 A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
-rows it is a `Classification` with other methods."""
+rows it is a `Classification` with other methods, and its metrics are in METRICS (`metrics.py`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
