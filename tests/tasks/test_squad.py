@@ -33,6 +33,7 @@ from exlm.tasks.answers import (
     window_batches,
 )
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.inference import pad
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.questions import read_questions
@@ -289,7 +290,9 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path, ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     with pytest.raises(InputError, match=message):
-        QuestionAnswering(str(tmp_path), TaskConfig("train.json", "valid.json", **change))
+        QuestionAnswering(
+            EncoderSource(str(tmp_path)), TaskConfig("train.json", "valid.json", **change)
+        )
 
 
 def decoded(window, context):

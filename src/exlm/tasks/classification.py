@@ -22,11 +22,11 @@ from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
+    EncoderSource,
     Models,
     SavedTask,
     fold_units,
     load_config,
-    load_encoder,
     load_encoder_tokenizer,
 )
 from exlm.tasks.inference import model_inputs, pad, row_outputs
@@ -63,26 +63,13 @@ class Classification(LabelledTask):
     has_baselines: ClassVar[bool] = True
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        self.encoder = encoder
         self.device = device
         self.tokenizer, self.max_length = load_encoder_tokenizer(
-            model, config.max_length or DEFAULT_LENGTH
+            encoder.name, config.max_length or DEFAULT_LENGTH
         )
-        self.new_network = partial(
-            load_encoder,
-            model,
-            self.model_classes,
-            from_scratch=from_scratch,
-            start_from=start_from,
-        )
-        super().__init__(config, text_kind(load_config(model)))
+        super().__init__(config, text_kind(load_config(encoder.name)))
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         reader = TextReader(
@@ -109,7 +96,7 @@ class Classification(LabelledTask):
             "problem_type": self.problem_type,
             "task": saved,
         }
-        network = self.new_network(hyper, settings)
+        network = self.encoder.load(self.model_classes, hyper, settings)
         best_epoch = self._train(network, saved, run_dir, hyper, seed, split)
 
         table = self.table

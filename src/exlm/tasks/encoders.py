@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, TypedDict
@@ -74,6 +75,21 @@ def encoder_fingerprint(name: str) -> str:
         return fingerprint(name)
     commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class EncoderSource:
+    """Where the encoder of a fine-tuning comes from; `load_encoder` tells what the fields are."""
+
+    name: str
+    from_scratch: bool = False
+    start_from: str | None = None
+
+    def load(
+        self, models: Models, hyper: FinetuneConfig, settings: dict[str, Any]
+    ) -> PreTrainedModel:
+        """The encoder with a new head (`load_encoder`)."""
+        return load_encoder(self.name, models, hyper, settings, self.from_scratch, self.start_from)
 
 
 def load_encoder(

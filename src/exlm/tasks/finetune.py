@@ -18,7 +18,7 @@ from exlm.ops.precision import used_precision
 from exlm.storage.files import to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
-from exlm.tasks.encoders import encoder_fingerprint
+from exlm.tasks.encoders import EncoderSource, encoder_fingerprint
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
@@ -74,7 +74,8 @@ def finetune(
     config, defaults = resolve(task)
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
-    labelled_task = kind_of(config.task_type)(model, config, from_scratch, start_directory, device)
+    encoder = EncoderSource(model, from_scratch, start_directory)
+    labelled_task = kind_of(config.task_type)(encoder, config, device)
     hyper = fill_in(train, defaults, bool(labelled_task.config.molecules))
     settings = {
         "model": model,

@@ -31,7 +31,7 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
-from exlm.tasks.encoders import Models, SavedTask, load_encoder, load_encoder_tokenizer
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
 from exlm.tasks.predictions import Predictions, PredictOptions, Score, SeedModel
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
@@ -45,26 +45,13 @@ class QuestionAnswering:
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     has_baselines: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        self.encoder = encoder
         self.device = device
         self.metric = config.metric or "f1"
         _check(config, self.metric)
-        self.new_network = partial(
-            load_encoder,
-            model,
-            self.model_classes,
-            from_scratch=from_scratch,
-            start_from=start_from,
-        )
         self.tokenizer, self.max_length = load_encoder_tokenizer(
-            model, config.max_length or DEFAULT_WINDOW
+            encoder.name, config.max_length or DEFAULT_WINDOW
         )
         _check_window(self.max_length, config.stride)
         self.config = replace(config, max_length=self.max_length, task_type="question_answering")
@@ -147,7 +134,8 @@ class QuestionAnswering:
             "max_answer": self.config.max_answer,
             "precision": hyper.precision,
         }
-        network = self.new_network(hyper, {"num_labels": 2, "task": saved})
+        settings = {"num_labels": 2, "task": saved}
+        network = self.encoder.load(self.model_classes, hyper, settings)
 
         def answer_split(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]

@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import Models
+from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.token_classification import TokenClassification
@@ -50,16 +50,8 @@ class FinetuningTask(Task, Protocol):
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
     has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
-        """Reads the data for the encoder `model`. `load_encoder` tells what `from_scratch` and
-        `start_from` are; `device` is where it is trained."""
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        """Reads the data for an encoder; `device` is where it is trained."""
 
     @staticmethod
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:

@@ -19,7 +19,7 @@ from exlm.errors import InputError
 from exlm.model.objectives import IGNORED
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import Models, SavedTask
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
 from exlm.tasks.metrics import diverged
@@ -37,21 +37,14 @@ class TokenClassification(Classification):
     has_baselines: ClassVar[bool] = False
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         label_columns = config.label_columns or ["label"]
         if len(label_columns) > 1 or config.pair_column:
             raise InputError(
                 "token_classification has one text column and one label column; name no others"
             )
         config = replace(config, label_columns=label_columns, molecules=False)
-        super().__init__(model, config, from_scratch, start_from, device)
+        super().__init__(encoder, config, device)
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with the class of every unit; classes are all labels that there are."""
