@@ -125,7 +125,8 @@ def label_windows(windows: list[Window], text: str, start: int) -> None:
     for window, tokens in zip(windows, tokens_of_windows, strict=True):
         if not len(tokens):
             continue
-        first, last = int(tokens[0]), int(tokens[-1])
+        first = int(tokens[0])
+        last = int(tokens[-1])
         begins_first = window.offsets[first, 0] <= min(first_characters)
         ends_last = window.offsets[last, 1] >= max(stops)
         if begins_first and ends_last:
@@ -162,7 +163,8 @@ def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tens
     """(sum over windows of the mean of the start's and the end's cross entropy, number of windows,
     0)."""
     output = model(**model_inputs(model, batch))
-    start, end = output.start_logits.float(), output.end_logits.float()
+    start = output.start_logits.float()
+    end = output.end_logits.float()
     total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
     return total, total.new_full((), len(start)), total.new_zeros(())
 

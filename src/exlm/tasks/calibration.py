@@ -34,7 +34,8 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
         right = probabilities.argmax(1) == labels[:, 0]
     else:
         labelled = ~np.isnan(labels)
-        labels, probabilities = labels[labelled], probabilities[labelled]
+        labels = labels[labelled]
+        probabilities = probabilities[labelled]
         confidence = np.maximum(probabilities, 1 - probabilities)
         right = (probabilities >= 0.5) == (labels == 1)
     if not len(confidence):

@@ -219,7 +219,9 @@ def content_hash(table: LabelledTable) -> str:
 
 def summary(table: LabelledTable, molecules: bool) -> str:
     """A table in one line: how many rows of what kind, its labels, and what was inferred."""
-    texts = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+    texts = "pairs of texts" if table.pairs else "texts"
+    if molecules:
+        texts = "molecules"
     line = (
         f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
     )

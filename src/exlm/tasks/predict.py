@@ -165,7 +165,9 @@ def with_intervals(
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value, low, high = metric["value"], metric["low"], metric["high"]
+    value = metric["value"]
+    low = metric["low"]
+    high = metric["high"]
     if np.isfinite([value, low, high]).all() and low < high:
         return f"{value:.4f} ({low:.4f} to {high:.4f})"
     return f"{value:.4f}"

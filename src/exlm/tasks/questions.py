@@ -152,7 +152,8 @@ def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
     if answers is None:
         answers = [{"text": record["answer"], "answer_start": record.get("answer_start")}]
     if isinstance(answers, dict):
-        texts, starts = answers["text"], answers["answer_start"]
+        texts = answers["text"]
+        starts = answers["answer_start"]
     else:
         texts = [answer["text"] for answer in answers]
         starts = [answer["answer_start"] for answer in answers]

@@ -132,7 +132,8 @@ class TextReader:
     def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
         """The table with the tokens of every row, and what is wrong with them. InputError if most
         texts that begin a file are not of the model's alphabet."""
-        texts, pairs = table.texts, table.pairs
+        texts = table.texts
+        pairs = table.pairs
         if self.molecules:
             texts = [standardize(text, self.standardize) for text in texts]
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]

@@ -141,20 +141,22 @@ def make_table(
         frame = _join_files(frame, path, text_column, pair_column)
     inferred = dict[str, str]()
     if text_column is None:
-        inferred["text_column"] = text_column = choose_column(frame.columns, None, str(path))
+        text_column = choose_column(frame.columns, None, str(path))
+        inferred["text_column"] = text_column
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    if shared := {text_column, pair_column} & set(label_columns or ()):
-        raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
     text_columns = [text_column] if pair_column is None else [text_column, pair_column]
+    _check_not_shared(text_columns, label_columns or (), path)
     other_columns = [name for name in frame.columns if name not in text_columns]
     columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
     cells, numbers = _label_cells(frame, columns, malformed)
     if label_columns is None:
         columns = _infer_label_columns(cells, numbers, path)
-        cells, numbers = cells[columns], numbers[columns]
+        cells = cells[columns]
+        numbers = numbers[columns]
         inferred["label_columns"] = listed(columns, 5)
     if task_type is None:
-        inferred["task_type"] = task_type = _infer_task_type(cells, numbers)
+        task_type = _infer_task_type(cells, numbers)
+        inferred["task_type"] = task_type
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
     texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
     problems = _problems(malformed, texts, labels)
@@ -177,6 +179,17 @@ def make_table(
         caveats=[""] * len(problems),
         inferred=inferred,
     )
+
+
+def _check_not_shared(
+    text_columns: Sequence[str], label_columns: Sequence[str], path: str | Path
+) -> None:
+    """InputError if a column is both text and label."""
+    shared_columns = set(text_columns) & set(label_columns)
+    if shared_columns:
+        raise InputError(
+            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
+        )
 
 
 def _malformed_reasons(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
@@ -298,12 +311,14 @@ def _read_labels(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     if task_type == "regression":
-        labels, allowed = numbers.where(np.isfinite(numbers)), "a number"
+        labels = numbers.where(np.isfinite(numbers))
+        allowed = "a number"
     elif (names or task_type == "multiclass") and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
-        labels, allowed = numbers.where(numbers.isin((0, 1))), "0 or 1"
+        labels = numbers.where(numbers.isin((0, 1)))
+        allowed = "0 or 1"
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]
