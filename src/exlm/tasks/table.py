@@ -160,11 +160,8 @@ def make_table(
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
     texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
     problems = _problems(malformed, texts, labels)
-    if columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, value "
-            f"{texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
-        )
+    if columns:
+        _check_some_row_is_usable(texts[0], problems, columns, path)
     return LabelledTable(
         frame=frame,
         texts=texts[0],
@@ -189,6 +186,16 @@ def _check_not_shared(
     if shared_columns:
         raise InputError(
             f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
+        )
+
+
+def _check_some_row_is_usable(
+    texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
+) -> None:
+    if all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
         )
 
 
