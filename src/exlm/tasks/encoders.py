@@ -110,9 +110,8 @@ def load_encoder(
     config = load_config(name)
     config.update(settings | _family_settings(config, models, hyper))
     model_class = _model_class(config, models)
-    # A random model is built even when weights are loaded: it gives the new head, and draws as many
-    # random numbers either way. The weights are drawn in this order, so that a seed gives the same
-    # model in every version.
+    # A random model is built even when weights are loaded, because the new head is its head. The
+    # weights are drawn in this order, so that a seed gives the same model in every version.
     random_exlm = from_scratch and config.model_type == "exlm"
     random_encoder = AutoModel.from_config(config) if random_exlm else None
     random_model = model_class(config)
