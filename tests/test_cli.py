@@ -16,7 +16,7 @@ import yaml
 from exlm import ExLMConfig, InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
-from exlm.tasks.config import cells
+from exlm.tasks.config import grid_cells
 from exlm_command import main
 from exlm_command.parser import build_parser, settings
 from exlm_command.table import COMMANDS, function_of
@@ -103,7 +103,7 @@ def test_the_papers_text_recipes_have_the_papers_size_and_differ_in_the_objectiv
 @pytest.mark.parametrize("group,size", [("glue-large", 12), ("glue-small", 64), ("squad2", 32)])
 def test_the_papers_grids_have_all_their_cells(group, size):
     _, config = parse(ROOT / f"recipes/text/{group}.yaml")
-    assert len(cells(config.train, config.grid)) == size and len(config.seeds) == 5
+    assert len(grid_cells(config.train, config.grid)) == size and len(config.seeds) == 5
 
 
 def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_corruption():

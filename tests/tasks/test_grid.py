@@ -11,7 +11,7 @@ import pytest
 from exlm import InputError
 from exlm.storage.manifest import write_manifest
 from exlm.tasks import supervised
-from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
+from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, run_grid, seed_directories
 from exlm.tasks.predict import predict
@@ -58,7 +58,7 @@ def accuracy(rate: float, seed: int) -> dict[str, float]:
 
 
 def test_cells_are_all_combinations_by_name():
-    found = cells(
+    found = grid_cells(
         BASE, {"learning_rate": [1e-5, 2e-5], "batch_size": [16, 32], "pooling": ["mean"]}
     )
     assert list(found) == [
@@ -71,7 +71,7 @@ def test_cells_are_all_combinations_by_name():
 
 
 def test_without_a_grid_there_is_one_cell_without_name():
-    assert cells(BASE, {}) == {"": BASE}
+    assert grid_cells(BASE, {}) == {"": BASE}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_a_grid_there_is_one_cell_without_name():
 )
 def test_a_grid_that_cannot_be_run(grid, message):
     with pytest.raises(InputError, match=message):
-        cells(BASE, grid)
+        grid_cells(BASE, grid)
 
 
 # Runs
@@ -100,17 +100,17 @@ def test_a_grid_that_cannot_be_run(grid, message):
 def test_every_cell_runs_once_with_every_seed(tmp_path):
     training = Training(accuracy)
     grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
-    report = run_grid(tmp_path, training, cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy")
+    report = run_grid(tmp_path, training, grid_cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy")
     expected = [
         (rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)
     ]
     assert training.calls == expected
-    assert list(report["cells"]) == list(cells(BASE, grid))
+    assert list(report["cells"]) == list(grid_cells(BASE, grid))
 
 
 @pytest.mark.parametrize("done", range(7))
 def test_an_interrupted_grid_goes_on(tmp_path, done):
-    grid, seeds = cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
+    grid, seeds = grid_cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
     whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds, SETTINGS, "accuracy")
     first, second = Training(accuracy, stop_at=done), Training(accuracy)
     if done < 6:
@@ -128,13 +128,18 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
     run_grid(
-        tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "a"}, "accuracy"
+        tmp_path,
+        Training(accuracy),
+        grid_cells(BASE, RATES),
+        [0],
+        SETTINGS | {"model": "a"},
+        "accuracy",
     )
     with pytest.raises(InputError, match=r"other settings \(model\)"):
         run_grid(
             tmp_path,
             Training(accuracy),
-            cells(BASE, RATES),
+            grid_cells(BASE, RATES),
             [0],
             SETTINGS | {"model": "b"},
             "accuracy",
@@ -143,7 +148,7 @@ def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
         run_grid(
             tmp_path,
             Training(accuracy),
-            cells(replace(BASE, epochs=2), RATES),
+            grid_cells(replace(BASE, epochs=2), RATES),
             [0],
             SETTINGS | {"model": "a"},
             "accuracy",
@@ -157,7 +162,7 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     # means say otherwise
     values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}
     training = Training(lambda rate, seed: {metric: values[rate][seed]})
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
     assert report["best"] == best
     rate = float(best.split("=")[1])
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
@@ -178,13 +183,13 @@ def test_more_cells_and_more_seeds_can_be_added(tmp_path):
     run_grid(
         tmp_path,
         Training(accuracy),
-        cells(BASE, {"learning_rate": [1e-3]}),
+        grid_cells(BASE, {"learning_rate": [1e-3]}),
         [0],
         SETTINGS,
         "accuracy",
     )
     training = Training(accuracy)
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
     assert report["best"] == "learning_rate=0.002" and len(report["runs"]) == 2
 
@@ -192,9 +197,9 @@ def test_more_cells_and_more_seeds_can_be_added(tmp_path):
 def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     values = {1e-3: [0.5, 0.9], 2e-3: [0.6, 0.1], 3e-3: [0.0, 0.0]}
     training = Training(lambda rate, seed: {"accuracy": values[rate][seed]})
-    run_grid(tmp_path, training, cells(BASE, RATES), [0], SETTINGS, "accuracy")
+    run_grid(tmp_path, training, grid_cells(BASE, RATES), [0], SETTINGS, "accuracy")
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert report["best"] == "learning_rate=0.001"
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)
@@ -206,7 +211,7 @@ def test_only_the_seeds_of_the_report_are_members(tmp_path):
     run_grid(
         tmp_path,
         Training(accuracy),
-        cells(BASE, {"learning_rate": [1e-3]}),
+        grid_cells(BASE, {"learning_rate": [1e-3]}),
         range(11),
         SETTINGS,
         "accuracy",
@@ -214,7 +219,7 @@ def test_only_the_seeds_of_the_report_are_members(tmp_path):
     run_grid(
         tmp_path,
         Training(accuracy),
-        cells(BASE, {"learning_rate": [1e-3]}),
+        grid_cells(BASE, {"learning_rate": [1e-3]}),
         [10, 2],
         SETTINGS,
         "accuracy",
@@ -227,7 +232,7 @@ def test_only_the_seeds_of_the_report_are_members(tmp_path):
 def test_the_report_sums_up_five_seeds(tmp_path):
     values = [0.5, 0.9, 0.6, 0.8, 0.55]
     training = Training(lambda rate, seed: {"accuracy": values[seed]})
-    run_grid(tmp_path, training, cells(BASE, {}), range(5), SETTINGS, "accuracy")
+    run_grid(tmp_path, training, grid_cells(BASE, {}), range(5), SETTINGS, "accuracy")
     summary = json.loads((tmp_path / "results.json").read_text())["valid"]["accuracy"]
     spread = {"mean": np.mean(values), "std": np.std(values, ddof=1)}
     assert summary == pytest.approx(spread | {"median": 0.6, "min": 0.5, "max": 0.9})
@@ -239,7 +244,7 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
 
     for _ in range(2):  # and can be read back
         report = run_grid(
-            tmp_path, Training(score), cells(BASE, RATES), [0, 1], SETTINGS, "accuracy"
+            tmp_path, Training(score), grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy"
         )
         assert report["best"] == "learning_rate=0.003"
         assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]

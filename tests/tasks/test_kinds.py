@@ -1,7 +1,5 @@
 """A kind of task is a class that trains and predicts, and a line in the table of kinds."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,7 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, BertForTokenCla
 from exlm import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
+from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
@@ -26,20 +24,13 @@ class Tagging:
     metric, summary, invalid_rows = "accuracy", "tags", pd.DataFrame()
     data_settings = {"departures": []}
 
-    def __init__(self, model, config, from_scratch=False, start_from=None, device="auto"):
-        self.config, self.tokenizer = config, load_encoder_tokenizer(model)[0]
-        self.new_network = partial(
-            load_encoder,
-            model,
-            self.model_classes,
-            from_scratch=from_scratch,
-            start_from=start_from,
-        )
+    def __init__(self, encoder, config, device="auto"):
+        self.encoder, self.config = encoder, config
+        self.tokenizer, _ = load_encoder_tokenizer(encoder.name)
 
     def train_seed(self, run_dir, hyper, seed):
-        network = self.new_network(
-            hyper, {"num_labels": 3, "task": {"task_type": self.config.task_type}}
-        )
+        settings = {"num_labels": 3, "task": {"task_type": self.config.task_type}}
+        network = self.encoder.load(self.model_classes, hyper, settings)
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 

@@ -147,7 +147,7 @@ def test_diverged_or_misshapen_predictions_are_refused():
     with pytest.raises(Diverged, match="1 of 2 predictions are not finite"):
         score_predictions("binary", labels, np.array([[NAN], [0.5]]))
     for task_type in ("binary", "regression"):
-        with pytest.raises(ValueError, match=r"\[rows, tasks\]"):
+        with pytest.raises(ValueError, match=r"\[rows, labels\]"):
             score_predictions(task_type, labels, np.ones((2, 3)))
 
 

@@ -33,6 +33,7 @@ from exlm.tasks.answers import (
     window_batches,
 )
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.inference import pad
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.questions import read_questions
@@ -174,7 +175,7 @@ def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
     read, problems = write(document, problems=True)
     assert read.reset_index().values.tolist() == [[0, "q0", "one of two?", text, [(town, start)]]]
     assert [problem.row for problem in problems] == [0, 1, 1, 2, 3, 3, 4, 4, 5]
-    reasons = {problem.row: problem.reason for problem in problems}
+    reasons = {problem.row: problem.problem for problem in problems}
     assert "answer dropped" in reasons.pop(0)
     assert reasons == {
         1: "no answer is at its place; question left out",
@@ -192,7 +193,7 @@ def test_half_a_character_can_be_reported_and_written(write):
     read, problems = write(document, problems=True)
     assert read["question"].tolist() == ["Who?", "half \\ud800?"]
     assert [problem.row for problem in problems] == [2, 2]
-    "".join(problem.value + problem.reason for problem in problems).encode()
+    "".join(problem.value + problem.problem for problem in problems).encode()
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_a_contradiction_is_not_resolved_in_silence(write):
     document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
     read, problems = write(document, problems=True)
     assert read["question"].tolist() == ["Where?"]
-    assert "impossible but has answers" in problems[0].reason
+    assert "impossible but has answers" in problems[0].problem
 
 
 def test_questions_without_labels_need_no_answers(tmp_path):
@@ -289,7 +290,9 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path, ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     with pytest.raises(InputError, match=message):
-        QuestionAnswering(str(tmp_path), TaskConfig("train.json", "valid.json", **change))
+        QuestionAnswering(
+            EncoderSource(str(tmp_path)), TaskConfig("train.json", "valid.json", **change)
+        )
 
 
 def decoded(window, context):
@@ -353,8 +356,8 @@ def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     windows, problems = make_windows(questions, tokenizer, *SMALL)
     assert {window.row for window in windows} == {0, 2, 3}, "a long question with a short text fits"
     assert [problem.row for problem in problems] == [1, 2]
-    assert "longer than the window" in problems[0].reason
-    assert "no window holds all of it" in problems[1].reason
+    assert "longer than the window" in problems[0].problem
+    assert "no window holds all of it" in problems[1].problem
     assert all((window.label is None) == (window.row == 2) for window in windows)
     assert 2 not in {
         windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))

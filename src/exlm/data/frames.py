@@ -72,6 +72,11 @@ def read_frames(
         raise InputError(f"{path}: holds no data rows")
 
 
+def malformed_rows(frame: pd.DataFrame) -> dict[int, str]:
+    """Why rows of a frame that was read here should not be used, by row from 0."""
+    return frame.attrs.get("malformed", {})
+
+
 def _parts(
     kind: str, path: str | Path, header: Header, rows: int | None, columns: pd.Index | None
 ) -> Iterator[tuple[pd.DataFrame, Faults]]:

@@ -57,15 +57,17 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     config = read(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
-    head = "".join(re.findall("For.+", architecture))
+    head = re.search("For.+", architecture)
+    head_name = head.group() if head else ""
+    standardize = str(texts.get("standardize", "none"))
     text = _render(
         "card.md",
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
         chemistry=texts.get("molecules"),
-        standardize=str(texts.get("standardize", "none")).removeprefix("none"),
-        loader=f"AutoModel{head}",
-        pipeline=PIPELINES.get(head, "fill-mask"),
+        standardize="" if standardize == "none" else standardize,
+        loader=f"AutoModel{head_name}",
+        pipeline=PIPELINES.get(head_name, "fill-mask"),
         facts=run_facts(directory, result),
     )
     write_text(directory / "README.md", text)

@@ -47,10 +47,11 @@ def doctor(directory: str | None = None) -> dict[str, str]:
         "device": hardware["device"],
         "threads": str(hardware["threads"]),
         "precision auto": used_precision(device(), "auto"),
-        "alignment on a CPU": "C"
-        if alignment.compiled_library()
-        else "PyTorch (the compiled one is not installed)",
     }
+    if alignment.compiled_library():
+        facts["alignment on a CPU"] = "C"
+    else:
+        facts["alignment on a CPU"] = "PyTorch (the compiled one is not installed)"
     if torch.cuda.is_available():
         works = triton_works()
         facts["alignment on a GPU"] = "Triton" if works else "PyTorch (Triton does not work here)"

@@ -49,9 +49,9 @@ def verify(path: str) -> None:
         )
     damaged = 0
     for directory in directories:
-        reason = problem(directory)
-        print(f"{directory}: {reason or 'as it was written'}")
-        damaged += reason is not None
+        damage = problem(directory)
+        print(f"{directory}: {damage or 'as it was written'}")
+        damaged += damage is not None
     if damaged:
         raise InputError(
             f"{damaged} of {len(directories)} directories are damaged; make them again or copy "

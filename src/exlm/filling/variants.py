@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
-from exlm.data.frames import output_path, read_frame, with_columns, write_frame
+from exlm.data.frames import malformed_rows, output_path, read_frame, with_columns, write_frame
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.filling import search
@@ -80,7 +80,7 @@ def score(
     check_columns(frame, input, mutations_column, label_column)
     wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.to_device(network, device)
-    malformed = frame.attrs.get("malformed", {})
+    malformed = malformed_rows(frame)
     variants = []
     for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
         problem = malformed.get(row, "")

@@ -22,7 +22,7 @@ from exlm.storage.files import read, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
-from exlm.tasks.grid import REPORT
+from exlm.tasks.grid import GRID_REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
@@ -220,7 +220,7 @@ class Study:
                 tuning: dict[str, Any] = {**vars(config), "seeds": self.seeds}
                 finetuning = Job(
                     f"fine-tuning on {task}",
-                    result=output / REPORT,
+                    result=output / GRID_REPORT,
                     run=partial(finetune, str(output), str(run_dir), **tuning),
                     settings={**tuning, "model": identity, "files": files[task]},
                     needs=run_dir / "result.json",

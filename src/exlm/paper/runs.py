@@ -19,7 +19,7 @@ from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.grid import REPORT
+from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
 Record = TypeVar("Record")
@@ -157,7 +157,7 @@ def find_runs(roots: list[str]) -> Runs:
             run.scores += runs.read(folder / "measurements.json", _measured) or []
             runs.pretrainings.setdefault(run.id, run)
             weights.setdefault(run.id, runs.read(folder / "manifest.json", _fingerprint))
-        if tuning := runs.read(folder / REPORT, partial(_finetuning, folder)):
+        if tuning := runs.read(folder / GRID_REPORT, partial(_finetuning, folder)):
             tunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
             runs.costs[folder] = cost

@@ -61,17 +61,26 @@ def summarise_answers(
     scored = scored.iloc[rows]
     answerable = scored["answerable"].to_numpy()
     refused = scored["null_minus_best"].to_numpy() > 0
-    result = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
-    for name in ("em", "f1"):
-        final = pd.Series(np.where(refused, ~answerable, scored[name]))
+    # em and f1 of the answers at threshold 0
+    final = {name: pd.Series(np.where(refused, ~answerable, scored[name])) for name in ("em", "f1")}
+
+    def summary(name: str) -> dict[str, float]:
         best_total, threshold = best_threshold(scored, name)
-        result[name] = 100.0 * final.mean()
-        result[f"has_answer_{name}"] = 100.0 * final[answerable].mean()
-        result[f"best_{name}"] = 100.0 * best_total / len(scored)
-        result[f"best_{name}_threshold"] = threshold
+        return {
+            name: 100.0 * final[name].mean(),
+            f"has_answer_{name}": 100.0 * final[name][answerable].mean(),
+            f"best_{name}": 100.0 * best_total / len(scored),
+            f"best_{name}_threshold": threshold,
+        }
+
+    return {
+        "questions": float(len(scored)),
+        "has_answer": float(answerable.sum()),
+        **summary("em"),
         # The same for em and f1: without a reference, either all or nothing is right.
-        result["no_answer_accuracy"] = 100.0 * final[~answerable].mean()
-    return result
+        "no_answer_accuracy": 100.0 * final["em"][~answerable].mean(),
+        **summary("f1"),
+    }
 
 
 def best_threshold(scored: pd.DataFrame, name: str) -> tuple[float, float]:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from exlm.errors import Diverged, InputError
+from exlm.errors import InputError
 from exlm.model.task_losses import span_loss
 from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
+from exlm.tasks.metrics import diverged
 from exlm.tasks.questions import QuestionProblem
 from exlm.tasks.supervised import ShuffledBatches
-from exlm.tasks.table import Example
+from exlm.tasks.table import Tokens
 
 MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
@@ -38,7 +39,7 @@ class Window:
             window of the question holds all of it."""
 
     row: int
-    example: Example
+    example: Tokens
     offsets: np.ndarray
     null: int
     label: tuple[int, int] | None
@@ -59,8 +60,8 @@ def make_windows(
         size = len(tokenizer.tokenize(question, verbose=False))
         is_long = size > room - stride - MIN_STEP
         if is_long and size + len(tokenizer.tokenize(context, verbose=False)) > room:
-            reason = f"longer than the window: of {max_length} tokens it takes {size}"
-            problems.append(QuestionProblem(row, question, reason))
+            problem = f"longer than the window: of {max_length} tokens it takes {size}"
+            problems.append(QuestionProblem(row, question, problem))
             continue
         encoding = tokenizer(
             question,
@@ -72,11 +73,14 @@ def make_windows(
             return_offsets_mapping=True,
         )
         count = len(encoding["input_ids"])
-        of_question = [_window(row, encoding, number, tokenizer) for number in range(count)]
-        windows += of_question
-        if answers and not _label(of_question, *answers[0]):
-            reason = "no window holds all of it; not used for training"
-            problems.append(QuestionProblem(row, answers[0][0], reason))
+        question_windows = [_window(row, encoding, number, tokenizer) for number in range(count)]
+        windows += question_windows
+        if answers:
+            text, start = answers[0]
+            label_windows(question_windows, text, start)
+            if all(window.label is None for window in question_windows):
+                problem = "no window holds all of it; not used for training"
+                problems.append(QuestionProblem(row, text, problem))
     return windows, problems
 
 
@@ -102,27 +106,35 @@ def _window(
     )
 
 
-def _label(windows: list[Window], text: str, start: int) -> bool:
-    """Labels all windows of a question with its answer, which begins at character `start`. True if
-    a window has it."""
+def label_windows(windows: list[Window], text: str, start: int) -> None:
+    """Labels all windows of a question with its answer, which begins at character `start`: None for
+    all of them if none holds all of the answer."""
     stop = start + len(text)
-    touching = []
+    # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
+    # that touch it, in any window.
+    tokens_of_windows = []
+    first_characters = []
+    stops = []
     for window in windows:
         begins, ends = window.offsets.T
-        touching.append(np.flatnonzero((begins < stop) & (ends > start)))
-    # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
-    # that touch it.
-    pieces = [window.offsets[tokens] for window, tokens in zip(windows, touching, strict=True)]
-    touched = np.concatenate(pieces)
-    # No piece holds -1, which stands for an answer that no token touches.
-    borders = [touched.min(), touched.max()] if len(touched) else [-1]
-    holds_all = [bool(np.isin(borders, piece).all()) for piece in pieces]
-    for window, tokens, holds in zip(windows, touching, holds_all, strict=True):
-        if holds:
-            window.label = (int(tokens[0]), int(tokens[-1]))
-        elif not any(holds_all):
+        tokens = np.flatnonzero((begins < stop) & (ends > start))
+        tokens_of_windows.append(tokens)
+        first_characters += begins[tokens].tolist()
+        stops += ends[tokens].tolist()
+    is_held = False
+    for window, tokens in zip(windows, tokens_of_windows, strict=True):
+        if not len(tokens):
+            continue
+        first = int(tokens[0])
+        last = int(tokens[-1])
+        begins_first = window.offsets[first, 0] <= min(first_characters)
+        ends_last = window.offsets[last, 1] >= max(stops)
+        if begins_first and ends_last:
+            window.label = (first, last)
+            is_held = True
+    if not is_held:
+        for window in windows:
             window.label = None
-    return any(holds_all)
 
 
 def window_batches(
@@ -151,7 +163,8 @@ def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tens
     """(sum over windows of the mean of the start's and the end's cross entropy, number of windows,
     0)."""
     output = model(**model_inputs(model, batch))
-    start, end = output.start_logits.float(), output.end_logits.float()
+    start = output.start_logits.float()
+    end = output.end_logits.float()
     total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
     return total, total.new_full((), len(start)), total.new_zeros(())
 
@@ -214,10 +227,7 @@ def _best_answer(
     if not windows:
         return "", np.inf, {"": 1.0}
     if any(logits.isnan().any() for _, logits in windows):
-        raise Diverged(
-            "the model's logits are not numbers; it has diverged, train it with a lower learning "
-            "rate"
-        )
+        raise diverged("the logits are not numbers")
     null_score = min(float(logits[:, window.null].sum()) for window, logits in windows)
     # the score of every span by its first character and the one after its last
     spans: dict[tuple[int, int], float] = {}
@@ -247,17 +257,24 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     two are means over `runs` (what `answer` returned for each model). The answer is the candidate
     with the highest mean probability. If there are several models, `probability std` is the
     standard deviation of theirs."""
-    votes = []
+    answers = []
+    mean_probabilities = []
+    probabilities_by_run = []
     for candidates_by_run in zip(*(run["candidates"] for run in runs), strict=True):
         texts = list(dict.fromkeys(chain(*candidates_by_run)))
         # [runs, texts]
-        shares = np.array([[run.get(text, 0.0) for text in texts] for run in candidates_by_run])
-        means = (shares / len(runs)).sum(0)
+        probabilities = np.array(
+            [[candidates.get(text, 0.0) for text in texts] for candidates in candidates_by_run]
+        )
+        means = (probabilities / len(runs)).sum(0)
         best = means.argmax()
-        votes.append((texts[best], means[best], shares[:, best]))
+        answers.append(texts[best])
+        mean_probabilities.append(means[best])
+        probabilities_by_run.append(probabilities[:, best])
     table = questions[["id", "question"]].copy()
-    table["answer"], table["probability"], by_run = zip(*votes, strict=True)
+    table["answer"] = answers
+    table["probability"] = mean_probabilities
     table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
     if len(runs) > 1:
-        table["probability std"] = np.std(by_run, 1, ddof=1)
+        table["probability std"] = np.std(probabilities_by_run, 1, ddof=1)
     return table

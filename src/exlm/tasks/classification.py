@@ -22,10 +22,11 @@ from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
+    EncoderSource,
     Models,
+    SavedTask,
     fold_units,
     load_config,
-    load_encoder,
     load_encoder_tokenizer,
 )
 from exlm.tasks.inference import model_inputs, pad, row_outputs
@@ -55,32 +56,20 @@ class Classification(LabelledTask):
 
     A further kind of task changes what it needs of the methods: `load_table` (labels),
     `batch_labels` and `loss` (training), `logits`, `as_predictions` and `prediction_columns`
-    (predictions). What a method needs of a saved model is in `task`, which `task_to_save`
+    (predictions). What a method needs of a saved model is in `saved`, which `task_to_save`
     makes."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    has_baselines: ClassVar[bool] = True
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        self.encoder = encoder
         self.device = device
         self.tokenizer, self.max_length = load_encoder_tokenizer(
-            model, config.max_length or DEFAULT_LENGTH
+            encoder.name, config.max_length or DEFAULT_LENGTH
         )
-        self.new_network = partial(
-            load_encoder,
-            model,
-            self.model_classes,
-            from_scratch=from_scratch,
-            start_from=start_from,
-        )
-        super().__init__(config, text_kind(load_config(model)))
+        super().__init__(config, text_kind(load_config(encoder.name)))
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         reader = TextReader(
@@ -99,30 +88,31 @@ class Classification(LabelledTask):
         `record` tells."""
         torch.manual_seed(seed)
         split = self.split(seed)
-        task = self.task_to_save(split["train"], hyper)
+        saved = self.task_to_save(split["train"], hyper)
         names = self.table.classes or self.table.label_columns
         settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": self.problem_type,
-            "task": task,
+            "task": saved,
         }
-        network = self.new_network(hyper, settings)
-        best_epoch = self._train(network, task, run_dir, hyper, seed, split)
+        network = self.encoder.load(self.model_classes, hyper, settings)
+        best_epoch = self._train(network, saved, run_dir, hyper, seed, split)
 
-        table, predicted_rows = self.table, self.table.usable
+        table = self.table
+        predicted_rows = table.usable
         if table.parts is not None:  # the file of the train part stays as it is
             predicted_rows = predicted_rows & (table.parts != "train")
-        model = TunedModel(network, self.tokenizer, task)
+        model = TunedModel(network, self.tokenizer, saved)
         logits = self.logits(model, table, np.flatnonzero(predicted_rows))
-        predictions = self.as_predictions(logits, task)
+        predictions = self.as_predictions(logits, saved)
         if table.task_type == "regression":
-            task = fold_units(network, task)
+            saved = fold_units(network, saved)
         else:
             valid = split["valid"]
             labels, valid_logits = as_rows(table.labels[valid], logits[valid])
-            task = {**task, "temperature": fit_temperature(valid_logits, labels)}
-        network.config.task = task
+            saved = {**saved, "temperature": fit_temperature(valid_logits, labels)}
+        network.config.task = saved
         save_model(run_dir, network, self.tokenizer)
         if self.config.molecules:
             lines = [f"{table.texts[row]}\n" for row in split["train"]]
@@ -132,7 +122,7 @@ class Classification(LabelledTask):
     def _train(
         self,
         network: PreTrainedModel,
-        task: dict[str, Any],
+        saved: SavedTask,
         run_dir: Path,
         hyper: FinetuneConfig,
         seed: int,
@@ -145,7 +135,7 @@ class Classification(LabelledTask):
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
             examples = [self.table.examples[row] for row in rows]
             batch = pad(examples, self.tokenizer, self.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, task)}
+            return batch | {"labels": self.batch_labels(batch, rows, saved)}
 
         def training_loss(
             model: nn.Module, batch: dict[str, Tensor]
@@ -155,9 +145,9 @@ class Classification(LabelledTask):
             return total, count, torch.zeros_like(count)
 
         def validate(network: nn.Module) -> dict[str, float]:
-            model = TunedModel(network, self.tokenizer, task)
+            model = TunedModel(network, self.tokenizer, saved)
             logits = self.logits(model, self.table, split["valid"])
-            return self.score(self.as_predictions(logits, task), split["valid"])
+            return self.score(self.as_predictions(logits, saved), split["valid"])
 
         lengths = [len(example["input_ids"]) for example in self.table.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
@@ -177,22 +167,22 @@ class Classification(LabelledTask):
         """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
         return classification_loss(logits, labels, self.problem_type)
 
-    def batch_labels(
-        self, batch: dict[str, Tensor], rows: np.ndarray, task: dict[str, Any]
-    ) -> Tensor:
-        """The labels of a batch's rows as the loss takes them: [n] or [n, tasks], of numbers in
+    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
+        """The labels of a batch's rows as the loss takes them: [n] or [n, labels], of numbers in
         standard deviations from the mean."""
-        labels = (self.table.labels[rows] - task["mean"]) / task["std"]
+        labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
         return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
 
-    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
-        """What is needed to predict with the model. `mean` and `std` [tasks] are those of the
+    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> SavedTask:
+        """What is needed to predict with the model. `mean` and `std` [labels] are those of the
         training labels of a regression."""
         table = self.table
-        mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
+        mean = np.zeros(len(table.label_columns))
+        std = np.ones(len(table.label_columns))
         if table.task_type == "regression":
             labels = table.labels[train_rows]
-            mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
+            mean = np.nanmean(labels, 0)
+            std = np.nanstd(labels, 0)
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
@@ -212,57 +202,57 @@ class Classification(LabelledTask):
     @staticmethod
     def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
         """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others."""
-        network, tokenizer, task = model
+        network, tokenizer, saved = model
         outputs = row_outputs(
             network,
             lambda **batch: network(**batch).logits,
-            len(task["classes"] or task["label_columns"]),
+            len(saved["classes"] or saved["label_columns"]),
             table,
             rows,
             tokenizer,
-            task["precision"],
+            saved["precision"],
         )
         return outputs.astype(np.float64)
 
     @staticmethod
     def as_predictions(
-        logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0
+        logits: np.ndarray, saved: SavedTask, temperature: float = 1.0
     ) -> np.ndarray:
         """Probabilities, of logits divided by a `temperature`, or values in the units of the
         labels: [rows, outputs]. Models whose head returns real units have mean 0 and std 1."""
-        if task["task_type"] == "regression":
-            return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
-        if task["classes"]:
+        if saved["task_type"] == "regression":
+            return logits * np.asarray(saved["std"]) + np.asarray(saved["mean"])
+        if saved["classes"]:
             return softmax(logits / temperature, -1)
         return 1 / (1 + np.exp(-np.clip(logits / temperature, -700, 700)))
 
     @staticmethod
     def prediction_columns(
-        runs: Sequence[np.ndarray], table: LabelledTable, task: dict[str, Any]
+        runs: Sequence[np.ndarray], table: LabelledTable, saved: SavedTask
     ) -> dict[str, Any]:
         """The columns to add, from the predictions [rows, outputs] of every model: means, standard
         deviations, and for one label with classes the predicted class and its probability."""
         means = np.mean(runs, 0)
         columns: dict[str, Any] = {}
-        for i, name in enumerate(output_names(task["classes"] or task["label_columns"])):
+        for i, name in enumerate(output_names(saved["classes"] or saved["label_columns"])):
             columns[name] = means[:, i]
             if len(runs) > 1:
                 columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
-        if task["classes"] or task["task_type"] == "binary":
-            columns |= _class_columns(means, task["classes"])
+        if saved["classes"] or saved["task_type"] == "binary":
+            columns |= _class_columns(means, saved["classes"])
         return columns
 
     @staticmethod
-    def saved_labels(table: LabelledTable, input: str, task: dict[str, Any]) -> np.ndarray:
-        """The labels of a table in the form that the model was trained on: [rows, tasks].
+    def saved_labels(table: LabelledTable, input: str, saved: SavedTask) -> np.ndarray:
+        """The labels of a table in the form that the model was trained on: [rows, labels].
         InputError if a value is no label."""
         labelled = make_table(
             table.frame,
             input,
             table.text_column,
-            task["label_columns"],
-            task["task_type"],
-            task["classes"],
+            saved["label_columns"],
+            saved["task_type"],
+            saved["classes"],
         )
         return labelled.labels
 
@@ -276,15 +266,15 @@ class Classification(LabelledTask):
     ) -> Predictions:
         """Predictions for a table, or for one `part` of it: means over the models, with standard
         deviations."""
-        task = models[0].task
-        if options.calibrated and any("temperature" not in model.task for model in models):
+        saved = models[0].saved
+        if options.calibrated and any("temperature" not in model.saved for model in models):
             raise InputError(
                 "calibrated probabilities need a classification "
                 "that was fine-tuned by this version of exlm"
             )
         frame = read_frame(input, options.header) if part is None else part
         table, runs = cls._run(models, frame, input, options)
-        columns = cls.prediction_columns(list(runs.values()), table, task)
+        columns = cls.prediction_columns(list(runs.values()), table, saved)
         counts = table.counts("predicted")
         if options.distance:
             directories = [model.directory for model in models]
@@ -294,47 +284,53 @@ class Classification(LabelledTask):
             counts[f"far from the training molecules (distance over {FAR})"] = far
         result = with_columns(frame, {**columns, "problem": table.problems})
 
-        needed_columns = [*task["label_columns"], task.get("mask_column")]
+        needed_columns = [*saved["label_columns"], saved.get("mask_column")]
         if part is not None or not all(name in frame for name in needed_columns if name):
             return Predictions(result, counts)
         try:
-            labels = cls.saved_labels(table, input, task)
+            labels = cls.saved_labels(table, input, saved)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        return Predictions(result, counts, _scores(labels, task["task_type"], runs), labelled)
+        return Predictions(result, counts, _scores(labels, saved["task_type"], runs), labelled)
 
     @classmethod
     def _run(
         cls, models: Sequence[SeedModel], frame: pd.DataFrame, input: str, options: PredictOptions
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
         """The rows of a frame, and what every model predicts for them: [rows, outputs] by name."""
-        task = models[0].task
+        saved = models[0].saved
         text_column = options.text_column
-        if text_column is None and task["text_column"] in frame:
-            text_column = task["text_column"]
-        table = make_table(frame, input, text_column, [], pair_column=task["pair_column"])
+        if text_column is None and saved["text_column"] in frame:
+            text_column = saved["text_column"]
+        table = make_table(frame, input, text_column, [], pair_column=saved["pair_column"])
         # the rows that begin the file tell what its texts are
         first_texts = table.texts if frame.index[0] == 0 else []
-        trained_on = TextKind(task["molecules"], task.get("standardize", "none"))
+        trained_on = TextKind(saved["molecules"], saved.get("standardize", "none"))
         reader = TextReader.for_file(
-            first_texts, input, models[0].loaded.tokenizer, task["max_length"], trained_on, options
+            first_texts, input, models[0].loaded.tokenizer, saved["max_length"], trained_on, options
         )
+        read_table = reader.read_part(table, input)
+        tokenizer_files = models[0].tokenizer_files
         runs = dict[str, np.ndarray]()
         for model in models:
-            reader = replace(reader, tokenizer=model.loaded.tokenizer)
-            rows = reader.read_part(table, input)
-            logits = cls.logits(model.loaded, rows, np.flatnonzero(rows.usable))
-            temperature = model.task["temperature"] if options.calibrated else 1.0
-            runs[model.directory.name] = cls.as_predictions(logits, model.task, temperature)
-        return rows, runs
+            # Usually all seeds have one tokenizer, and the texts are read once.
+            if model.tokenizer_files != tokenizer_files:
+                tokenizer_files = model.tokenizer_files
+                reader = replace(reader, tokenizer=model.loaded.tokenizer)
+                read_table = reader.read_part(table, input)
+            logits = cls.logits(model.loaded, read_table, np.flatnonzero(read_table.usable))
+            temperature = model.saved["temperature"] if options.calibrated else 1.0
+            runs[model.directory.name] = cls.as_predictions(logits, model.saved, temperature)
+        return read_table, runs
 
 
 def _class_columns(means: np.ndarray, classes: list[str] | None) -> dict[str, Any]:
     """The predicted class of every row, and how sure the models are of it, from mean probabilities
     [rows, classes] or, of label 1, [rows, 1]."""
     if classes:
-        best, confidence = means.argmax(1), means.max(1)
+        best = means.argmax(1)
+        confidence = means.max(1)
     else:
         best = (means[:, 0] >= 0.5).astype(int)
         confidence = np.maximum(means, 1 - means)[:, 0]
@@ -355,8 +351,8 @@ def _scores(
     def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         scores = score_predictions(task_type, labels[rows], predictions[rows])
         if task_type != "regression":  # the predictions are probabilities
-            labels_and_shares = as_rows(labels[rows], predictions[rows])
-            scores["calibration_error"] = calibration_error(*labels_and_shares)
+            row_labels, probabilities = as_rows(labels[rows], predictions[rows])
+            scores["calibration_error"] = calibration_error(row_labels, probabilities)
         return scores
 
     return {name: partial(score, predictions) for name, predictions in runs.items()}

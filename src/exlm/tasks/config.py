@@ -176,58 +176,61 @@ DECIDED_BY_NAME = (
 )
 
 
-def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task, completed if its data set is known by name or a JSON file, and the hyper-parameters
-    of the data set."""
-    name = task.dataset.lower()
+def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
+    """The config, completed if its data set is known by name or a JSON file, and the
+    hyper-parameters of the data set."""
+    name = config.dataset.lower()
     if name in MOLECULENET:
-        return _molecule_task(task), MOLECULENET[name].train
-    glue = glue_name(task.dataset)
+        return _molecule_config(config), MOLECULENET[name].train
+    glue = glue_name(config.dataset)
     if glue is not None:
-        _check_nothing_else(task, glue)
-        return replace(task, dataset=glue), {}
+        _check_nothing_else(config, glue)
+        return replace(config, dataset=glue), {}
     if name == SQUAD:
-        _check_nothing_else(task, SQUAD)
-        return replace(task, dataset=SQUAD, task_type="question_answering"), {}
-    if plain_suffix(task.dataset) == ".json" and not task.task_type:
-        return replace(task, task_type="question_answering"), {}
-    return task, {}
+        _check_nothing_else(config, SQUAD)
+        return replace(config, dataset=SQUAD, task_type="question_answering"), {}
+    if plain_suffix(config.dataset) == ".json" and not config.task_type:
+        return replace(config, task_type="question_answering"), {}
+    return config, {}
 
 
-def _molecule_task(task: TaskConfig) -> TaskConfig:
-    """A task of MoleculeNet, with its file and, where they are absent, its columns and type."""
-    entry = MOLECULENET[task.dataset.lower()]
+def _molecule_config(config: TaskConfig) -> TaskConfig:
+    """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
+    type."""
+    entry = MOLECULENET[config.dataset.lower()]
     settings: dict[str, Any] = {
-        "dataset": str(find_dataset(task.dataset, task.data_dir)),
-        "molecules": task.molecules is not False,
+        "dataset": str(find_dataset(config.dataset, config.data_dir)),
+        "molecules": config.molecules is not False,
     }
     for name in ("text_column", "label_columns", "task_type"):
-        if getattr(task, name) is None:
+        if getattr(config, name) is None:
             settings[name] = getattr(entry, name)
-    return replace(task, **settings)
+    return replace(config, **settings)
 
 
-def _check_nothing_else(task: TaskConfig, dataset: str) -> None:
+def _check_nothing_else(config: TaskConfig, dataset: str) -> None:
     for name in DECIDED_BY_NAME:
-        if getattr(task, name) is not None:
+        if getattr(config, name) is not None:
             raise InputError(
                 f"{dataset} brings its own files, columns and task type; leave out task.{name}"
             )
 
 
-def fill_in(train: FinetuneConfig, of_dataset: dict[str, Any], molecules: bool) -> FinetuneConfig:
+def fill_in(
+    train: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
+) -> FinetuneConfig:
     """Fills in the hyper-parameters that were left out: those of the data set, or else the
     defaults."""
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
     missing = {
-        name: of_dataset.get(name, default)
+        name: dataset_defaults.get(name, default)
         for name, default in defaults.items()
         if getattr(train, name) is None
     }
     return replace(train, **missing)
 
 
-def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
+def grid_cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
     """The hyper-parameters of every combination of a grid's values, by name. Without a grid one
     cell, named ""."""
     types = get_type_hints(FinetuneConfig)

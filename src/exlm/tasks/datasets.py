@@ -91,16 +91,16 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
 
 
 def size_differences(
-    sizes: dict[str, int], published: dict[str, int], unit: str, of: str
+    sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
-    """Which splits are missing, or differ in their number of rows from the published ones by more
-    than a thousandth."""
+    """Which splits are missing, or differ in their number of rows from the published ones of
+    `owner` by more than a thousandth."""
     differences = []
     for split, size in published.items():
         if split not in sizes:
             differences.append(f"{split} is missing")
         elif _differs(sizes[split], size):
-            differences.append(f"{split} has {sizes[split]:,} {unit}, {of} has {size:,}")
+            differences.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
     return differences
 
 

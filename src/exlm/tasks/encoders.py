@@ -6,9 +6,10 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 import yaml
@@ -22,6 +23,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, first_line
 from exlm.storage.models import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
@@ -29,6 +31,35 @@ from exlm.tasks.config import FinetuneConfig
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
+
+
+class SavedTask(TypedDict, total=False):
+    """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
+    earlier versions lack some keys."""
+
+    task_type: str  # as in `TaskConfig`; the key of KINDS
+    max_length: int  # longest text, pair of texts, or window of a question, in tokens
+    precision: str  # of the training; predictions use the same
+
+    # Classification and what builds on it
+    text_column: str  # column of the texts
+    pair_column: str | None  # column of the second texts
+    label_columns: list[str]  # columns of the labels
+    classes: list[str] | None  # the label values, by class index
+    molecules: bool | None  # whether the texts are SMILES
+    standardize: Standardize  # how molecules are rewritten before the model reads them
+    mean: list[float]  # [labels], regression: what the head's outputs are shifted by
+    std: list[float]  # [labels], regression: what the head's outputs are multiplied by
+    temperature: float  # not for regression: fitted on valid, the divisor of the logits
+
+    # TokenClassification
+    unit: str  # a regular expression for what has a label
+    mask_column: str | None  # column that says which units count
+
+    # QuestionAnswering
+    stride: int  # tokens that neighbouring windows share
+    max_answer: int  # longest answer in tokens
+
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -44,6 +75,21 @@ def encoder_fingerprint(name: str) -> str:
         return fingerprint(name)
     commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class EncoderSource:
+    """Where the encoder of a fine-tuning comes from; `load_encoder` tells what the fields are."""
+
+    name: str
+    from_scratch: bool = False
+    start_from: str | None = None
+
+    def load(
+        self, models: Models, hyper: FinetuneConfig, settings: dict[str, Any]
+    ) -> PreTrainedModel:
+        """The encoder with a new head (`load_encoder`)."""
+        return load_encoder(self.name, models, hyper, settings, self.from_scratch, self.start_from)
 
 
 def load_encoder(
@@ -64,7 +110,8 @@ def load_encoder(
     config = load_config(name)
     config.update(settings | _family_settings(config, models, hyper))
     model_class = _model_class(config, models)
-    # The weights are drawn in this order, so that a seed gives the same model in every version.
+    # A random model is built even when weights are loaded, because the new head is its head. The
+    # weights are drawn in this order, so that a seed gives the same model in every version.
     random_exlm = from_scratch and config.model_type == "exlm"
     random_encoder = AutoModel.from_config(config) if random_exlm else None
     random_model = model_class(config)
@@ -90,34 +137,34 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
-def saved_task(path: str) -> dict[str, Any]:
+def saved_task(path: str) -> SavedTask:
     """What was saved with a fine-tuned model about its task."""
     verify(path)
-    task = getattr(load_config(path), "task", None)
-    if task is None:
+    saved = getattr(load_config(path), "task", None)
+    if saved is None:
         raise InputError(
             f"{path} is not fine-tuned; run exlm finetune and give its output directory"
         )
-    return task
+    return saved
 
 
-def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
-    """Makes the last layer of a regression model return real units; returns the task with mean 0
-    and std 1."""
-    mean = torch.tensor(task["mean"], dtype=torch.float64)
-    std = torch.tensor(task["std"], dtype=torch.float64)
+def fold_units(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
+    """Makes the last layer of a regression model return real units; returns what is saved with it,
+    with mean 0 and std 1."""
+    mean = torch.tensor(saved["mean"], dtype=torch.float64)
+    std = torch.tensor(saved["std"], dtype=torch.float64)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
         print(
             f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
             f"not pipelines"
         )
-        return task
+        return saved
     last = layers[-1]
     with torch.no_grad():
         last.weight.copy_(last.weight.cpu().double() * std[:, None])
         last.bias.copy_(last.bias.cpu().double() * std + mean)
-    return task | {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
+    return {**saved, "mean": [0.0] * len(mean), "std": [1.0] * len(std)}
 
 
 def load_encoder_tokenizer(
@@ -127,14 +174,14 @@ def load_encoder_tokenizer(
     positions allow. The tokenizer returns only what the model takes, and token_type_ids if both the
     model and the tokenizer have them."""
     config = load_config(name)
-    exlm = config.model_type == "exlm"
-    tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
+    is_exlm = config.model_type == "exlm"
+    tokenizer = load_tokenizer(name) if is_exlm else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
         raise InputError(
             f"the tokenizer {name} has no pad token; add it and save the tokenizer again"
         )
-    other_mask = exlm and tokenizer.mask_token_id != config.mask_token_id
-    if len(tokenizer) > config.vocab_size or other_mask:
+    mask_differs = is_exlm and tokenizer.mask_token_id != config.mask_token_id
+    if len(tokenizer) > config.vocab_size or mask_differs:
         raise InputError(
             f"{name}: the tokenizer has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), "
             f"the model {config.vocab_size}; they do not belong together"
@@ -150,12 +197,13 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     """The names of the inputs that both a tokenizer and the model have. A tokenizer has
     token_type_ids if it tells a second text by them, by ids that the model knows."""
     accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
-    names = [name for name in tokenizer.model_input_names if name in accepted]
-    if "token_type_ids" in names:
-        names.remove("token_type_ids")
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
-    largest = max(types, default=0)
-    if "token_type_ids" in accepted and 0 < largest < getattr(config, "type_vocab_size", math.inf):
+    tells_types = 0 < max(types, default=0) < getattr(config, "type_vocab_size", math.inf)
+    names = []
+    for name in tokenizer.model_input_names:
+        if name in accepted and name != "token_type_ids":
+            names.append(name)
+    if "token_type_ids" in accepted and tells_types:
         names.append("token_type_ids")
     return names
 

@@ -1,9 +1,9 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test
 (or valid).
 
-`results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else
-CELL is ""). Every `CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and
-its log."""
+`results.json` (GRID_REPORT) holds the results of all seeds. With a grid, they are those of the best
+cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/seed-N` has one model,
+what this seed gave (SEED_RESULT), its predictions and its log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,10 @@ from exlm.errors import InputError
 from exlm.ops.precision import used_precision
 from exlm.storage.files import to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
-from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, resolve
-from exlm.tasks.encoders import encoder_fingerprint
-from exlm.tasks.grid import RESULT, best_seed_directory, finished_runs, run_grid
+from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
+from exlm.tasks.encoders import EncoderSource, encoder_fingerprint
+from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
+from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
 
@@ -73,7 +74,8 @@ def finetune(
     config, defaults = resolve(task)
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
-    labelled_task = kind_of(config.task_type)(model, config, from_scratch, start_directory, device)
+    encoder = EncoderSource(model, from_scratch, start_directory)
+    labelled_task = kind_of(config.task_type)(encoder, config, device)
     hyper = fill_in(train, defaults, bool(labelled_task.config.molecules))
     settings = {
         "model": model,
@@ -93,26 +95,24 @@ def finetune(
         "train": hyper,
         "grid": grid,
     }
-    hyper_of_cells = cells(hyper, grid or {})
-    return run_task(
-        Path(output), labelled_task, hyper_of_cells, seeds, to_json_types(settings), recipe
-    )
+    cells = grid_cells(hyper, grid or {})
+    return run_task(Path(output), labelled_task, cells, seeds, to_json_types(settings), recipe)
 
 
 def run_task(
     directory: Path,
     task: Task,
-    grid: Mapping[str, Any],
+    cells: Mapping[str, Any],
     seeds: list[int] | None,
     settings: dict[str, Any],
     recipe: dict[str, Any],
 ) -> dict[str, Any]:
-    """Runs the grid (`run_grid`), prints what was inferred from the data and what came out; returns
-    `results.json`."""
+    """Runs all `cells`, which are hyper-parameters by name (`run_grid`), prints what was inferred
+    from the data and what came out; returns `results.json`."""
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
-    if (directory / RESULT).is_file() or any(directory.glob("checkpoint-*")):
+    if (directory / SEED_RESULT).is_file() or any(directory.glob("checkpoint-*")):
         raise InputError(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
@@ -123,10 +123,10 @@ def run_task(
         _report_invalid_rows(task.invalid_rows, task.config)
     with lock(directory):
         # a run that is refused changes nothing here
-        finished_runs(directory, grid, seeds, settings)
+        finished_runs(directory, cells, seeds, settings)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
-        report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
+        report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
     template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
     print(template.render(report, report=report, directory=directory))
     return report
@@ -135,13 +135,10 @@ def run_task(
 def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None:
     """Prints how many rows have something wrong, and the first of them; InputError if the user does
     not want such rows."""
-    first = invalid_rows.iloc[0]
-    example = (
-        f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}".strip()
-    )
+    first = first_invalid_row(invalid_rows)
     if config.on_invalid == "error":
         raise InputError(
-            f"{config.dataset}: {example}; correct or remove it, or set task.on_invalid to skip"
+            f"{config.dataset}: {first}; correct or remove it, or set task.on_invalid to skip"
         )
     actions = ""
     if "action" in invalid_rows:
@@ -149,5 +146,5 @@ def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None
             actions += f"{count} {action}; "
     print(
         f"{len(invalid_rows)} rows have something wrong ({actions}see invalid_rows.csv), "
-        f"the first: {example}"
+        f"the first: {first}"
     )

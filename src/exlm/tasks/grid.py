@@ -17,7 +17,8 @@ from exlm.storage.runs import finished_result, identity, machine, resumable_dire
 from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
-RESULT, REPORT = "result.json", "results.json"
+SEED_RESULT = "result.json"
+GRID_REPORT = "results.json"
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 Summary = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
 TrainSeed = Callable[[Path, Any, int], Result]
@@ -26,13 +27,14 @@ TrainSeed = Callable[[Path, Any, int], Result]
 def run_grid(
     directory: Path,
     train_seed: TrainSeed,
-    grid: Mapping[str, Any],
+    cells: Mapping[str, Any],
     seeds: Sequence[int],
     settings: dict[str, Any],
     metric: str,
 ) -> dict[str, Any]:
-    """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if
-    they had other `settings` or hyper-parameters. Writes and returns `results.json`.
+    """Runs every cell with every seed in `CELL/seed-N`; `cells` are hyper-parameters by the name of
+    the cell. Finished runs are skipped; InputError if they had other `settings` or
+    hyper-parameters. Writes and returns `results.json`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept, and those of
     its best seed are copied to `directory`. A cell whose training stops with an error (it diverges,
@@ -40,10 +42,10 @@ def run_grid(
 
     def train(cell: str, seed: int) -> Result:
         run_dir = directory / cell / f"seed-{seed}"
-        run_identity: Result = {"seed": seed, "settings": _with_hyper(settings, grid[cell])}
-        return _train_run(run_dir, train_seed, grid[cell], run_identity, may_fail=len(grid) > 1)
+        run_identity = {"seed": seed, "settings": _with_hyper(settings, cells[cell])}
+        return _train_run(run_dir, train_seed, cells[cell], run_identity, may_fail=len(cells) > 1)
 
-    finished = finished_runs(directory, grid, seeds, settings)
+    finished = finished_runs(directory, cells, seeds, settings)
     for (cell, seed), result in finished.items():
         if result:  # a kill may have left its checkpoints
             unneeded = directory / cell / f"seed-{seed}" / UNFINISHED
@@ -51,8 +53,8 @@ def run_grid(
 
     runs = dict[str, list[Result]]()
     ranks = dict[str, float]()
-    best = next(iter(grid))
-    for cell in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
+    best = next(iter(cells))
+    for cell in tqdm(cells, desc="grid", unit="cell", disable=len(cells) == 1):
         runs[cell] = [finished[cell, seed] or train(cell, seed) for seed in seeds]
         scores = summarise_runs(runs[cell])["valid"].get(metric, {})
         ranks[cell] = goodness(scores.get("median"), metric)
@@ -73,14 +75,14 @@ def run_grid(
 
 
 def finished_runs(
-    directory: Path, grid: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
+    directory: Path, cells: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if
     settings differ."""
     results = dict[tuple[str, int], Result | None]()
-    for cell, hyper in grid.items():
+    for cell, hyper in cells.items():
         for seed in seeds:
-            path = directory / cell / f"seed-{seed}" / RESULT
+            path = directory / cell / f"seed-{seed}" / SEED_RESULT
             run_settings = _with_hyper(settings, hyper)
             results[cell, seed] = finished_result(path, "settings", run_settings)
     return results
@@ -94,7 +96,7 @@ def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
 
 
 def _train_run(
-    run_dir: Path, train_seed: TrainSeed, hyper: Any, run_identity: Result, may_fail: bool
+    run_dir: Path, train_seed: TrainSeed, hyper: Any, run_identity: dict[str, Any], may_fail: bool
 ) -> Result:
     """Trains one seed of a cell and writes its result. Where it `may_fail`, an error that stops the
     training is the result."""
@@ -108,7 +110,7 @@ def _train_run(
             result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
         if "best_epoch" in result:  # it has a model
             write_card(run_dir, result)
-        write_json(run_dir / RESULT, result)
+        write_json(run_dir / SEED_RESULT, result)
     return result
 
 
@@ -116,7 +118,7 @@ def _remove_models(cell: Path) -> None:
     """Removes the models of a cell that is not the best: a hundred would fill the disk. Scores and
     predictions stay."""
     for path in cell.glob("seed-*/*"):
-        to_keep = path.name in (RESULT, "log.jsonl") or "predictions" in path.name
+        to_keep = path.name in (SEED_RESULT, "log.jsonl") or "predictions" in path.name
         if path.is_file() and not to_keep:
             path.unlink()
 
@@ -153,7 +155,7 @@ def _write_report(
         for name in (*read(source / MANIFEST)["files"], MANIFEST):
             with replacing(directory / name) as partial:
                 shutil.copyfile(source / name, partial)
-    write_json(directory / REPORT, report)
+    write_json(directory / GRID_REPORT, report)
     if has_model:
         write_card(directory)
     return report
@@ -163,8 +165,11 @@ def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Summary:
     """Summarises an entry of all seeds' results by split. If the training of one has stopped, none
     of the cell is defined."""
     stopped = [run for run in runs if "stopped" in run]
-    runs = stopped[:1] or runs
-    return {split: summarise([run[entry][split] for run in runs]) for split in runs[0][entry]}
+    summarised_runs = stopped[:1] or runs
+    return {
+        split: summarise([run[entry][split] for run in summarised_runs])
+        for split in summarised_runs[0][entry]
+    }
 
 
 def best_seed(report: dict[str, Any]) -> int:
@@ -177,7 +182,8 @@ def best_seed(report: dict[str, Any]) -> int:
 def seed_directories(path: str) -> list[Path]:
     """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself
     if it has none."""
-    directory, report = Path(path), read(Path(path) / REPORT)
+    directory = Path(path)
+    report = read(directory / GRID_REPORT)
     run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
     run_dirs = run_dirs or sorted(directory.glob("seed-*"))
     with_model = [run_dir for run_dir in run_dirs if (run_dir / "config.json").is_file()]
@@ -190,7 +196,7 @@ def best_seed_directory(path: str) -> Path:
     run_dirs = seed_directories(path)
     if len(run_dirs) == 1:
         return run_dirs[0]
-    report = read(Path(path) / REPORT)
+    report = read(Path(path) / GRID_REPORT)
     if not report:
         raise InputError(
             f"the fine-tuning in {path} is not finished; "

@@ -9,16 +9,17 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.batching import longest_first
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.ops.precision import in_precision
-from exlm.tasks.table import Example, LabelledTable
+from exlm.tasks.table import LabelledTable, Tokens
 
 TOKENS_PER_BATCH = 16384
 LABELS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
 
 def pad(
-    examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, side: str | None = None
+    examples: Sequence[Tokens], tokenizer: PreTrainedTokenizerFast, side: str | None = None
 ) -> dict[str, Tensor]:
     """The examples' entries and attention_mask as tensors [n, S], padded on a side, left or right,
     or on the one that the tokenizer prefers."""
@@ -37,26 +38,18 @@ def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
     return {name: values.to(device) for name, values in batch.items() if name in names}
 
 
-def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch
-    fails at once. The sizes of the last ones are powers of two, because libraries keep a kernel for
-    every shape that they meet."""
+def batches_by_length(model: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
+    """Row numbers in batches of TOKENS_PER_BATCH tokens, as `longest_first` makes them."""
     # the model repeats its input
     tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)
-    lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        fitting = max(1, tokens_per_batch // lengths[order[0]])
-        power_of_two = 2 ** (len(order).bit_length() - 1)
-        size = min(fitting, power_of_two)
-        yield order[:size]
-        order = order[size:]
+    lengths = [len(example["input_ids"]) for example in examples]
+    yield from longest_first(lengths, tokens_per_batch, few_shapes=True)
 
 
 def batch_outputs(
     model: nn.Module,
     function: Callable[..., Tensor],
-    examples: Sequence[Example],
+    examples: Sequence[Tokens],
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
     progress: str | None = None,

@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.metrics import METRICS, score_predictions
+from exlm.tasks.metrics import MAIN_METRIC, METRICS, score_predictions
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
@@ -61,22 +61,35 @@ class LabelledTask(ABC):
     def split(self, seed: int) -> RowSplit:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
         what is best."""
-        table, split = self.table, split_rows(self.config, self.table, seed)
-        unlabelled = np.isnan(table.labels[split["train"]]).all(0)
-        if table.task_type == "regression" and unlabelled.any():
-            column = table.label_columns[int(np.argmax(unlabelled))]
+        split = split_rows(self.config, self.table, seed)
+        self._check_every_column_has_a_label(split)
+        self._check_metric_is_defined(split)
+        return split
+
+    def _check_every_column_has_a_label(self, split: RowSplit) -> None:
+        """InputError if nothing can be learned of a number to predict."""
+        if self.table.task_type != "regression":
+            return
+        columns_without_label = np.isnan(self.table.labels[split["train"]]).all(0)
+        if columns_without_label.any():
+            column = self.table.label_columns[int(np.argmax(columns_without_label))]
             raise InputError(
                 f"column {column!r} has no label in the train part; "
                 "leave it out or use another split"
             )
-        shape = (*table.labels.shape, len(table.classes)) if table.classes else table.labels.shape
-        guesses = np.random.default_rng(0).random(shape)
-        if not np.isfinite(self.score(guesses, split["valid"])[self.metric]):
+
+    def _check_metric_is_defined(self, split: RowSplit) -> None:
+        """InputError if the metric of the valid part is not defined."""
+        shape = self.table.labels.shape
+        if self.table.classes:
+            shape = (*shape, len(self.table.classes))
+        # Any finite predictions show whether the labels allow the metric.
+        predictions = np.random.default_rng(0).random(shape)
+        if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
                 "so no epoch can be chosen; use another split, for example task.split random"
             )
-        return split
 
     def score(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metrics on some rows, of predictions for all rows: [rows, outputs]."""
@@ -107,7 +120,8 @@ class LabelledTask(ABC):
             return {}
         scores = {}
         for i, name in enumerate(table.label_columns):
-            labels, outputs = table.labels[rows, i : i + 1], predictions[rows, i : i + 1]
+            labels = table.labels[rows, i : i + 1]
+            outputs = predictions[rows, i : i + 1]
             scores[name] = score_predictions(table.task_type, labels, outputs)[self.metric]
         return scores
 
@@ -155,19 +169,25 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:
     """The config with the kind of texts, their spelling and the split, where it leaves them out."""
     user_says = False if config.dataset in GLUE else config.molecules
-    molecules = decide_molecules(
-        table.texts, trained_on.molecules or None, user_says, config.dataset
-    )
-    spelling = config.standardize or (trained_on.standardize if molecules else "none")
-    if spelling != "none" and not molecules:
+    # A model of other texts may be fine-tuned on molecules: only one of molecules knows what these
+    # texts are.
+    model_knows = True if trained_on.molecules else None
+    molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
+    # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
+    # recognised.
+    standardize = config.standardize
+    if standardize is None and molecules and trained_on.standardize != "none":
+        standardize = trained_on.standardize
+    if standardize not in (None, "none") and not molecules:
         raise InputError(
-            f"task.standardize {spelling} rewrites molecules; "
+            f"task.standardize {standardize} rewrites molecules; "
             "set task.molecules to true, or leave it out"
         )
-    # where nothing is rewritten, finished runs know what the user has said: nothing, or `none`
-    standardize = config.standardize if spelling == "none" else spelling
-    usual_split = "scaffold" if molecules else "random"
-    split = config.split or ("parts" if table.parts is not None else usual_split)
+    split = config.split
+    if not split and table.parts is not None:
+        split = "parts"
+    if not split:
+        split = "scaffold" if molecules else "random"
     return replace(config, molecules=molecules, split=split, standardize=standardize)
 
 
@@ -182,7 +202,9 @@ def main_metric(config: TaskConfig, table: LabelledTable) -> str:
         )
     if config.metric:
         return config.metric
-    return GLUE[config.dataset].metric if config.dataset in GLUE else next(iter(metrics))
+    if config.dataset in GLUE:
+        return GLUE[config.dataset].metric
+    return MAIN_METRIC[table.task_type]
 
 
 def content_hash(table: LabelledTable) -> str:
@@ -197,7 +219,9 @@ def content_hash(table: LabelledTable) -> str:
 
 def summary(table: LabelledTable, molecules: bool) -> str:
     """A table in one line: how many rows of what kind, its labels, and what was inferred."""
-    texts = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+    texts = "pairs of texts" if table.pairs else "texts"
+    if molecules:
+        texts = "molecules"
     line = (
         f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
     )
@@ -214,8 +238,9 @@ def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     split = make_split(config.split, table, seed)
     split = {name: rows[table.usable[rows]] for name, rows in split.items()}
     if not len(split["valid"]) and table.parts is None:
-        carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
-        split["train"], split["valid"] = carved["train"], carved["valid"]
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed)
+        split["train"] = train_and_valid["train"]
+        split["valid"] = train_and_valid["valid"]
     for name, rows in list(split.items()):
         if len(rows):
             continue

@@ -17,7 +17,7 @@ from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
-# from labels y and predictions p of one task; NaN if undefined
+# from labels y and predictions p of one label; NaN if undefined
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics
@@ -34,6 +34,8 @@ _CLASSES: dict[str, Metric] = {
     "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
     "matthews": matthews_corrcoef,
 }
+# For these types, predictions are probabilities of classes; all others are scored as they are.
+TYPES_WITH_CLASSES = {"multiclass", "token_classification"}
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
     "multilabel": _BINARY,
@@ -47,6 +49,7 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
         "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
     },
 }
+# the first metric of each type, which chooses the epoch where the user names none
 MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
 
@@ -54,43 +57,45 @@ LOWER_IS_BETTER = {"rmse", "mae"}
 def score_predictions(
     task_type: TaskType, labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-    """All METRICS of a task type. Each is the mean over the tasks where it is defined, or NaN if
-    there is none.
+    """All METRICS of a task type. Each is the mean over the label columns where it is defined, or
+    NaN if there is none.
 
-    Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions
-    are probabilities of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for
-    regression values like the labels, for token_classification as in `as_rows`. `tasks_scored`
-    counts the tasks with both labels: others have no ROC curve. Raises Diverged if a prediction is
-    not finite."""
+    Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
+    Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
+    classes], for regression values like the labels, for token_classification as in `as_rows`.
+    `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
+    Diverged if a prediction is not finite."""
     labels, predictions = as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
-        raise Diverged(
-            f"{undefined} of {predictions.size} predictions are not finite; the model has "
-            f"diverged, train it with a lower learning rate"
-        )
-    if METRICS[task_type] is _CLASSES:
+        raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
+    if task_type in TYPES_WITH_CLASSES:
         predictions = predictions.argmax(axis=1)[:, None]
     if labels.shape != predictions.shape or labels.ndim != 2:
         raise ValueError(
-            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]"
+            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, labels]"
         )
-    tasks = []
+    columns = []
     for truth, prediction in zip(labels.T, predictions.T, strict=True):
         labelled = ~np.isnan(truth)
         if labelled.any():
-            tasks.append((truth[labelled], prediction[labelled]))
+            columns.append((truth[labelled], prediction[labelled]))
     scores = {}
     for name, metric in METRICS[task_type].items():
         with warnings.catch_warnings():
             # A small part may have a single class, of which scikit-learn warns.
             warnings.simplefilter("ignore")
-            values = np.array([metric(truth, prediction) for truth, prediction in tasks])
+            values = np.array([metric(truth, prediction) for truth, prediction in columns])
         defined = values[~np.isnan(values)]
         scores[name] = float(defined.mean()) if len(defined) else NAN
-    if METRICS[task_type] is _BINARY:
-        scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in tasks))
+    if "roc_auc" in METRICS[task_type]:
+        scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in columns))
     return scores
+
+
+def diverged(finding: str) -> Diverged:
+    """The error for a model whose outputs are no numbers, as the `finding` says."""
+    return Diverged(f"{finding}; the model has diverged, train it with a lower learning rate")
 
 
 def as_rows(labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -46,7 +46,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     kind, models = _seed_models(model, predict_options)
     if issubclass(kind, Classification) and target.suffix != ".xlsx":
         first_rows = next(read_frames(input, predict_options.header, ROWS))
-        if not set(models[0].task["label_columns"]) <= set(first_rows):
+        if not set(models[0].saved["label_columns"]) <= set(first_rows):
             counts = _predict_in_parts(kind, models, input, target, predict_options)
             print(f"{in_words(counts)}: {target}")
             return target
@@ -81,7 +81,7 @@ def _predict_in_parts(
     identities = []
     for model in models:
         directory = str(model.directory)
-        identities.append((directory, model.task, fingerprint(directory)))
+        identities.append((directory, model.saved, fingerprint(directory)))
     settings = {"models": identities, "options": options}
     return write_in_parts(input, options.header, target, settings, write)
 
@@ -119,7 +119,7 @@ def evaluate(
     predictions = kind.predict(models, input, predict_options)
     labelled = predictions.labelled
     if not len(labelled):
-        label_columns = listed(models[0].task.get("label_columns", ["answer"]), 5)
+        label_columns = listed(models[0].saved.get("label_columns", ["answer"]), 5)
         reason = predictions.note or (
             f"no row has a prediction and a label in {label_columns}; "
             "rename the column that has the labels"
@@ -165,7 +165,9 @@ def with_intervals(
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value, low, high = metric["value"], metric["low"], metric["high"]
+    value = metric["value"]
+    low = metric["low"]
+    high = metric["high"]
     if np.isfinite([value, low, high]).all() and low < high:
         return f"{value:.4f} ({low:.4f} to {high:.4f})"
     return f"{value:.4f}"
@@ -176,10 +178,11 @@ def _seed_models(
 ) -> tuple[type[FinetuningTask], list[SeedModel]]:
     """The kind of task of a fine-tuned model, and the model, or those of all its seeds. InputError
     if it is no such model."""
-    tasks = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
-    kind = kind_of(next(iter(tasks.values()))["task_type"])
+    saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
+    first_saved = next(iter(saved_by_run.values()))
+    kind = kind_of(first_saved["task_type"])
     models = [
-        SeedModel(run_dir, task, kind.model_classes, options.device)
-        for run_dir, task in tasks.items()
+        SeedModel(run_dir, saved, kind.model_classes, options.device)
+        for run_dir, saved in saved_by_run.items()
     ]
     return kind, models

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.encoders import Models, load_finetuned
+from exlm.tasks.encoders import Models, SavedTask, load_finetuned
 from exlm.tasks.reading import ReadOptions
 from exlm.train import distributed
 
@@ -46,7 +46,7 @@ class TunedModel(NamedTuple):
 
     network: nn.Module
     tokenizer: PreTrainedTokenizerFast
-    task: dict[str, Any]
+    saved: SavedTask
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SeedModel:
     several. `model_classes` have the head of its kind of task."""
 
     directory: Path
-    task: dict[str, Any]
+    saved: SavedTask
     model_classes: Models
     device: str
 
@@ -64,7 +64,13 @@ class SeedModel:
         """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
         distributed.to_device(network, self.device)
-        return TunedModel(network, tokenizer, self.task)
+        return TunedModel(network, tokenizer, self.saved)
+
+    @cached_property
+    def tokenizer_files(self) -> list[bytes]:
+        """What is saved of the tokenizer. Two models with the same files read the same tokens."""
+        names = ("tokenizer.json", "tokenizer_config.json")
+        return [(self.directory / name).read_bytes() for name in names]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.
                 "distances need a model fine-tuned on molecules by this version"
             )
         training_molecules |= set(path.read_text(encoding="utf-8").splitlines())
-    references = [one for one in fingerprints(sorted(training_molecules)) if one is not None]
+    training_fingerprints = fingerprints(sorted(training_molecules))
+    references = [bits for bits in training_fingerprints if bits is not None]
     distances = np.full(len(smiles), np.nan)
     for row, molecule in enumerate(fingerprints(smiles)):
         if molecule is not None:

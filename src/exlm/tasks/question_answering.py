@@ -4,7 +4,6 @@ file."""
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,121 +31,50 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
-from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
-from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
-from exlm.tasks.questions import QuestionProblem, read_questions
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
+from exlm.tasks.predictions import Predictions, PredictOptions, Score, SeedModel
+from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
-
-
-def predict_answers(
-    models: Sequence[SeedModel], input: str, options: PredictOptions
-) -> Predictions:
-    """Answers a file's questions with all models; `problem` says why a question cannot be
-    answered."""
-    if options.text_column or options.calibrated or options.distance:
-        raise InputError(
-            "question answering has no text column, calibrated probabilities or distances; leave "
-            "them out"
-        )
-    task = models[0].task
-    questions, problems = read_questions(input, labelled=False, header=options.header)
-    runs: dict[str, pd.DataFrame] = {}
-    for model in models:
-        network, tokenizer, _ = model.loaded
-        windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
-        runs[model.directory.name] = answer(
-            network, questions, windows, tokenizer, task["max_answer"], task["precision"]
-        )
-    problems = problems + too_long
-    if problems and options.on_invalid == "error":
-        row, question, reason = problems[0]
-        raise InputError(f"{input}: row {row + 1}, {question!r}: {reason}; correct it")
-    voted = vote(questions, [*runs.values()])
-    frame = _with_problems(voted, problems)
-    counts = {
-        "questions answered": len(frame) - len(problems),
-        "marked in the column problem": len(problems),
-    }
-    if plain_suffix(input) != ".json":
-        answers = frame.drop(columns=["row", "id", "question"])
-        columns = {str(name): answers[name] for name in answers}
-        frame = with_columns(read_frame(input, options.header), columns)
-    # InputError: the file has no answers.
-    with suppress(InputError):
-        questions, _ = read_questions(input, header=options.header)
-    if not any(questions["answers"]):
-        return Predictions(frame, counts)
-    if len(runs) > 1:
-        # The threshold of the scores is 0, and an ensemble has decided by its vote.
-        margin = np.where(voted["answer"] == "", 1.0, -1.0)
-        runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
-    scores = {
-        name: partial(summarise_answers, score_answers(questions, run))
-        for name, run in runs.items()
-    }
-    return Predictions(frame, counts, scores, np.arange(len(questions)))
-
-
-def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
-    """The answers that models voted for, and a row with the problem of each other question."""
-    columns = ["row", "question", "problem"]
-    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
-    table = voted.join(unanswered["problem"], how="outer")
-    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
-    return table.fillna(empty).reset_index()
 
 
 class QuestionAnswering:
     """Questions and contexts, cut into windows, and how to train a model on them."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    has_baselines: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: str,
-        task: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        self.encoder = encoder
         self.device = device
-        self.metric = task.metric or "f1"
-        _check(task, self.metric)
-        self.new_network = partial(
-            load_encoder,
-            model,
-            self.model_classes,
-            from_scratch=from_scratch,
-            start_from=start_from,
+        self.metric = config.metric or "f1"
+        _check(config, self.metric)
+        self.tokenizer, self.max_length = load_encoder_tokenizer(
+            encoder.name, config.max_length or DEFAULT_WINDOW
         )
-        self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
-        least = task.stride + 2 * MIN_STEP
-        if window < least:
-            raise InputError(
-                f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
-                f"{2 * MIN_STEP} more than task.stride, to hold a question too"
-            )
-        self.config = replace(task, max_length=window, task_type="question_answering")
+        _check_window(self.max_length, config.stride)
+        self.config = replace(config, max_length=self.max_length, task_type="question_answering")
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
-        hashes, counts, rows_with_problems = {}, [], []
-        for split, file in _files(task).items():
+        hashes = {}
+        counts = []
+        rows_with_problems = []
+        for split, file in _files(config).items():
             questions, unusable = read_questions(file)
-            windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
+            windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
-            for row, value, reason in unusable + unfit:
-                rows_with_problems.append((row + 1, value, reason, split))
+            for row, value, problem in unusable + unfit:
+                rows_with_problems.append((row + 1, value, problem, split))
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
-        self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
+        self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
         self.invalid_rows = pd.DataFrame(
             rows_with_problems, columns=["row", "value", "reason", "part"]
         )
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
-        published = SQUAD_SIZES if task.dataset == SQUAD else {}
+        published = SQUAD_SIZES if config.dataset == SQUAD else {}
         differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
             "data_sha256": hashes,
@@ -156,21 +84,58 @@ class QuestionAnswering:
 
     @staticmethod
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
-        return predict_answers(models, input, options)
+        """Answers a file's questions with all models; `problem` says why a question cannot be
+        answered."""
+        if options.text_column or options.calibrated or options.distance:
+            raise InputError(
+                "question answering has no text column, calibrated probabilities or distances; "
+                "leave them out"
+            )
+        saved = models[0].saved
+        questions, problems = read_questions(input, labelled=False, header=options.header)
+        runs: dict[str, pd.DataFrame] = {}
+        for model in models:
+            network, tokenizer, _ = model.loaded
+            windows, too_long = make_windows(
+                questions, tokenizer, saved["max_length"], saved["stride"]
+            )
+            runs[model.directory.name] = answer(
+                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
+            )
+        problems = problems + too_long
+        if problems and options.on_invalid == "error":
+            row, question, problem = problems[0]
+            raise InputError(f"{input}: row {row + 1}, {question!r}: {problem}; correct it")
+        voted = vote(questions, [*runs.values()])
+        frame = _with_problems(voted, problems)
+        counts = {
+            "questions answered": len(frame) - len(problems),
+            "marked in the column problem": len(problems),
+        }
+        if plain_suffix(input) != ".json":
+            answers = frame.drop(columns=["row", "id", "question"])
+            columns = {str(name): answers[name] for name in answers}
+            frame = with_columns(read_frame(input, options.header), columns)
+        answered_questions = read_answered_questions(input, options.header)
+        if answered_questions is None:
+            return Predictions(frame, counts)
+        scores = _scores(answered_questions, voted, runs)
+        return Predictions(frame, counts, scores, np.arange(len(answered_questions)))
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        remembered = {
-            "task_type": self.config.task_type,
-            "max_length": self.config.max_length,
+        saved: SavedTask = {
+            "task_type": "question_answering",
+            "max_length": self.max_length,
             "stride": self.config.stride,
             "max_answer": self.config.max_answer,
             "precision": hyper.precision,
         }
-        network = self.new_network(hyper, {"num_labels": 2, "task": remembered})
+        settings = {"num_labels": 2, "task": saved}
+        network = self.encoder.load(self.model_classes, hyper, settings)
 
         def answer_split(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
@@ -203,26 +168,59 @@ class QuestionAnswering:
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
 
 
-def _check(task: TaskConfig, metric: str) -> None:
-    """InputError for settings of a task that question answering does not have, or lacks."""
+def _check(config: TaskConfig, metric: str) -> None:
+    """InputError for settings that question answering does not have, or that are missing."""
     if metric not in ANSWER_METRICS:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
         )
-    if task.train_rows is not None:
+    if config.train_rows is not None:
         raise InputError(
             "question answering always trains on all questions; leave out task.train_rows"
         )
-    if not (task.valid or task.dataset == SQUAD):
+    if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering needs a file of its own for the valid part; name it with task.valid"
         )
 
 
-def _files(task: TaskConfig) -> dict[str, Path | str]:
-    """The file of every split that a task has."""
-    if task.dataset == SQUAD:
-        folder = data_folder(SQUAD, task.data_dir, "text/squad2")
+def _check_window(window: int, stride: int) -> None:
+    """InputError if a window of so many tokens is too short for a question and its context."""
+    least = stride + 2 * MIN_STEP
+    if window < least:
+        raise InputError(
+            f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
+            f"{2 * MIN_STEP} more than task.stride, to hold a question too"
+        )
+
+
+def _files(config: TaskConfig) -> dict[str, Path | str]:
+    """The file of every split that there is."""
+    if config.dataset == SQUAD:
+        folder = data_folder(SQUAD, config.data_dir, "text/squad2")
         return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
-    files = {"train": task.dataset, "valid": task.valid, "test": task.test}
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return {split: file for split, file in files.items() if file}
+
+
+def _scores(
+    questions: pd.DataFrame, voted: pd.DataFrame, runs: dict[str, pd.DataFrame]
+) -> dict[str, Score]:
+    """How every model, and the ensemble of several, is scored on some questions."""
+    if len(runs) > 1:
+        # The threshold of the scores is 0, and an ensemble has decided by its vote.
+        margin = np.where(voted["answer"] == "", 1.0, -1.0)
+        runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
+    return {
+        name: partial(summarise_answers, score_answers(questions, run))
+        for name, run in runs.items()
+    }
+
+
+def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
+    """The answers that models voted for, and a row with the problem of each other question."""
+    columns = ["row", "question", "problem"]
+    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
+    table = voted.join(unanswered["problem"], how="outer")
+    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
+    return table.fillna(empty).reset_index()

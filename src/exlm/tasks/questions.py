@@ -7,7 +7,7 @@ import pandas as pd
 
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, read_json
+from exlm.data.frames import malformed_rows, read_frame, read_json
 from exlm.errors import InputError
 
 # the columns of a table that does not name them
@@ -19,7 +19,7 @@ class QuestionProblem(NamedTuple):
 
     row: int
     value: str  # the question or the answer
-    reason: str
+    problem: str
 
 
 def read_questions(
@@ -42,8 +42,8 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, malformed) in enumerate(_records(path, labelled, header)):
-        name = _text(record.get("id")).strip() or str(row)
+    for row, (record, row_problem) in enumerate(_records(path, labelled, header)):
+        question_id = _text(record.get("id")).strip() or str(row)
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
         try:
@@ -53,36 +53,54 @@ def read_questions(
                 f"{path}: row {row + 1} has no answers that are understood; write them as in SQuAD "
                 f"2.0, or as columns answer and answer_start"
             ) from None
-        first_row = row_of_id.setdefault(name, row)
+        first_row = row_of_id.setdefault(question_id, row)
         if first_row != row:
             raise InputError(
-                f"{path}: rows {first_row + 1} and {row + 1} have the same id {name!r}; make every "
-                f"id unique"
+                f"{path}: rows {first_row + 1} and {row + 1} have the same id {question_id!r}; "
+                "make every id unique"
             )
-        answers = []
-        for text, start in references:
-            if start >= 0:
-                answers.append((text, start))
-            else:
-                reason = "the context does not have it where it should; answer dropped"
-                problems.append(QuestionProblem(row, text, reason))
-        fault = malformed or _fault(record, question, context, references)
-        if fault:
-            problems.append(QuestionProblem(row, question, f"{fault}; question left out"))
+        answers, dropped_answers = _answers_at_their_place(references)
+        for text in dropped_answers:
+            problem = "the context does not have it where it should; answer dropped"
+            problems.append(QuestionProblem(row, text, problem))
+        problem = row_problem or _problem(record, question, context, references)
+        if problem:
+            problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
         else:
-            usable[row] = (name, question, context, answers)
+            usable[row] = (question_id, question, context, answers)
+    if not usable and not problems:
+        raise InputError(f"{path}: no question can be used, it holds none")
     if not usable:
-        reason = "it holds none"
-        if problems:
-            row, value, fault = problems[0]
-            reason = f"first row {row + 1}, value {value!r}: {fault}; correct it"
-        raise InputError(f"{path}: no question can be used, {reason}")
+        row, value, problem = problems[0]
+        raise InputError(
+            f"{path}: no question can be used, first row {row + 1}, value {value!r}: {problem}; "
+            "correct it"
+        )
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems
 
 
-def _fault(
+def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
+    """The questions of a labelled file, as `read_questions` gives them. None if the file has no
+    answers, or none that are understood."""
+    try:
+        questions, _ = read_questions(path, header=header)
+    except InputError:
+        return None
+    return questions if any(questions["answers"]) else None
+
+
+def _answers_at_their_place(
+    references: list[tuple[str, int]],
+) -> tuple[list[tuple[str, int]], list[str]]:
+    """The answers that the context has where it should, and the texts of all others."""
+    answers = [(text, start) for text, start in references if start >= 0]
+    dropped_answers = [text for text, start in references if start < 0]
+    return answers, dropped_answers
+
+
+def _problem(
     record: dict[Any, Any], question: str, context: str, references: list[tuple[str, int]]
 ) -> str:
     """Why a question cannot be used, "" if it can."""
@@ -107,7 +125,7 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
     frame = frame.rename(columns=lambda name: names.get(name, str(name).lower()))
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
-    malformed = frame.attrs.get("malformed", {})
+    malformed = malformed_rows(frame)
     return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
 
 
@@ -134,7 +152,8 @@ def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
     if answers is None:
         answers = [{"text": record["answer"], "answer_start": record.get("answer_start")}]
     if isinstance(answers, dict):
-        texts, starts = answers["text"], answers["answer_start"]
+        texts = answers["text"]
+        starts = answers["answer_start"]
     else:
         texts = [answer["text"] for answer in answers]
         starts = [answer["answer_start"] for answer in answers]

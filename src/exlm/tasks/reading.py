@@ -13,12 +13,12 @@ from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, st
 from exlm.data.encoding import unknown_tokens
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
-from exlm.tasks.table import Example, LabelledTable, OnInvalid
+from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
-# Kinds of text whose tokenizers know all of their letters, by what recognises such a tokenizer: a
+# Kinds of text whose tokenizers know all of their letters, and what recognises such a tokenizer: a
 # text with another letter is something else.
-ALPHABETS = {"protein": splits_residues}
+KIND_RECOGNISERS = {"protein": splits_residues}
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,22 @@ def decide_molecules(
     return look_like_molecules if model_knows is None else model_knows
 
 
+class Finding(NamedTuple):
+    """What is wrong with the text of a row."""
+
+    problem: str  # why the row cannot be used, "" if it can
+    caveat: str  # what else is wrong with it, "" if nothing
+    is_other_kind: bool  # whether the problem is that it is not the kind of text the model knows
+
+
 @dataclass(frozen=True)
 class TextReader:
     """Turns the texts of tables into tokens for one model.
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
-    and what a tokenizer of ALPHABETS does not know. Over-long text is cut. No other row is lost for
-    the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is
-    empty.
+    and what a tokenizer of KIND_RECOGNISERS does not know. Over-long text is cut. No other row is
+    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair
+    is empty.
 
     Attributes:
         max_length: the longest text, or pair of texts, in tokens.
@@ -114,9 +122,9 @@ class TextReader:
         return cls(tokenizer, max_length, molecules, trained_on.standardize, options.on_invalid)
 
     @cached_property
-    def letters_of(self) -> str | None:
-        """The kind of text of ALPHABETS that the model knows."""
-        for name, recognises in ALPHABETS.items():
+    def known_kind(self) -> str | None:
+        """The kind of text of KIND_RECOGNISERS that the model knows."""
+        for name, recognises in KIND_RECOGNISERS.items():
             if recognises(self.tokenizer.backend_tokenizer):
                 return name
         return None
@@ -124,24 +132,33 @@ class TextReader:
     def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
         """The table with the tokens of every row, and what is wrong with them. InputError if most
         texts that begin a file are not of the model's alphabet."""
-        texts, pairs = table.texts, table.pairs
+        texts = table.texts
+        pairs = table.pairs
         if self.molecules:
             texts = [standardize(text, self.standardize) for text in texts]
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
-        examples, problems, caveats = [], [], []
+        examples = []
+        findings = []
         for row, example in enumerate(tokenize(texts, self.tokenizer, pairs)):
-            text, pair = texts[row], pairs[row] if pairs else None
-            problem, caveat = self._findings(text, pair, example)
+            text = texts[row]
+            pair = pairs[row] if pairs else None
+            findings.append(self._finding(text, pair, example))
             if len(example["input_ids"]) > self.max_length and not self.molecules:
                 pair_list = None if pair is None else [pair]
                 [example] = tokenize([text], self.tokenizer, pair_list, self.max_length)
             examples.append(example)
-            problems.append(table.problems[row] or problem)
-            caveats.append(caveat)
+        problems = [
+            table_problem or finding.problem
+            for table_problem, finding in zip(table.problems, findings, strict=True)
+        ]
         if begins_file:
-            self._check_letters(texts, problems)
+            self._check_kind(texts, [findings[row] for row in np.flatnonzero(table.usable)])
         return replace(
-            table, examples=examples, problems=problems, caveats=caveats, divided=table.usable
+            table,
+            examples=examples,
+            problems=problems,
+            caveats=[finding.caveat for finding in findings],
+            rows_to_split=table.usable,
         )
 
     def read_part(self, table: LabelledTable, path: str) -> LabelledTable:
@@ -152,36 +169,36 @@ class TextReader:
         rows.check(path, self.on_invalid, begins_file)
         return rows
 
-    def _findings(self, text: str, pair: str | None, example: Example) -> tuple[str, str]:
-        """Why a row cannot be used, and what else is wrong with it, each "" if nothing."""
+    def _finding(self, text: str, pair: str | None, example: Tokens) -> Finding:
+        """What is wrong with a row of the texts."""
         ids = example["input_ids"]
         keep = self.on_invalid == "keep"
-        excess = unknown = foreign = ""
+        too_long = unknown = other_kind = ""
         if len(ids) > self.max_length:
-            excess = f"{len(ids)} tokens, the limit is {self.max_length}"
+            too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
             unknown = unknown_tokens(both, self.tokenizer)
-            if self.letters_of and not keep:
-                foreign = f"not a {self.letters_of}: {unknown}"
+            if self.known_kind and not keep:
+                other_kind = f"not a {self.known_kind}: {unknown}"
+        is_other_kind = bool(other_kind)
         if self.molecules:
             no_molecule = molecule_problem(text) or ""
-            problem = foreign or excess or ("" if keep else no_molecule)
-            return problem, no_molecule or unknown
-        if excess:
-            return foreign, f"{excess}; cut"
+            problem = other_kind or too_long or ("" if keep else no_molecule)
+            return Finding(problem, no_molecule or unknown, is_other_kind)
+        if too_long:
+            return Finding(other_kind, f"{too_long}; cut", is_other_kind)
         if pair is not None and not (text and pair):
-            return foreign, "one of the two texts is empty"
-        return foreign, unknown
+            return Finding(other_kind, "one of the two texts is empty", is_other_kind)
+        return Finding(other_kind, unknown, is_other_kind)
 
-    def _check_letters(self, texts: Sequence[str], problems: Sequence[str]) -> None:
-        foreign = [
-            problem for problem in problems if problem.startswith(f"not a {self.letters_of}")
-        ]
-        if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
+    def _check_kind(self, texts: Sequence[str], findings: Sequence[Finding]) -> None:
+        """InputError if most of the `texts` are not of the kind that the model knows."""
+        other_kind = [finding.problem for finding in findings if finding.is_other_kind]
+        if len(other_kind) >= LEAST_SAMPLE and len(other_kind) > sum(map(bool, texts)) / 2:
             raise InputError(
-                f"the model was trained on {self.letters_of}s, and most texts are none "
-                f"({foreign[0]}); choose another text_column or another model "
+                f"the model was trained on {self.known_kind}s, and most texts are none "
+                f"({other_kind[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
 
@@ -191,7 +208,7 @@ def tokenize(
     tokenizer: PreTrainedTokenizerFast,
     pairs: list[str] | None = None,
     max_length: int | None = None,
-) -> list[Example]:
+) -> list[Tokens]:
     """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the
     longer text is cut."""
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]

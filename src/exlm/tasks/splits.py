@@ -29,7 +29,11 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
     `parts` (each file that was joined is one). The last three may have no valid rows. InputError
     for a split without train rows."""
     name, _, argument = kind.partition(":")
-    rows = np.flatnonzero(table.usable if table.divided is None else table.divided)
+    rows = np.flatnonzero(table.usable if table.rows_to_split is None else table.rows_to_split)
+    if not len(rows):
+        raise InputError(
+            "no row can be used; the rows and what is wrong with them are listed above"
+        )
     if kind == "scaffold":
         split = scaffold_split(table.texts, rows.tolist())
     elif kind == "random":
@@ -45,10 +49,6 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
         raise InputError(
             f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files "
             f"for the parts"
-        )
-    if not len(rows):
-        raise InputError(
-            "no row can be used; the rows and what is wrong with them are listed above"
         )
     split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
     if not len(split["train"]):

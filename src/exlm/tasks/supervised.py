@@ -55,10 +55,11 @@ class ShuffledBatches:
     def _epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
-        lengths, batches = np.asarray(self.lengths), list[np.ndarray]()
-        window = self.batch_size * BUCKETED_BATCHES
-        for start in range(0, len(shuffled), window):
-            rows = shuffled[start : start + window]
+        lengths = np.asarray(self.lengths)
+        batches = list[np.ndarray]()
+        bucket_size = self.batch_size * BUCKETED_BATCHES
+        for start in range(0, len(shuffled), bucket_size):
+            rows = shuffled[start : start + bucket_size]
             rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
         order = np.argsort(draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches))))
@@ -75,7 +76,9 @@ class BestEpoch:
     survives an interruption."""
 
     def __init__(self, weights: Path) -> None:
-        self.weights, self.epoch, self.goodness = weights, 0, -np.inf
+        self.weights = weights
+        self.epoch = 0
+        self.goodness = -np.inf
         # Its epoch may be later than the newest checkpoint. Then it is repeated, with the same
         # result.
         if weights.exists():
@@ -87,7 +90,8 @@ class BestEpoch:
         """Writes the weights of an epoch that is better than all before, or the first."""
         if self.epoch and goodness <= self.goodness:
             return
-        self.epoch, self.goodness = epoch, goodness
+        self.epoch = epoch
+        self.goodness = goodness
         metadata = {"epoch": str(epoch), "best": str(float(goodness))}
         with replacing(self.weights) as partial:
             save_model(model, str(partial), metadata)
@@ -111,7 +115,8 @@ def train_best_epoch(
     best = BestEpoch(progress / "best.safetensors")
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
-        epoch, values = step // batches.per_epoch, score(model)
+        epoch = step // batches.per_epoch
+        values = score(model)
         best.keep_if_best(model, epoch, goodness(values[metric], metric))
         if hyper.patience and epoch - best.epoch >= hyper.patience:
             raise EarlyStop(values)
@@ -139,12 +144,11 @@ def train_best_epoch(
 def _loop_config(hyper: FinetuneConfig, steps_per_epoch: int) -> LoopConfig:
     """The settings of the loop, which reports, evaluates and saves after every epoch."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
-    steps = hyper.epochs * steps_per_epoch
     return LoopConfig(
-        steps=steps,
+        steps=hyper.epochs * steps_per_epoch,
         optimizer=OptimizerConfig(
-            hyper.learning_rate,
-            int(hyper.warmup_ratio * steps),
+            learning_rate=hyper.learning_rate,
+            warmup_ratio=hyper.warmup_ratio,
             weight_decay=hyper.weight_decay,
             clip_norm=hyper.clip_norm,
         ),

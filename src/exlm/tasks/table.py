@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import check_columns, choose_column, listed
+from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
 
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
 OnInvalid = Literal["error", "skip", "keep"]
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
-Example = dict[str, np.ndarray]
+Tokens = dict[str, np.ndarray]
 
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
@@ -36,17 +37,17 @@ class LabelledTable:
             several files.
         texts: [rows] the SMILES or text of each row, "" where missing.
         pairs: [rows] the second text of each row, where the task has two.
-        labels: [rows, tasks] float64, NaN where missing; [rows, 0] when read for prediction;
+        labels: [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction;
             [rows, units] for token_classification.
         classes: the label values whose indices are in `labels`, for tasks with classes.
         problems: [rows] why a row cannot be used, "" if it can.
         caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
-        inferred: what was inferred, by the option that says otherwise.
+        inferred: what was inferred, by the name of the option that the user can set instead.
         examples: [rows] their tokens, if a model reads them.
-        divided: [rows] bool, the rows with text and label, which a split divides before any is left
-            out for its tokens; None: all that can be used.
+        rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
+            before any is left out for its tokens. None means all rows that can be used.
         unit: token_classification: a regular expression for what has a label.
-        unit_tokens: token_classification: [rows, units] the first token of every unit, -1 for
+        unit_starts: token_classification: [rows, units] the first token of every unit, -1 for
             none."""
 
     frame: pd.DataFrame
@@ -61,10 +62,10 @@ class LabelledTable:
     problems: list[str]
     caveats: list[str]
     inferred: dict[str, str]
-    examples: list[Example] = field(default_factory=list)
-    divided: np.ndarray | None = None
+    examples: list[Tokens] = field(default_factory=list)
+    rows_to_split: np.ndarray | None = None
     unit: str | None = None
-    unit_tokens: np.ndarray | None = None
+    unit_starts: np.ndarray | None = None
 
     @property
     def usable(self) -> np.ndarray:
@@ -102,13 +103,21 @@ class LabelledTable:
         a row is wrong."""
         invalid_rows = self.invalid_rows()
         none_usable = not self.usable.any()
-        if not (none_usable and begins_file) and not (on_invalid == "error" and len(invalid_rows)):
+        has_no_rows = none_usable and begins_file
+        has_forbidden_rows = on_invalid == "error" and len(invalid_rows) > 0
+        if not has_no_rows and not has_forbidden_rows:
             return
-        first = invalid_rows.iloc[0]
-        raise InputError(
-            f"{path}: {'no row can be used, the first: ' if none_usable else ''}row {first.row}, "
-            f"value {str(first.value)[:80]!r}: {first.reason}; correct it"
-        )
+        first = first_invalid_row(invalid_rows)
+        if none_usable:
+            raise InputError(f"{path}: no row can be used, the first: {first}; correct it")
+        raise InputError(f"{path}: {first}; correct it")
+
+
+def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
+    """The first of `LabelledTable.invalid_rows` in words: part, row, value and reason."""
+    first = invalid_rows.iloc[0]
+    words = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}"
+    return words.strip()
 
 
 def make_table(
@@ -127,33 +136,32 @@ def make_table(
     of a pair, `classes` are in the order of their indices. Columns and the task type are inferred
     where they are None (`choose_column`, `_infer_label_columns`, `_infer_task_type`). InputError if
     columns cannot be used, a value is no label of the task, or no row can be used."""
-    malformed = _malformed_rows(frame)
+    malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
     inferred = dict[str, str]()
     if text_column is None:
-        inferred["text_column"] = text_column = choose_column(frame.columns, None, str(path))
+        text_column = choose_column(frame.columns, None, str(path))
+        inferred["text_column"] = text_column
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    if shared := {text_column, pair_column} & set(label_columns or ()):
-        raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
     text_columns = [text_column] if pair_column is None else [text_column, pair_column]
+    _check_not_shared(text_columns, label_columns or (), path)
     other_columns = [name for name in frame.columns if name not in text_columns]
     columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
     cells, numbers = _label_cells(frame, columns, malformed)
     if label_columns is None:
         columns = _infer_label_columns(cells, numbers, path)
-        cells, numbers = cells[columns], numbers[columns]
+        cells = cells[columns]
+        numbers = numbers[columns]
         inferred["label_columns"] = listed(columns, 5)
     if task_type is None:
-        inferred["task_type"] = task_type = _infer_task_type(cells, numbers)
+        task_type = _infer_task_type(cells, numbers)
+        inferred["task_type"] = task_type
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
     texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
     problems = _problems(malformed, texts, labels)
-    if columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, value "
-            f"{texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
-        )
+    if columns:
+        _check_some_row_is_usable(texts[0], problems, columns, path)
     return LabelledTable(
         frame=frame,
         texts=texts[0],
@@ -170,12 +178,33 @@ def make_table(
     )
 
 
-def _malformed_rows(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
+def _check_not_shared(
+    text_columns: Sequence[str], label_columns: Sequence[str], path: str | Path
+) -> None:
+    """InputError if a column is both text and label."""
+    shared_columns = set(text_columns) & set(label_columns)
+    if shared_columns:
+        raise InputError(
+            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
+        )
+
+
+def _check_some_row_is_usable(
+    texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
+) -> None:
+    if all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
+        )
+
+
+def _malformed_reasons(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
     """[rows] what `read_frame` found wrong with the fields of each row, "" if nothing."""
     files = frame.values() if isinstance(frame, dict) else [frame]
     reasons = []
     for file in files:
-        by_row = file.attrs.get("malformed", {})
+        by_row = malformed_rows(file)
         reasons += [by_row.get(row, "") for row in file.index]
     return reasons
 
@@ -212,8 +241,8 @@ def _label_cells(
     words."""
     cells = frame[columns]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
-    malformed_rows = np.array(malformed, dtype=object) != ""
-    cells = cells.mask(missing | malformed_rows[:, None])
+    is_malformed = np.array(malformed, dtype=object) != ""
+    cells = cells.mask(missing | is_malformed[:, None])
     return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
 
 
@@ -281,7 +310,7 @@ def _read_labels(
     path: str | Path,
     classes: Sequence[str] | None,
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [rows, tasks], NaN = missing, and the classes that they index: those of a multiclass
+    """Labels [rows, labels], NaN = missing, and the classes that they index: those of a multiclass
     task, or the `classes` of any kind of task that has them."""
     names = list(classes) if classes else None
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
@@ -289,12 +318,14 @@ def _read_labels(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     if task_type == "regression":
-        labels, allowed = numbers.where(np.isfinite(numbers)), "a number"
+        labels = numbers.where(np.isfinite(numbers))
+        allowed = "a number"
     elif (names or task_type == "multiclass") and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
-        labels, allowed = numbers.where(numbers.isin((0, 1))), "0 or 1"
+        labels = numbers.where(numbers.isin((0, 1)))
+        allowed = "0 or 1"
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]

@@ -1,7 +1,7 @@
 """What a task is for training, and what a kind of task is for the commands; the kinds there are.
 
 A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
-rows it is a `Classification` with other methods."""
+rows it is a `Classification` with other methods, and its metrics are in METRICS (`metrics.py`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import Models
+from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.token_classification import TokenClassification
@@ -48,17 +48,10 @@ class FinetuningTask(Task, Protocol):
     """A kind of task for which encoders are fine-tuned."""
 
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
+    has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
-        """Reads the data for the encoder `model`. `load_encoder` tells what `from_scratch` and
-        `start_from` are; `device` is where it is trained."""
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        """Reads the data for an encoder; `device` is where it is trained."""
 
     @staticmethod
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:

@@ -15,13 +15,14 @@ from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns
-from exlm.errors import Diverged, InputError
+from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import Models
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
+from exlm.tasks.metrics import diverged
 from exlm.tasks.predictions import TunedModel
 from exlm.tasks.table import LabelledTable
 
@@ -33,23 +34,17 @@ class TokenClassification(Classification):
     """A table with a string of labels for every text (`FinetuningTask`)."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    has_baselines: ClassVar[bool] = False
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
-    def __init__(
-        self,
-        model: str,
-        config: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-        device: str = "auto",
-    ) -> None:
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         label_columns = config.label_columns or ["label"]
         if len(label_columns) > 1 or config.pair_column:
             raise InputError(
                 "token_classification has one text column and one label column; name no others"
             )
         config = replace(config, label_columns=label_columns, molecules=False)
-        super().__init__(model, config, from_scratch, start_from, device)
+        super().__init__(encoder, config, device)
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with the class of every unit; classes are all labels that there are."""
@@ -77,24 +72,24 @@ class TokenClassification(Classification):
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         assert table.unit  # `load_table` found it
-        unit_tokens = first_tokens(table.texts, self.tokenizer, table.unit, self.max_length)
-        return replace(super().read_rows(table), unit_tokens=unit_tokens)
+        unit_starts = first_tokens(table.texts, self.tokenizer, table.unit, self.max_length)
+        return replace(super().read_rows(table), unit_starts=unit_starts)
 
-    def batch_labels(
-        self, batch: dict[str, Tensor], rows: np.ndarray, task: dict[str, Any]
-    ) -> Tensor:
+    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
         have IGNORED."""
-        assert self.table.unit_tokens is not None  # `read_rows` found them
-        first, classes = self.table.unit_tokens[rows], self.table.labels[rows]
+        assert self.table.unit_starts is not None  # `read_rows` found them
+        unit_starts = self.table.unit_starts[rows]
+        classes = self.table.labels[rows]
         labels = np.full(batch["input_ids"].shape, IGNORED)
-        row, unit = np.nonzero((first >= 0) & ~np.isnan(classes))
-        labels[row, first[row, unit]] = classes[row, unit]
+        row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(classes))
+        labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
-        task = super().task_to_save(train_rows, hyper)
-        return {**task, "unit": self.table.unit, "mask_column": self.config.mask_column}
+    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> SavedTask:
+        assert self.table.unit  # `load_table` found it
+        saved = super().task_to_save(train_rows, hyper)
+        return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
 
     def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
         assert self.table.classes and self.table.unit
@@ -105,48 +100,50 @@ class TokenClassification(Classification):
     def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
         Diverged if one is no number."""
-        network, tokenizer, task = model
-        longest = max(map(len, units(table.texts, task["unit"])))
-        shape = len(table.texts), longest, len(task["classes"])
-        result = np.full(shape, np.nan, np.float32)
+        network, tokenizer, saved = model
+        longest = max(map(len, units(table.texts, saved["unit"])))
+        classes = saved["classes"]
+        assert classes  # this kind of task always has them
+        result = np.full((len(table.texts), longest, len(classes)), np.nan, np.float32)
         if not len(rows):
             return result
         texts = [table.texts[row] for row in rows]
-        first = first_tokens(texts, tokenizer, task["unit"], task["max_length"])[..., None]
+        # [rows, units]
+        unit_starts = first_tokens(texts, tokenizer, saved["unit"], saved["max_length"])
         examples = [table.examples[row] for row in rows]
         batches = batch_outputs(
             network,
             lambda **batch: network(**batch).logits,
             examples,
             tokenizer,
-            task["precision"],
-            padding_side="right",
+            saved["precision"],
+            padding_side=TokenClassification.padding_side,
         )
         for numbers, logits in batches:
             if np.isnan(logits).any():
-                raise Diverged(
-                    "the model's outputs are not numbers; "
-                    "it has diverged, train it with a lower learning rate"
-                )
-            of_units = np.take_along_axis(logits, first[numbers].clip(0), 1)
-            of_units[first[numbers, :, 0] < 0] = np.nan
-            result[rows[numbers], : of_units.shape[1]] = of_units
+                raise diverged("the outputs are not numbers")
+            starts = unit_starts[numbers]
+            unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
+            unit_logits[starts < 0] = np.nan
+            result[rows[numbers], : unit_logits.shape[1]] = unit_logits
         return result
 
     @staticmethod
     def prediction_columns(
-        runs: Sequence[np.ndarray], table: LabelledTable, task: dict[str, Any]
+        runs: Sequence[np.ndarray], table: LabelledTable, saved: SavedTask
     ) -> dict[str, Any]:
         """The labels of every row in one string, by the mean predictions of the models."""
         means = np.mean(runs, 0)
-        return {"predicted label": spelled(means, table.texts, task["classes"], task["unit"])}
+        assert saved["classes"]
+        return {"predicted label": spelled(means, table.texts, saved["classes"], saved["unit"])}
 
     @staticmethod
-    def saved_labels(table: LabelledTable, input: str, task: dict[str, Any]) -> np.ndarray:
+    def saved_labels(table: LabelledTable, input: str, saved: SavedTask) -> np.ndarray:
         """The classes of the units [rows, units], NaN where a row has no labels that fit."""
-        [label_column] = task["label_columns"]
+        [label_column] = saved["label_columns"]
+        assert saved["classes"]
         labels, _ = read_labels(
-            table, label_column, task["mask_column"], task["unit"], task["classes"]
+            table, label_column, saved["mask_column"], saved["unit"], saved["classes"]
         )
         return labels
 
@@ -167,23 +164,26 @@ def read_labels(
     if nothing is."""
     texts = units(table.texts, unit)
     names_of_rows = units(table.frame[label_column].fillna(""), unit)
-    masks = names_of_rows
+    masks = None
     if mask_column:
         masks = units(table.frame[mask_column].fillna(""), unit)
     index = {name: i for i, name in enumerate(classes)}
     labels = np.full((len(texts), max(map(len, texts))), np.nan)
     problems = [""] * len(texts)
-    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
-        strange = set(names) - set(index)
-        if not len(text) == len(names) == len(mask):
+    for row, (text, names) in enumerate(zip(texts, names_of_rows, strict=True)):
+        mask = None if masks is None else masks[row]
+        unknown_labels = set(names) - set(index)
+        mask_length = len(names) if mask is None else len(mask)
+        if not len(text) == len(names) == mask_length:
             problems[row] = (
-                f"{len(text)} residues or words, but {len(names)} labels and a mask of {len(mask)}"
+                f"{len(text)} residues or words, but {len(names)} labels and a mask of "
+                f"{mask_length}"
             )
-        elif strange:
-            problems[row] = f"the model has no label {min(strange)!r}"
+        elif unknown_labels:
+            problems[row] = f"the model has no label {min(unknown_labels)!r}"
         else:
             for i, name in enumerate(names):
-                if not mask_column or mask[i] != "0":
+                if mask is None or mask[i] != "0":
                     labels[row, i] = index[name]
     return labels, problems
 

@@ -1,7 +1,7 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
 library: python attentivefp_program.py TRAIN VALID ALL PREDICTIONS TASK_TYPE OUTPUTS SEED EPOCHS.
 
-A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning
+A table has SMILES and then a column per label, empty where it is missing. Features, sizes, learning
 rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is
 kept."""
 
@@ -19,8 +19,13 @@ from torch_geometric.nn.models import AttentiveFP
 from torch_geometric.utils import from_smiles
 from torch_geometric.utils.smiles import e_map, x_map
 
-WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
-LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
+WIDTH = 200
+LAYERS = 2
+STEPS = 2
+DROPOUT = 0.2
+LEARNING_RATE = 10**-2.5
+WEIGHT_DECAY = 1e-5
+BATCH = 200
 PATIENCE = 20
 ATOM_SIZES = [len(values) for values in x_map.values()]  # how many values each feature has
 BOND_SIZES = [len(values) for values in e_map.values()]
@@ -28,7 +33,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def read(path: str) -> list[Any]:
-    """The molecules of a table as graphs, with their labels `y` [1, tasks]."""
+    """The molecules of a table as graphs, with their labels `y` [1, labels]."""
     with open(path, newline="", encoding="utf-8") as file:
         _, *rows = csv.reader(file)
     graphs = [from_smiles(smiles) for smiles, *_ in rows]
@@ -59,7 +64,7 @@ def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
-    """The mean loss of outputs [rows, outputs] over those labels [rows, tasks] that are there."""
+    """The mean loss of outputs [rows, outputs] over those labels [rows, labels] that are there."""
     if task_type == "multiclass":
         return F.cross_entropy(outputs, labels[:, 0].long())
     present = ~labels.isnan()
@@ -99,10 +104,12 @@ def main(train_path: str, valid_path: str, all_path: str, target: str, *settings
     torch.manual_seed(seed)
     train_graphs = read(train_path)
     valid_graphs = read(valid_path)
-    mean, std = 0, 1
+    mean = 0
+    std = 1
     if task_type == "regression":
         labels = torch.cat([graph.y for graph in train_graphs]).numpy()
-        mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
+        mean = np.nanmean(labels, 0)
+        std = np.nanstd(labels, 0)
     for graph in (*train_graphs, *valid_graphs):
         graph.y = (graph.y - mean) / std
     model = AttentiveFP(

@@ -17,11 +17,11 @@ class BaselineInputs:
     Attributes:
         texts: [rows] SMILES or texts; all of them are predicted.
         pairs: [rows] the second texts, if the task is on pairs.
-        labels: [rows, tasks], classes as indices [rows, 1]; NaN where a label is missing, and in
+        labels: [rows, labels], classes as indices [rows, 1]; NaN where a label is missing, and in
             rows that are neither in train nor in valid.
-        train: numbers of the rows to learn from; every task has a label there.
+        train: numbers of the rows to learn from; every label column has a label there.
         valid: numbers of the rows that choose the epoch or the strength of regularisation.
-        outputs: predictions for a row: classes for multiclass, tasks for all others.
+        outputs: predictions for a row: classes for multiclass, labels for all others.
         score: how good predictions [rows, outputs] are on valid; higher is better.
         epochs: the most epochs of a program, if not its own number.
         log: file for the output of a program.

@@ -48,48 +48,52 @@ def baseline(
         seeds: seeds of the baseline and of random splits; 0, 1 and 2 where absent.
         environments: where chemprop and attentivefp get a Python environment, made at first use
             (needs a network).
-        epochs: the most epochs of chemprop (50 where absent) or attentivefp (100), for example
-            fewer of many molecules.
+        epochs: the most epochs of chemprop (50 where absent) or attentivefp (100); lower it for
+            large tables.
 
     Returns the content of `results.json`, as `exlm finetune` does."""
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
-    program = BASELINES[name].packages
-    if epochs is not None and (epochs < 1 or not program):
+    packages = BASELINES[name].packages
+    if epochs is not None and (epochs < 1 or not packages):
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     kind_of(task.task_type)  # InputError for a type that there is not
     task, _ = resolve(replace(task, dataset=dataset))
-    trainer = BaselineTask(name, task, Path(environments).expanduser())
-    packages = program or [
-        f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")
-    ]
+    labelled_task = BaselineTask(name, task, Path(environments).expanduser())
+    if not packages:
+        packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
     if epochs is not None:
         hyper["epochs"] = epochs
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
-    settings = {"baseline": name, "task": identity(trainer.config), **trainer.data_settings}
+    settings = {
+        "baseline": name,
+        "task": identity(labelled_task.config),
+        **labelled_task.data_settings,
+    }
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, trainer, {"": hyper}, seeds, to_json_types(settings), recipe)
+    return run_task(directory, labelled_task, {"": hyper}, seeds, to_json_types(settings), recipe)
 
 
 class BaselineTask(LabelledTask):
     """A labelled table, and how to train a baseline on it."""
 
-    def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
+    def __init__(self, name: str, config: TaskConfig, environments: Path) -> None:
         self.baseline = BASELINES[name]
-        if task.task_type in ("question_answering", "token_classification"):
+        if not kind_of(config.task_type).has_baselines:
             raise InputError(
-                f"{task.task_type} has no baseline; use a table with labels for each row as a whole"
+                f"{config.task_type} has no baseline; "
+                "use a table with labels for each row as a whole"
             )
-        super().__init__(task, TextKind(None, "none"))
+        super().__init__(config, TextKind(None, "none"))
         molecules = self.config.molecules
         if molecules != self.baseline.molecules:
             fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
             raise InputError(
-                f"{task.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
+                f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
                 f"not read; use {', '.join(fitting)}, or set task.molecules"
             )
         packages = self.baseline.packages
@@ -105,7 +109,7 @@ class BaselineTask(LabelledTask):
                 )
             for row, text in enumerate(table.texts):
                 problems[row] = problems[row] or molecule_problem(text) or ""
-        return replace(table, problems=problems, caveats=problems, divided=table.usable)
+        return replace(table, problems=problems, rows_to_split=table.usable)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
@@ -117,28 +121,28 @@ class BaselineTask(LabelledTask):
         labels = np.full_like(table.labels, np.nan)
         for part in ("train", "valid"):
             labels[split[part]] = table.labels[split[part]]
-        # Nothing can be learned of a task without a label in train.
-        learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
-        columns = np.arange(len(table.classes)) if table.classes else learned
+        # Nothing can be learned of a label column that is empty in train.
+        learnable = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
+        columns = np.arange(len(table.classes)) if table.classes else learnable
 
-        def for_all_rows(predictions: np.ndarray) -> np.ndarray:
-            """Predictions for all rows and outputs: NaN where the row cannot be used, 0.5 for tasks
-            of which nothing can be learned."""
+        def spread_to_all_rows(predictions: np.ndarray) -> np.ndarray:
+            """Predictions for all rows and outputs: NaN where the row cannot be used, 0.5 for
+            labels of which nothing can be learned."""
             width = len(table.classes or table.label_columns)
-            of_all_rows = np.full((len(table.texts), width), np.nan)
-            of_all_rows[usable_rows] = 0.5
-            of_all_rows[np.ix_(usable_rows, columns)] = predictions
-            return of_all_rows
+            all_predictions = np.full((len(table.texts), width), np.nan)
+            all_predictions[usable_rows] = 0.5
+            all_predictions[np.ix_(usable_rows, columns)] = predictions
+            return all_predictions
 
         def score(predictions: np.ndarray) -> float:
-            scores = self.score(for_all_rows(predictions), split["valid"])
+            scores = self.score(spread_to_all_rows(predictions), split["valid"])
             return goodness(scores[self.metric], self.metric)
 
-        how = self.config.standardize or "none"
+        standardize_how = self.config.standardize or "none"
         inputs = BaselineInputs(
-            texts=[standardize(table.texts[row], how) for row in usable_rows],
+            texts=[standardize(table.texts[row], standardize_how) for row in usable_rows],
             pairs=[table.pairs[row] for row in usable_rows] if table.pairs else None,
-            labels=labels[np.ix_(usable_rows, learned)],
+            labels=labels[np.ix_(usable_rows, learnable)],
             train=np.searchsorted(usable_rows, split["train"]),
             valid=np.searchsorted(usable_rows, split["valid"]),
             task_type=table.task_type,
@@ -150,6 +154,6 @@ class BaselineTask(LabelledTask):
             python=self.python,
         )
         start = time.monotonic()
-        predictions = for_all_rows(self.baseline.fit_predict(inputs))
+        predictions = spread_to_all_rows(self.baseline.fit_predict(inputs))
         seconds = round(time.monotonic() - start, 1)
         return {"seconds": seconds, **self.record(run_dir, split, predictions)}

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, one for each task of a table, and the features of molecules."""
+"""Models of scikit-learn, one for each label column of a table, and the features of molecules."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -20,11 +20,11 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
     return np.array(vectors, dtype=np.uint8)
 
 
-def one_model_per_task(
+def one_model_per_label(
     inputs: BaselineInputs, features: Features, model: BaseEstimator
 ) -> np.ndarray:
-    """Predictions [rows, outputs] of copies of a model, each fitted to one task's labelled rows of
-    the train part."""
+    """Predictions [rows, outputs] of copies of a model, each fitted to the labelled rows of one
+    label column in the train part."""
     columns = []
     for labels in inputs.labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]

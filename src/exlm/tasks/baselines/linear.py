@@ -8,10 +8,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import BITS, RADIUS
 from exlm.tasks.baselines.base import Baseline, BaselineInputs
-from exlm.tasks.baselines.estimators import Features, ecfp, one_model_per_task
+from exlm.tasks.baselines.estimators import Features, ecfp, one_model_per_label
 
 # C of linear models, the inverse of the strength of regularisation
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+C_VALUES = (0.01, 0.1, 1.0, 10.0, 100.0)
 WORD = r"\w+|[^\w\s]"
 
 
@@ -37,16 +37,16 @@ def fit_predict_texts(inputs: BaselineInputs) -> np.ndarray:
 
 def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
     """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
-    STRENGTHS that is best on valid; of equal ones the first."""
+    C_VALUES that is best on valid; of equal ones the first."""
     models: list[BaseEstimator]
     if inputs.task_type == "regression":
-        models = [Ridge(alpha=1 / strength) for strength in STRENGTHS]
+        models = [Ridge(alpha=1 / c) for c in C_VALUES]
     else:
-        models = [LogisticRegression(C=strength, max_iter=2000) for strength in STRENGTHS]
-    predictions = [one_model_per_task(inputs, features, model) for model in models]
+        models = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]
+    predictions = [one_model_per_label(inputs, features, model) for model in models]
     return max(predictions, key=inputs.score)
 
 
-ECFP_SETTINGS = {"radius": RADIUS, "bits": BITS, "strengths": STRENGTHS}
+ECFP_SETTINGS = {"radius": RADIUS, "bits": BITS, "strengths": C_VALUES}
 ECFP = Baseline(fit_predict_molecules, molecules=True, settings=ECFP_SETTINGS)
-TFIDF = Baseline(fit_predict_texts, molecules=False, settings={"strengths": STRENGTHS})
+TFIDF = Baseline(fit_predict_texts, molecules=False, settings={"strengths": C_VALUES})

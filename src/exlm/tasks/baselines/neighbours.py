@@ -20,8 +20,8 @@ def fit_predict(inputs: BaselineInputs) -> np.ndarray:
     predictions = np.zeros((len(bits), inputs.outputs))
     for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
         similarity = tanimoto(bits[block], bits[inputs.train])
-        for task, labels in enumerate(train_labels.T):
-            predictions[block, task] = weighted_mean(labels, similarity)
+        for column, labels in enumerate(train_labels.T):
+            predictions[block, column] = weighted_mean(labels, similarity)
     return predictions
 
 

@@ -5,7 +5,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from exlm.data.chemistry import BITS, RADIUS
 from exlm.tasks.baselines.base import Baseline, BaselineInputs
-from exlm.tasks.baselines.estimators import ecfp, one_model_per_task
+from exlm.tasks.baselines.estimators import ecfp, one_model_per_label
 
 TREES = 500
 
@@ -17,7 +17,7 @@ def fit_predict(inputs: BaselineInputs) -> np.ndarray:
     else:
         model = RandomForestClassifier(max_features="sqrt")
     model.set_params(n_estimators=TREES, random_state=inputs.seed, n_jobs=-1)
-    return one_model_per_task(inputs, ecfp(inputs.texts), model)
+    return one_model_per_label(inputs, ecfp(inputs.texts), model)
 
 
 SETTINGS = {"radius": RADIUS, "bits": BITS, "trees": TREES}
