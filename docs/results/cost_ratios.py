@@ -51,7 +51,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
     for name, switches in MODELS.items():
         config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)
         networks[name] = ExLMForMaskedLM(config).train()
-        distributed.to_device(networks[name])
+        distributed.place_model(networks[name])
     config = LoopConfig()
     optimizers = {
         name: build_optimizer(network, config.optimizer) for name, network in networks.items()

@@ -7,7 +7,7 @@ import pandas as pd
 
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, read_json
+from exlm.data.frames import MALFORMED, read_frame, read_json
 from exlm.errors import InputError
 
 # the columns of a table that does not name them
@@ -107,7 +107,7 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
     frame = frame.rename(columns=lambda name: names.get(name, str(name).lower()))
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
-    malformed = frame.attrs.get("malformed", {})
+    malformed = frame.attrs.get(MALFORMED, {})
     return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
-from exlm.data.encoding import unknown_tokens
+from exlm.data.encoding import describe_unknown_words
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import Example, LabelledTable, OnInvalid
@@ -161,7 +161,7 @@ class TextReader:
             excess = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
-            unknown = unknown_tokens(both, self.tokenizer)
+            unknown = describe_unknown_words(both, self.tokenizer)
             if self.letters_of and not keep:
                 foreign = f"not a {self.letters_of}: {unknown}"
         if self.molecules:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import check_columns, choose_column, listed
+from exlm.data.frames import MALFORMED
 from exlm.errors import InputError
 
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
@@ -175,7 +176,7 @@ def _malformed_rows(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
     files = frame.values() if isinstance(frame, dict) else [frame]
     reasons = []
     for file in files:
-        by_row = file.attrs.get("malformed", {})
+        by_row = file.attrs.get(MALFORMED, {})
         reasons += [by_row.get(row, "") for row in file.index]
     return reasons
 
