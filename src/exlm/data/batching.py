@@ -51,11 +51,13 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
 def longest_first(
     lengths: Sequence[int] | np.ndarray, tokens_per_batch: int, few_shapes: bool = False
 ) -> Iterator[np.ndarray]:
-    """The numbers of the sequences of each batch, [n], for work that needs no plan. With padding, a
-    batch has at most `tokens_per_batch` tokens, or one sequence. The longest come first: memory
-    that is too small shows at once. `lengths` count all that the model takes, such as copies. With
-    `few_shapes`, the sizes of the last batches are powers of two, because libraries keep a kernel
-    for every shape that they meet."""
+    """Batches of sequences, the longest first, so that too little memory shows at once. For work
+    that needs no plan.
+
+    Yields the numbers [n] of the sequences of each batch. With padding, a batch has at most
+    `tokens_per_batch` tokens, or one sequence. `lengths` count all that the model takes, such as
+    copies. With `few_shapes`, the sizes of the last batches are powers of two, because libraries
+    keep a kernel for every shape that they meet."""
     lengths = np.asarray(lengths, dtype=np.int64)
     waiting = np.argsort(-lengths, kind="stable")
     while len(waiting):

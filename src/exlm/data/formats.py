@@ -63,8 +63,10 @@ def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     for line in text_lines(name):
-        words = [*line.strip().split(maxsplit=1), "", ""]
-        yield Record({"smiles": words[0], "name": words[1]})
+        words = line.strip().split(maxsplit=1)
+        smiles = words[0] if words else ""
+        title = words[1] if len(words) > 1 else ""
+        yield Record({"smiles": smiles, "name": title})
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
