@@ -33,7 +33,7 @@ from exlm.storage.files import to_json_types, write_json
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.storage.runs import finished_result, machine
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, update
+from exlm.train.loop import LoopConfig, StopContext, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
@@ -238,7 +238,15 @@ def training(
             batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         call = partial(
-            update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0
+            update,
+            network,
+            optimizer,
+            pretraining_loss,
+            batches,
+            config,
+            seed=0,
+            step=0,
+            stops=StopContext(),
         )
         yield call, tokens
 
