@@ -18,7 +18,7 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.storage.manifest import problem
+from exlm.storage.manifest import damage
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.train.loop import LoopConfig
@@ -204,7 +204,7 @@ def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, hub):
     )
     assert card(arrived) == card(run) and AutoTokenizer.from_pretrained(arrived).mask_token
     assert type(AutoModelForMaskedLM.from_pretrained(arrived)).__name__ == "ExLMForMaskedLM"
-    assert problem(arrived) is None and (arrived / "1_Pooling/config.json").is_file()
+    assert damage(arrived) is None and (arrived / "1_Pooling/config.json").is_file()
     client.upload_folder(repo_id="someone/exlm", folder_path=tuned, ignore_patterns="seed-*")
     model = AutoModelForSequenceClassification.from_pretrained(arrived)
     assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task[

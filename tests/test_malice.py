@@ -21,7 +21,7 @@ from exlm.data.frames import read_frame, read_json
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.files import read
+from exlm.storage.files import read_or_empty
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders import CLASSIFIERS, load_encoder, load_encoder_tokenizer
@@ -130,7 +130,7 @@ def test_tags_of_yaml_are_not_obeyed(marker, tmp_path):
     path.write_text(f"output: !!python/object/apply:os.system ['touch {marker}']\n")
     status, sentence = parser.run("pretrain", ["--config", str(path)])
     assert status == 2 and "python/object" in sentence
-    assert read(path) == {}
+    assert read_or_empty(path) == {}
 
 
 def _header(length, content=b"{}"):
@@ -263,7 +263,7 @@ def test_nesting_without_end(tmp_path):
         read_frame(tmp_path / "in.jsonl")
     with pytest.raises(InputError, match="cannot be read"):
         read_json(tmp_path / "in.json")
-    assert read(tmp_path / "in.json") == {}
+    assert read_or_empty(tmp_path / "in.json") == {}
 
 
 def test_a_title_of_angle_brackets(tmp_path):

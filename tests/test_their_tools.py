@@ -24,7 +24,7 @@ from exlm import (
 )
 from exlm.integrations.sklearn import Embedder
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.manifest import problem
+from exlm.storage.manifest import damage
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.embed import embed
 from tests.conftest import MOLECULES, train_smiles_tokenizer
@@ -92,10 +92,10 @@ def test_sentence_transformers_reads_a_fine_tuned_model(tmp_path):
 
 def test_the_manifest_covers_the_pooling(model):
     pooling = Path(model) / "1_Pooling/config.json"
-    assert problem(Path(model)) is None
+    assert damage(Path(model)) is None
     content = pooling.read_text()
     pooling.write_text(content.replace("mean", "cls "))
-    assert "1_Pooling/config.json does not match" in str(problem(Path(model)))
+    assert "1_Pooling/config.json does not match" in str(damage(Path(model)))
     pooling.write_text(content)
 
 

@@ -16,13 +16,13 @@ from typing import Any
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
-from exlm.model.heads import Prior
+from exlm.ops.transition import Prior
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, update
+from exlm.train.loop import LoopConfig, StopContext, update
 from exlm.train.optim import build_optimizer
 
 SIZES: dict[str, Any] = {
@@ -51,7 +51,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
     for name, switches in MODELS.items():
         config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)
         networks[name] = ExLMForMaskedLM(config).train()
-        distributed.to_device(networks[name])
+        distributed.place_model(networks[name])
     config = LoopConfig()
     optimizers = {
         name: build_optimizer(network, config.optimizer) for name, network in networks.items()
@@ -65,7 +65,16 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
                     for i, batch in batches(step)
                 ]
                 start = time.process_time()
-                update(network, optimizers[name], pretraining_loss, ready, config, seed=0, step=0)
+                update(
+                    network,
+                    optimizers[name],
+                    pretraining_loss,
+                    ready,
+                    config,
+                    seed=0,
+                    step=0,
+                    stops=StopContext(),
+                )
                 best[name, step] = min(best[name, step], time.process_time() - start)
     times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}
     return {name: round(time / times["mlm"], 2) for name, time in times.items()}

@@ -25,7 +25,16 @@ class Interrupted(RuntimeError):
         self.number = number
 
 
-def optional(module: str, extra: str, purpose: str) -> Any:
+def check_at_least(config: object, **smallest: float) -> None:
+    """Raises InputError if one of these settings of `config` is not None and less than its smallest
+    value."""
+    for name, least in smallest.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise InputError(f"{name} is {value}; it must be at least {least}")
+
+
+def import_optional(module: str, extra: str, purpose: str) -> Any:
     """A module that comes with an optional extra of this package; InputError if it is not
     installed."""
     try:

@@ -8,7 +8,8 @@ from enum import IntEnum
 
 import numpy as np
 
-STREAMS = 2  # the version of all draws: a run begun with another version cannot go on exactly
+# The version of all draws: a run begun with another version cannot go on exactly.
+DRAWS_VERSION = 2
 
 
 class Purpose(IntEnum):

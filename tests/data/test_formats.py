@@ -12,7 +12,8 @@ from rdkit import Chem
 
 from exlm.data import files
 from exlm.data.columns import choose_column
-from exlm.data.frames import output_path, read_frame
+from exlm.data.frames import read_frame
+from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError

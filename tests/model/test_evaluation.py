@@ -8,7 +8,7 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch, no_sums, summary
-from exlm.model.heads import Prior
+from exlm.ops.transition import Prior
 
 VOCABULARY = 8
 SWITCHES = [

@@ -9,8 +9,8 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.heads import Prior
 from exlm.model.passes import most_certain, nll_in_passes
+from exlm.ops.transition import Prior
 
 VOCABULARY, BOS, EOS, MASK = 6, 0, 2, 5
 SWITCHES = [

@@ -242,7 +242,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
     monkeypatch.setattr("exlm.tasks.predict.ROWS", 6)
-    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
+    monkeypatch.setattr("exlm.data.parts.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], Classification.logits
 

@@ -16,7 +16,7 @@ from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, PriorConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train.distributed import process_group
-from exlm.train.loop import LoopConfig, update
+from exlm.train.loop import LoopConfig, StopContext, update
 from exlm.train.optim import OptimizerConfig
 
 Updates = list[dict[str, Any]]
@@ -57,7 +57,7 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
             (number, complete_batch(network.exlm.expander, batch, prior))
             for number, batch in batches(step)
         ]
-        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step)
+        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step, StopContext())
         found[-1]["loss"] = sums.mean_loss
     return found
 

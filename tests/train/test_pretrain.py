@@ -25,15 +25,15 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.ops.transition import Prior
 from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import to_json_types
-from exlm.storage.manifest import problem, write_manifest
+from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import checkpoint, tracking
 from exlm.train.loop import LoopConfig
@@ -225,7 +225,7 @@ def test_the_result_is_a_hugging_face_directory(whole, corpus):
     result = json.loads((whole / "result.json").read_text())
     assert 0 <= result["evaluation"]["accuracy"] <= 1 and result["infeasible"] == 0
     assert (whole / "recipe.yaml").exists()
-    assert problem(whole) is None
+    assert damage(whole) is None
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -476,7 +476,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
     with pytest.raises(TrainingStopped, match="not finite at step"):
         pretrain(**recipe)
     path = checkpoint.candidates(Path(recipe["output"]))[0]
-    assert problem(path) is None
+    assert damage(path) is None
     assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
 
 

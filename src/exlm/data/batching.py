@@ -9,7 +9,6 @@ plans all batches and takes its share, so a resumed run needs only one integer."
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -23,9 +22,8 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-LENGTH_STEP = (
-    4  # tokens; sequences are sorted by length in such steps: about 3% padding on molecules
-)
+# Tokens; sequences are sorted by length in such steps: about 3% padding on molecules.
+LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
 # group. So no group is much smaller than its budget allows, and none exceeds it to the double.
 SMALLEST_GROUP = 8
@@ -33,9 +31,10 @@ GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
 TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
 TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
 
-MaskRatio = (
-    float | tuple[float, float]
-)  # a share, or a range from which each sequence draws its own
+# a share, or a range from which each sequence draws its own
+MaskRatio = float | tuple[float, float]
+# of an epoch: a batch is a list of groups, a group an array of example numbers
+Batches = list[list[np.ndarray]]
 
 
 def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
@@ -52,11 +51,13 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
 def longest_first(
     lengths: Sequence[int] | np.ndarray, tokens_per_batch: int, few_shapes: bool = False
 ) -> Iterator[np.ndarray]:
-    """The numbers of the sequences of each batch, [n], for work that needs no plan. With padding, a
-    batch has at most `tokens_per_batch` tokens, or one sequence. The longest come first: memory
-    that is too small shows at once. `lengths` count all that the model takes, such as copies. With
-    `few_shapes`, the sizes of the last batches are powers of two, because libraries keep a kernel
-    for every shape that they meet."""
+    """Batches of sequences, the longest first, so that too little memory shows at once. For work
+    that needs no plan.
+
+    Yields the numbers [n] of the sequences of each batch. With padding, a batch has at most
+    `tokens_per_batch` tokens, or one sequence. `lengths` count all that the model takes, such as
+    copies. With `few_shapes`, the sizes of the last batches are powers of two, because libraries
+    keep a kernel for every shape that they meet."""
     lengths = np.asarray(lengths, dtype=np.int64)
     waiting = np.argsort(-lengths, kind="stable")
     while len(waiting):
@@ -90,40 +91,51 @@ class MaskedBatches:
     def __post_init__(self) -> None:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         longest = int(self.lengths.max())
-        if longest > self.tokens_per_batch:
+        budget = self.tokens_per_batch
+        if longest > budget:
             raise InputError(
-                f"the longest sequence has {longest} tokens but a batch may have "
-                f"{self.tokens_per_batch}; raise tokens_per_batch"
+                f"the longest sequence has {longest} tokens but a batch may have {budget}; "
+                "raise tokens_per_batch"
             )
-        most = self.tokens_per_batch
-        fast_groups = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, fast_groups, most // longest))
-        self.tokens_per_group = most // groups_per_batch
+        groups_worth_it = max(budget // TOKENS_OF_GROUP, min(2, budget // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, groups_worth_it, budget // longest))
+        self.tokens_per_group = budget // groups_per_batch
         self._starts = _group_starts(self.lengths, self.tokens_per_group)
         self.steps = ceil(len(self._starts) / groups_per_batch)  # of an epoch
-        self.epoch = lru_cache(maxsize=1)(self._epoch)
+        self._check_processes()
+        # The plan of one epoch is kept, because most steps need that of the step before.
+        self._planned_epoch: int | None = None
+        self._planned_batches: Batches = []
+
+    def _check_processes(self) -> None:
         sizes = np.diff(self._starts, append=len(self.lengths))
         # The groups after the last full layer are not in every batch.
-        layers = sizes[: len(sizes) // self.steps * self.steps].reshape(-1, self.steps)
-        if layers.min(axis=1).sum() < self.world:
+        full_layers = sizes[: len(sizes) // self.steps * self.steps].reshape(-1, self.steps)
+        if full_layers.min(axis=1).sum() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "
                 "raise tokens_per_batch"
             )
 
-    def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example
-        numbers. Groups sorted by length form layers of `steps` groups; a batch takes a random one
-        of each layer that has enough."""
-        random = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
-        order = np.lexsort((random, -(self.lengths // LENGTH_STEP)))
+    def epoch(self, epoch: int) -> Batches:
+        """All batches of one epoch."""
+        if epoch != self._planned_epoch:
+            self._planned_batches = self._plan(epoch)
+            self._planned_epoch = epoch
+        return self._planned_batches
+
+    def _plan(self, epoch: int) -> Batches:
+        """All batches of one epoch, drawn anew. Groups sorted by length form layers of `steps`
+        groups; a batch takes a random one of each layer that has enough."""
+        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
+        order = np.lexsort((key, -(self.lengths // LENGTH_STEP)))
         groups = np.split(order, self._starts[1:])
-        random = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
-        batches: list[list[np.ndarray]] = [[] for _ in range(self.steps)]
+        group_key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
+        batches: Batches = [[] for _ in range(self.steps)]
         for first in range(0, len(groups), self.steps):
-            layer = first + np.argsort(random[first : first + self.steps])
-            for batch, number in zip(batches, layer, strict=False):
-                batch.append(groups[number])
+            layer = first + np.argsort(group_key[first : first + self.steps])
+            for batch, group in zip(batches, layer, strict=False):
+                batch.append(groups[group])
         return batches
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
@@ -220,10 +232,11 @@ def mask_tokens(
     else:
         count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    random = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
-    random[~maskable] = np.iinfo(np.uint64).max
-    rank = np.argsort(np.argsort(random, axis=1, kind="stable"), axis=1, kind="stable")
-    masked = rank < np.minimum(count, available)[:, None]
+    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    key[~maskable] = np.iinfo(np.uint64).max  # so these come last
+    order = np.argsort(key, axis=1, kind="stable")
+    mask_rank = np.argsort(order, axis=1, kind="stable")
+    masked = mask_rank < np.minimum(count, available)[:, None]
     return {
         "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.storage.files import read
-from exlm.storage.manifest import MANIFEST, problem
+from exlm.storage.files import read_or_empty
+from exlm.storage.manifest import MANIFEST, damage
 
 FORMAT_VERSION = 1
 # What every manifest has.
@@ -111,7 +111,7 @@ class Corpus:
         """Compares every file, or its size alone, with the manifest; InputError naming the first
         that differs."""
         for path in self.paths:
-            if reason := problem(path, contents):
+            if reason := damage(path, contents):
                 raise InputError(
                     f"the corpus {path} is damaged: {reason}; prepare it again with exlm prepare"
                 )
@@ -123,7 +123,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
         )
-    manifest = read(path / MANIFEST)
+    manifest = read_or_empty(path / MANIFEST)
     whole = isinstance(manifest, dict) and manifest.keys() >= KEYS
     if not whole or manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(

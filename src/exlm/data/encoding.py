@@ -107,9 +107,12 @@ def map_chunks(
         has_affinity = hasattr(os, "sched_getaffinity")
         workers = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     chunks = iter(chunks)
-    # With one worker, this process does all chunks. Otherwise it does the first chunk: there is
-    # often no other.
-    yield from map(function, islice(chunks, None if workers == 1 else 1))
+    if workers == 1:
+        yield from map(function, chunks)
+        return
+    # This process does the first chunk itself: there is often no other.
+    for first_chunk in islice(chunks, 1):
+        yield function(first_chunk)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, shared by all workers
     pending: deque[Future[Result]] = deque()
@@ -137,25 +140,36 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def count_smiles(
+def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and for `Encoder`, as packed bits, which rows RDKit could parse: it takes
-    most of the time, and need not read a molecule twice. None if the encoder must read them."""
+    those of molecules; and as packed bits, which rows RDKit could parse, or None if `Encoder` must
+    parse them. Parsing takes most of the time; with these bits `Encoder` does not parse a row
+    again."""
     counts = Counter[str]()
-    parsed = []
+    is_counted = []
     for row in chunk:
         counted = not molecules_only or molecule_problem(row.text) is None
         if counted:
             counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
-        parsed.append(counted)
-    return counts, np.packbits(parsed) if molecules_only and how == "none" else None
+        is_counted.append(counted)
+    if molecules_only and how == "none":
+        return counts, np.packbits(is_counted)
+    return counts, None
+
+
+class EncodedRow(NamedTuple):
+    """A row that is not blank, its standardized text, and the tokens of this text."""
+
+    row: Row
+    text: str
+    tokens: list[int]
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns a chunk, with the bits that `count_smiles` found for it or None, into tokens. Leaves
+    """Turns a chunk, with the bits that `count_and_parse` found for it or None, into tokens. Leaves
     out blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
@@ -173,48 +187,48 @@ class Encoder:
         already_parsed = [0] * len(chunk)
         if parsed is not None:
             already_parsed = np.unpackbits(parsed, count=len(chunk)).tolist()
-        tokenizer = _load(self.tokenizer_file)
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
-        texts = [standardize(chunk[number].text, self.standardize) for number in numbers]
-        if splits_residues(tokenizer):
-            # Equal proteins get equal texts, and so the same split.
-            texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
-        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        kept: list[tuple[Row, str, list[int]]] = []
+        encoded_rows = self._encode([chunk[number] for number in numbers])
+        kept: list[EncodedRow] = []
         invalid: list[InvalidRow] = []
         unknown = Counter[str]()
         spelled = Counter[str]()
-        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
-            row = chunk[number]
-            tokens = encoding.ids
-            unknown_words, spelled_words = self._unusual_words(text, tokens)
-            reason, detail = UNREADABLE, row.fault
-            if text:
-                parse = self.molecules and not already_parsed[number]
-                reason, detail = self._problem(text, tokens, unknown_words, parse)
+        for number, encoded in zip(numbers, encoded_rows, strict=True):
+            unknown_words, spelled_words = self._unusual_words(encoded)
+            parse = self.molecules and not already_parsed[number]
+            reason, detail = self._judge(encoded, unknown_words, parse)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
-                kept.append((row, text, tokens))
+                kept.append(encoded)
                 spelled.update(spelled_words)
             if keep or reason == UNKNOWN:
                 unknown.update(unknown_words)
             if reason:
+                row = encoded.row
                 action = "kept" if keep else "skipped"
                 invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
-        actions = Counter(row.action for row in invalid)
         counts = {
-            "rows": Counter(rows=len(chunk), blank=len(chunk) - len(numbers)),
+            "rows": _counts(len(chunk), len(numbers), invalid, unknown, spelled),
             "invalid": Counter(row.reason for row in invalid),
             "unknown": unknown,
             "spelled": spelled,
         }
-        counts["rows"].update(skipped=actions["skipped"], kept_invalid=actions["kept"])
-        counts["rows"].update(unknown_tokens=unknown.total(), spelled_pieces=spelled.total())
-        joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
-        return EncodedChunk(joined, self._examples(kept), invalid, counts)
+        tokens = np.fromiter(chain.from_iterable(row.tokens for row in kept), np.uint32)
+        return EncodedChunk(tokens, self._examples(kept), invalid, counts)
 
-    def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
+    def _encode(self, rows: list[Row]) -> list[EncodedRow]:
+        tokenizer = _load(self.tokenizer_file)
+        texts = [standardize(row.text, self.standardize) for row in rows]
+        if splits_residues(tokenizer):
+            # Equal proteins get equal texts, and so the same split.
+            texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        tokens = [encoding.ids for encoding in encodings]
+        return list(map(EncodedRow, rows, texts, tokens))
+
+    def _unusual_words(self, encoded: EncodedRow) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
+        text, tokens = encoded.text, encoded.tokens
         tokenizer = _load(self.tokenizer_file)
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
@@ -223,34 +237,54 @@ class Encoder:
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
-    def _problem(
-        self, text: str, tokens: list[int], unknown: list[str], parse: bool
-    ) -> tuple[str, str]:
+    def _judge(self, encoded: EncodedRow, unknown_words: list[str], parse: bool) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is. With
         `parse`, RDKit must be able to read it."""
+        row, text, tokens = encoded
+        if not text:
+            return UNREADABLE, row.fault
         length = len(tokens) + SPECIALS
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
         if parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
-        if unknown:
-            return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
+        if unknown_words:
+            return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
         if self.molecules:
             decoded = _load(self.tokenizer_file).decode(tokens, skip_special_tokens=False).strip()
             if decoded != text:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
 
-    def _examples(self, rows: list[tuple[Row, str, list[int]]]) -> np.ndarray:
-        """[rows] EXAMPLE, without offsets. Equal texts are in the same split."""
-        examples = np.zeros(len(rows), EXAMPLE)
-        examples["length"] = [len(tokens) for _, _, tokens in rows]
-        examples["document"] = [row.document for row, _, _ in rows]
-        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in rows]
+    def _examples(self, kept: list[EncodedRow]) -> np.ndarray:
+        """[kept] EXAMPLE, without offsets. Equal texts are in the same split."""
+        examples = np.zeros(len(kept), EXAMPLE)
+        examples["length"] = [len(tokens) for _, _, tokens in kept]
+        examples["document"] = [row.document for row, _, _ in kept]
+        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in kept]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
         examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out
         return examples
+
+
+def _counts(
+    rows: int,
+    not_blank: int,
+    invalid: list[InvalidRow],
+    unknown: Counter[str],
+    spelled: Counter[str],
+) -> Counter[str]:
+    """The numbers that the manifest has of all rows, for a chunk."""
+    actions = Counter(row.action for row in invalid)
+    return Counter(
+        rows=rows,
+        blank=rows - not_blank,
+        skipped=actions["skipped"],
+        kept_invalid=actions["kept"],
+        unknown_tokens=unknown.total(),
+        spelled_pieces=spelled.total(),
+    )
 
 
 def _words(encoding: Encoding, text: str, ids: Set[int | None]) -> list[str]:
@@ -262,7 +296,7 @@ def _words(encoding: Encoding, text: str, ids: Set[int | None]) -> list[str]:
     return [text[slice(*span)] for span in spans if span]
 
 
-def unknown_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
     """Says which words of a text have tokens outside the vocabulary; "" if none has."""
     encoding = tokenizer([text], add_special_tokens=False).encodings[0]
     words = dict.fromkeys(_words(encoding, text, {tokenizer.unk_token_id}))

@@ -38,7 +38,7 @@ READ_ERRORS = (
 
 
 @contextmanager
-def unreadable(name: str | Path) -> Iterator[None]:
+def read_errors(name: str | Path) -> Iterator[None]:
     """Turns READ_ERRORS into an InputError that names the file and the reason."""
     try:
         yield
@@ -72,18 +72,18 @@ def text_lines(name: str, newline: str = "") -> Iterator[str]:
     characters."""
     with open_text(name, newline=newline) as file:
         while line := file.readline(LONGEST + 1):
-            yield bounded(line, name, "a line")
+            check_length(line, name, "a line")
+            yield line
 
 
-def bounded(text: str, name: str, what: str) -> str:
-    """The text, `what` of the file `name`, unless it has more than LONGEST characters
-    (InputError)."""
+def check_length(text: str, name: str, what: str) -> None:
+    """Raises InputError if the text, which is `what` of the file `name`, has more than LONGEST
+    characters."""
     if len(text) > LONGEST:
         raise InputError(
             f"{name}: {what} has more than {LONGEST:,} characters; "
             "divide it, or correct the line ends"
         )
-    return text
 
 
 @cache

@@ -20,21 +20,23 @@ from exlm.data.files import (
     LARGEST,
     LONGEST,
     STANDARD_INPUT,
-    bounded,
+    check_length,
     open_text,
     plain_suffix,
     text_lines,
 )
-from exlm.errors import InputError, first_line, optional
+from exlm.errors import InputError, first_line, import_optional
 
 SEPARATORS = ",;\t"
-HUB_NAME = re.compile(  # OWNER/NAME/CONFIG:SPLIT
+# OWNER/NAME/CONFIG:SPLIT
+HUB_NAME = re.compile(
     r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
 )
 
-# Whether a table has a header line, or its columns (unless its first line has these).
+# Whether a table has a header line; or the columns of one that may lack this line.
 Header = bool | tuple[str, ...]
-Pick = Callable[[list[str]], list[str]]  # which columns to read, out of those that a table has
+# which columns to read, out of those that a table has
+Pick = Callable[[list[str]], list[str]]
 
 
 class Record(NamedTuple):
@@ -61,8 +63,10 @@ def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     for line in text_lines(name):
-        words = [*line.strip().split(maxsplit=1), "", ""]
-        yield Record({"smiles": words[0], "name": words[1]})
+        words = line.strip().split(maxsplit=1)
+        smiles = words[0] if words else ""
+        title = words[1] if len(words) > 1 else ""
+        yield Record({"smiles": smiles, "name": title})
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -138,7 +142,7 @@ def _tsv_rows(name: str) -> Iterator[list[str]]:
 
 def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """The first sheet of a workbook."""
-    openpyxl = optional("openpyxl", "excel", f"reading {name}")
+    openpyxl = import_optional("openpyxl", "excel", f"reading {name}")
     try:
         with zipfile.ZipFile(name) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
@@ -169,12 +173,8 @@ def _records(
     first = next(rows, None)
     if first is None:
         return
-    has_header = header if isinstance(header, bool) else not set(header).isdisjoint(first)
-    if has_header:
-        columns = [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)]
-    else:
-        numbered = [f"column {i}" for i in range(1, len(first) + 1)]
-        columns = numbered if isinstance(header, bool) else list(header)
+    columns, first_is_data = _columns(first, header)
+    if first_is_data:
         rows = chain([first], rows)
     places = {column: columns.index(column) for column in pick(columns)}
     for cells in rows:
@@ -186,6 +186,15 @@ def _records(
             fault = f"{len(cells)} fields instead of {len(columns)}"
         cells = [*cells, *[""] * (len(columns) - len(cells))]
         yield Record({column: cells[place] for column, place in places.items()}, fault)
+
+
+def _columns(first: list[Any], header: Header) -> tuple[list[str], bool]:
+    """The names of a table's columns, and whether its first row is data already."""
+    if header is False:
+        return [f"column {i}" for i in range(1, len(first) + 1)], True
+    if header is not True and set(header).isdisjoint(first):
+        return list(header), True
+    return [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)], False
 
 
 def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -208,6 +217,7 @@ def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     title = None
     sequence = ""
+    # The added line ends the last sequence.
     for number, line in enumerate(chain(text_lines(name), [">"]), 1):
         line = line.strip()
         if line.startswith(">"):
@@ -221,17 +231,18 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
             )
         else:
             sequence += line
-            bounded(sequence, name, "a sequence")
+            check_length(sequence, name, "a sequence")
 
 
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a
     fault."""
     text = ""
+    # The added line ends the last structure.
     for line in chain(text_lines(name), ["$$$$"]):
         if line.rstrip() != "$$$$":
             text += line.rstrip("\r\n") + "\n"
-            bounded(text, name, "a structure")
+            check_length(text, name, "a structure")
             continue
         if text.strip():
             yield _structure(text[:-1])
@@ -250,12 +261,13 @@ def _structure(text: str) -> Record:
 
 def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     purpose = f"{name} is no file here; reading it as a Hugging Face data set"
-    datasets = optional("datasets", "hub", purpose)
+    datasets = import_optional("datasets", "hub", purpose)
     parts = HUB_NAME.fullmatch(name)
     assert parts
     data_set, config, split = parts["name"], parts["config"], parts["split"] or "train"
     try:
         rows = datasets.load_dataset(data_set, config, split=split, streaming=True)
+        # It is opened only now, and an error must show here.
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         raise InputError(

@@ -1,30 +1,27 @@
-"""Files of labelled data as data frames: every row and every cell as the file has it; and results
-for their rows, made a part at a time in constant memory, kept, and joined at the end."""
+"""Files of labelled data as data frames: every row and every cell as the file has it."""
 
 import csv
 import json
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_header
-from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, plain_stem, unreadable
+from exlm.data.files import LARGEST, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, Header, Record, format_of
-from exlm.errors import InputError, first_line, optional
-from exlm.storage.files import read, replacing, sync, to_json_types, write_json
-from exlm.storage.runs import resumable_directory
+from exlm.errors import InputError, first_line
+from exlm.storage.files import replacing, sync
 
-ROWS = 10_000  # of a part
-
-Faults = dict[int, str]  # why rows must not be used, by their number from 0
+# why rows must not be used, by their number from 0
+Faults = dict[int, str]
+# the entry of a frame's `attrs` that has its Faults
+MALFORMED = "malformed"
 
 
 def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
@@ -33,7 +30,7 @@ def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
     number of fields than the header are cut or filled up with "" and must not be used:
-    `frame.attrs["malformed"]` has the reasons by row, from 0. `header` is False for a table without
+    `frame.attrs[MALFORMED]` has the reasons by row, from 0. `header` is False for a table without
     a header line, or it has the columns of a file that may lack this line.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
@@ -54,7 +51,7 @@ def read_frames(
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     columns = None if like is None else like.columns
     start = 0
-    with unreadable(path):
+    with read_errors(path):
         for frame, faults in _parts(kind, path, header, rows, columns):
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
@@ -64,7 +61,7 @@ def read_frames(
             if like is not None:
                 frame = frame.astype(like.dtypes)
             frame.index += start
-            frame.attrs["malformed"] = {start + row: fault for row, fault in faults.items()}
+            frame.attrs[MALFORMED] = {start + row: fault for row, fault in faults.items()}
             start += len(frame)
             if len(frame):
                 yield frame
@@ -74,7 +71,7 @@ def read_frames(
 
 def malformed_rows(frame: pd.DataFrame) -> dict[int, str]:
     """Why rows of a frame that was read here should not be used, by row from 0."""
-    return frame.attrs.get("malformed", {})
+    return frame.attrs.get(MALFORMED, {})
 
 
 def _parts(
@@ -123,7 +120,7 @@ def _all_columns(path: str, columns: list[str]) -> list[str]:
 
 def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
-    with unreadable(path), open_text(path) as file:
+    with read_errors(path), open_text(path) as file:
         try:
             # In blocks, because one large read would take as much memory for a small file.
             text = ""
@@ -183,99 +180,3 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
             name = f"exlm {name}"
         new[name] = values
     return pd.concat([frame, pd.DataFrame(new, frame.index)], axis=1)
-
-
-def output_path(
-    model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]
-) -> Path:
-    """Where to write: `output`, or a name beside the input that also names the model, as each has
-    its own results."""
-    if output:
-        target = Path(output)
-    elif input == STANDARD_INPUT:
-        raise InputError(
-            "standard input has no name to derive another from; "
-            "name the file to write with --output"
-        )
-    else:
-        model_name = Path(model).resolve().name
-        target = Path(input).with_name(f"{plain_stem(input)}-{model_name}-{ending}")
-    if target.resolve() == Path(input).resolve():
-        raise InputError(f"{target} is the input itself; choose another name for --output")
-    if target.suffix not in suffixes:
-        raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
-    if target.suffix == ".xlsx":
-        optional("openpyxl", "excel", f"writing {target}")
-    return target
-
-
-def write_in_parts(
-    input: str,
-    header: bool,
-    target: Path,
-    settings: dict[str, Any],
-    write: Callable[[pd.DataFrame, Path], dict[str, int]],
-) -> dict[str, int]:
-    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
-    columns: `write` writes the results for some of them to a file, and returns how many there are
-    of every kind.
-
-    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
-    file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
-    are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
-    begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
-    with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
-        # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
-        parts: list[Path] = []
-        counts: list[dict[str, int]] = []
-        rows = 0
-        for frame in read_frames(input, header, ROWS, common):
-            part = folder / f"{rows}{target.suffix}"
-            done = part.with_suffix(".json")  # is written when the part is whole
-            if not done.exists():
-                count = write(frame, part)
-                sync(part)
-                write_json(done, count)
-            parts.append(part)
-            counts.append(read(done))
-            rows += len(frame)
-        with replacing(target) as whole:
-            if target.suffix == ".parquet":
-                _join_tables(parts, whole)
-            else:
-                _join_bytes(parts, whole, rows)
-    return {name: sum(count[name] for count in counts) for name in counts[0]}
-
-
-def in_words(counts: dict[str, int]) -> str:
-    """Such as "3 rows, 1 problems"."""
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
-
-
-def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
-    with whole.open("wb") as file:
-        if whole.suffix == ".npy":
-            width = sum(part.stat().st_size for part in parts) // (4 * rows)
-            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
-            np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            with part.open("rb") as content:
-                shutil.copyfileobj(content, file)
-
-
-def _join_tables(parts: Sequence[Path], whole: Path) -> None:
-    """Where the types of a column differ between the parts, it gets one that holds all of them, or
-    strings."""
-    schemas = [pq.read_schema(part) for part in parts]
-    try:
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException:
-        fields = []
-        for field in schemas[0]:
-            types = {schema.field(field.name).type for schema in schemas}
-            fields.append(field if len(types) == 1 else pa.field(field.name, pa.string()))
-        schema = pa.schema(fields)
-    with pq.ParquetWriter(whole, schema) as writer:
-        for part in parts:
-            writer.write_table(pq.read_table(part).cast(schema))

@@ -11,6 +11,31 @@ from exlm.data.encoding import EncodedChunk, InvalidRow
 NOTHING = np.empty(0, np.uint32)
 
 
+class Stream:
+    """The documents of a split, joined.
+
+    Attributes:
+        leftover: tokens that are in no example yet.
+        begun: whether it has a document."""
+
+    def __init__(self) -> None:
+        self.leftover = NOTHING
+        self.begun = False
+
+    def append(self, tokens: np.ndarray, length: int) -> list[np.ndarray]:
+        """Adds tokens of a document; returns the examples of `length` tokens that are now full."""
+        waiting = np.concatenate([self.leftover, tokens])
+        *full, self.leftover = np.split(waiting, range(length, len(waiting) + 1, length))
+        self.begun = True
+        return full
+
+    def end(self) -> list[np.ndarray]:
+        """Returns what is left as the last example, if anything is."""
+        examples = [self.leftover] if len(self.leftover) else []
+        self.leftover = NOTHING
+        return examples
+
+
 def pack(
     chunks: Iterable[EncodedChunk], length: int, separator: int | None
 ) -> Iterator[EncodedChunk]:
@@ -20,30 +45,23 @@ def pack(
     counted. No token is dropped, so the last example of a split may be shorter. If the first row of
     a document is held out, so is all of it. `separator` is the token between documents joined into
     one stream, or None if no example has tokens of two."""
-    # The first of each pair is of the training documents, the second of the held-out ones.
-    leftover = [NOTHING, NOTHING]  # tokens that are in no example yet
-    begun = [False, False]
+    streams = [Stream() for _ in SPLITS]
     document = 0
     split = 0
     for chunk in chunks:
-        examples: list[list[np.ndarray]] = [[], []]
+        examples: list[list[np.ndarray]] = [[] for _ in SPLITS]
         for number, split_of_row, tokens in _documents(chunk):
             if number != document:
                 document = number
                 split = split_of_row
                 chunk.counts["rows"]["documents"] += 1
                 if separator is None:
-                    if len(leftover[split]):
-                        examples[split].append(leftover[split])
-                    leftover[split] = NOTHING
-                elif begun[split]:
+                    examples[split] += streams[split].end()
+                elif streams[split].begun:
                     tokens = np.insert(tokens, 0, separator)
-                begun[split] = True
-            tokens = np.concatenate([leftover[split], tokens])
-            *full, leftover[split] = np.split(tokens, range(length, len(tokens) + 1, length))
-            examples[split] += full
+            examples[split] += streams[split].append(tokens, length)
         yield _packed(examples, chunk.invalid, chunk.counts)
-    yield _packed([[tokens] if len(tokens) else [] for tokens in leftover], [], {})
+    yield _packed([stream.end() for stream in streams], [], {})
 
 
 def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -58,11 +76,11 @@ def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def _packed(
-    token_lists: list[list[np.ndarray]],
+    examples_by_split: list[list[np.ndarray]],
     invalid: list[InvalidRow],
     counts: dict[str, Counter[str]],
 ) -> EncodedChunk:
-    training, held_out = token_lists
+    training, held_out = examples_by_split
     examples = np.zeros(len(training) + len(held_out), EXAMPLE)
     examples["length"] = [len(tokens) for tokens in training + held_out]
     examples["split"][len(training) :] = SPLITS.index("valid")

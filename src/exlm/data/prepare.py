@@ -27,7 +27,7 @@ from exlm.data.encoding import (
     EncodedChunk,
     Encoder,
     InvalidRow,
-    count_smiles,
+    count_and_parse,
     map_chunks,
     read_chunks,
 )
@@ -40,13 +40,13 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.storage.manifest import MANIFEST, entries, new_directory
+from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
-NOT_CONTENT = ("output", "workers", "overwrite")  # options on which the corpus does not depend
+OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
@@ -113,30 +113,62 @@ def prepare(
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    options = {name: value for name, value in locals().items() if name not in NOT_CONTENT}
+    # The options on which the corpus depends.
+    options = {
+        "inputs": inputs,
+        "tokenizer": tokenizer,
+        "text_column": text_column,
+        "max_length": max_length,
+        "held_out": held_out,
+        "drop_duplicates": drop_duplicates,
+        "on_invalid": on_invalid,
+        "molecules": molecules,
+        "seed": seed,
+        "documents": documents,
+        "cross_documents": cross_documents,
+        "vocabulary_size": vocabulary_size,
+        "header": header,
+        "standardize": standardize,
+    }
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
-    with new_directory(Path(output), overwrite) as folder:
-        saved = load_tokenizer(tokenizer) if tokenizer not in LEARNED else None
-        options["molecules"] = _decide_molecules(options, saved, sources)
-        vocabulary, parsed = (saved, []) if saved else _learn(options, sources, workers)
-        vocabulary.save_pretrained(folder)
-        # Some tokenizers skip ids.
-        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)
-        counts = _write_examples(writer, options, vocabulary, sources, parsed, workers)
-        histograms = writer.write_splits(max_length, drop_duplicates)
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "options": options,
-            "sources": [asdict(source) for source in sources],
-            "ignored_files": ignored_files,
-            **statistics(counts, writer.examples, histograms),
-            **_identity(folder, vocabulary, writer),
-        }
+    with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
+        manifest = _write_corpus(folder, options, sources, ignored_files, workers)
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
         (folder / MANIFEST).write_text(text, encoding="utf-8")
     print(describe(manifest, output))
     return manifest
+
+
+def _write_corpus(
+    folder: Path,
+    options: dict[str, Any],
+    sources: list[Source],
+    ignored_files: int,
+    workers: int,
+) -> dict[str, Any]:
+    """Writes all files of a corpus but its manifest, which it returns. Replaces `molecules` in
+    `options` by what the rows are."""
+    tokenizer_name = options["tokenizer"]
+    saved_tokenizer = None if tokenizer_name in LEARNED else load_tokenizer(tokenizer_name)
+    options["molecules"] = _rows_are_molecules(options, saved_tokenizer, sources)
+    if saved_tokenizer is None:
+        tokenizer_of_corpus, parsed = _learn(options, sources, workers)
+    else:
+        tokenizer_of_corpus, parsed = saved_tokenizer, []
+    tokenizer_of_corpus.save_pretrained(folder)
+    # Some tokenizers skip ids.
+    writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
+    counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
+    histograms = writer.write_splits(options["max_length"], options["drop_duplicates"])
+    return {
+        "format_version": FORMAT_VERSION,
+        "options": options,
+        "sources": [asdict(source) for source in sources],
+        "ignored_files": ignored_files,
+        **statistics(counts, writer.examples, histograms),
+        **_identity(folder, tokenizer_of_corpus, writer),
+    }
 
 
 def _check_options(options: dict[str, Any], workers: int) -> None:
@@ -161,25 +193,39 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         )
 
 
-def _decide_molecules(
-    options: dict[str, Any], saved: PreTrainedTokenizerFast | None, sources: list[Source]
+def _rows_are_molecules(
+    options: dict[str, Any],
+    saved_tokenizer: PreTrainedTokenizerFast | None,
+    sources: list[Source],
 ) -> bool:
-    """Whether the rows are molecules: as the user says; by default packed rows are not, SMILES
-    tokenizers read them, and for another saved tokenizer the first rows decide."""
-    molecules = options["molecules"]
-    if molecules is None and options["documents"] != "none":
-        molecules = False
-    elif molecules is None and saved and not splits_smiles(saved.backend_tokenizer):
-        chunks = read_chunks(sources, options["text_column"])
-        molecules = are_molecules(row.text for chunk in chunks for row in chunk)
-    elif molecules is None:
-        molecules = bool(saved) or options["tokenizer"] == "smiles"
+    """Whether the rows are molecules, as the user says or by default; InputError if they are not,
+    and should be standardized."""
+    molecules: bool | None = options["molecules"]
+    if molecules is None:
+        molecules = _molecules_by_default(options, saved_tokenizer, sources)
     if options["standardize"] != "none" and not molecules:
         raise InputError(
             f"standardize={options['standardize']} rewrites molecules; "
             "set molecules to true, or leave it out"
         )
     return molecules
+
+
+def _molecules_by_default(
+    options: dict[str, Any],
+    saved_tokenizer: PreTrainedTokenizerFast | None,
+    sources: list[Source],
+) -> bool:
+    """Packed rows are no molecules, SMILES tokenizers read molecules, and for another saved
+    tokenizer the first rows decide."""
+    if options["documents"] != "none":
+        return False
+    if saved_tokenizer is None:
+        return options["tokenizer"] == "smiles"
+    if splits_smiles(saved_tokenizer.backend_tokenizer):
+        return True
+    chunks = read_chunks(sources, options["text_column"])
+    return are_molecules(row.text for chunk in chunks for row in chunk)
 
 
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
@@ -193,14 +239,14 @@ def _learn(
     options: dict[str, Any], sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
     """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
-    `count_smiles` could parse."""
+    `count_and_parse` could parse."""
     chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
     if options["tokenizer"] != "smiles":
         texts = (row.text for chunk in chunks for row in chunk if row.text)
         size = options["vocabulary_size"]
         return train_text_tokenizer(options["tokenizer"], texts, size), []
     molecules_only = options["molecules"] and options["on_invalid"] != "keep"
-    count = partial(count_smiles, molecules_only, options["standardize"])
+    count = partial(count_and_parse, molecules_only, options["standardize"])
     total = Counter[str]()
     parsed = []
     with closing(map_chunks(count, chunks, workers)) as counted:
@@ -213,7 +259,7 @@ def _learn(
 def _write_examples(
     writer: CorpusWriter,
     options: dict[str, Any],
-    vocabulary: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
     parsed: list[np.ndarray | None],
     workers: int,
@@ -222,7 +268,7 @@ def _write_examples(
     packed = options["documents"] != "none"
     encoder = Encoder(
         tokenizer_file=str(writer.folder / "tokenizer.json"),
-        unknown_id=vocabulary.unk_token_id,
+        unknown_id=tokenizer.unk_token_id,
         max_length=sys.maxsize if packed else options["max_length"],
         molecules=options["molecules"],
         keep_invalid=options["on_invalid"] == "keep",
@@ -241,7 +287,7 @@ def _write_examples(
         table.writerow(InvalidRow._fields)
         examples: Iterable[EncodedChunk] = encoded
         if packed:
-            separator = vocabulary.eos_token_id if options["cross_documents"] else None
+            separator = tokenizer.eos_token_id if options["cross_documents"] else None
             examples = pack(encoded, options["max_length"] - SPECIALS, separator)
         for chunk in examples:
             if chunk.invalid and options["on_invalid"] == "error":
@@ -307,7 +353,7 @@ def _identity(
     folder: Path, tokenizer: PreTrainedTokenizerFast, writer: CorpusWriter
 ) -> dict[str, Any]:
     """What the manifest says about the files, once all are written."""
-    files = entries(folder, folder.iterdir())
+    files = file_entries(folder, folder.iterdir())
     fingerprint = tokenizer_hash(tokenizer)
     names = (*writer.shards, "train.npy", "valid.npy")
     content = "\n".join([fingerprint, *(files[name]["sha256"] for name in names)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exlm.data.columns import choose_column
-from exlm.data.files import STANDARD_INPUT, unreadable
+from exlm.data.files import STANDARD_INPUT, read_errors
 from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of
 from exlm.errors import InputError
 
@@ -62,9 +62,9 @@ def _data_files(path: Path) -> tuple[list[Path], int]:
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
-    """The text of every row without white space around it, "" where it is missing, and why it is
-    missing, if the format says so. InputError if the source is damaged or has no rows, or if it is
-    unclear which column to read."""
+    """Yields (text, fault) for every row: the stripped text, "" where it is missing, and the reason
+    if known. InputError if the source is damaged or has no rows, or if it is unclear which column
+    to read."""
     if source.reader in ONE_TEXT:
         text_column = None
 
@@ -73,7 +73,7 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
 
     number = 0
     column = None
-    with unreadable(source.name):
+    with read_errors(source.name):
         records = READERS[source.reader](source.name, source.header, pick)
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:

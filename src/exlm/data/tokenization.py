@@ -67,8 +67,8 @@ ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer o
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
     """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling
-    other tokens. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes `[
-    ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in
+    other tokens. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
+    `[ ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in
     alphabetical order), then the rest of the alphabet, then `<mask>`. What is not SMILES becomes
     `<unk>`; nothing is dropped."""
     if not counts:

@@ -9,7 +9,7 @@ from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import splits_residues
-from exlm.storage.files import read, to_json_types, write_text
+from exlm.storage.files import read_or_empty, to_json_types, write_text
 from exlm.storage.manifest import MANIFEST
 from exlm.train.tracking import read_log
 
@@ -24,13 +24,13 @@ PIPELINES = {
 def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if
     there is no run."""
-    config = read(directory / "config.json")
-    result = to_json_types(result or read(directory / "result.json"))
-    recipe = result.get("recipe") or read(directory / "recipe.yaml")
+    config = read_or_empty(directory / "config.json")
+    result = to_json_types(result or read_or_empty(directory / "result.json"))
+    recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml")
     corpora = recipe.get("data", {}).get("corpus", [])
     if isinstance(corpora, str):
         corpora = [corpora]
-    files = read(directory / MANIFEST).get("files", {})
+    files = read_or_empty(directory / MANIFEST).get("files", {})
     tokenizer = directory / "tokenizer.json"
     log = read_log(directory / "log.jsonl")
     return _render(
@@ -39,11 +39,11 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         recipe=recipe,
         result=result,
         # of all seeds, or of one
-        report=read(directory / "results.json") or result,
+        report=read_or_empty(directory / "results.json") or result,
         texts=config | (config.get("task") or {}),
         proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
         weights=files.get("model.safetensors", {}).get("sha256"),
-        corpora=[read(Path(path) / MANIFEST) for path in corpora],
+        corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpora],
         logged=max((record["step"] for record in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
         names=", ".join(map(_name, corpora)),
@@ -54,7 +54,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
 def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it,
     it may be edited."""
-    config = read(directory / "config.json")
+    config = read_or_empty(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
     head = re.search("For.+", architecture)

@@ -6,8 +6,8 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
-from exlm.storage.files import read
-from exlm.storage.manifest import MANIFEST, problem
+from exlm.storage.files import read_or_empty
+from exlm.storage.manifest import MANIFEST, damage
 
 
 def info(path: str) -> str:
@@ -15,7 +15,7 @@ def info(path: str) -> str:
 
     Args:
         path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not."""
-    if "format_version" in read(Path(path) / MANIFEST):
+    if "format_version" in read_or_empty(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = [str(source.get("name", source)) for source in manifest["sources"]]
         text = (
@@ -49,9 +49,9 @@ def verify(path: str) -> None:
         )
     damaged = 0
     for directory in directories:
-        damage = problem(directory)
-        print(f"{directory}: {damage or 'as it was written'}")
-        damaged += damage is not None
+        reason = damage(directory)
+        print(f"{directory}: {reason or 'as it was written'}")
+        damaged += reason is not None
     if damaged:
         raise InputError(
             f"{damaged} of {len(directories)} directories are damaged; make them again or copy "

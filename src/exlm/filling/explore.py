@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import SMILES_PATTERN
-from exlm.errors import InputError, optional
+from exlm.errors import InputError, import_optional
 from exlm.filling import search
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
@@ -69,7 +69,7 @@ def explore(
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
     converter: Any = None
     if suffix in (".pdf", ".png"):
-        converter = optional("vl_convert", "figures", f"writing {output}")
+        converter = import_optional("vl_convert", "figures", f"writing {output}")
     if fill_options.passes != 1:
         raise InputError(
             f"passes is {fill_options.passes}, but explore shows the states of one pass; "
@@ -81,7 +81,7 @@ def explore(
             "give at least 1 word, and 0 <= threshold < 1"
         )
     network, tokenizer = load_for_filling(model)
-    distributed.to_device(network)
+    distributed.place_model(network)
     case = build_case(network, tokenizer, text, fill_options, words)
     case["model"] = model
     case["threshold"] = threshold

@@ -84,7 +84,7 @@ def fill(
         raise InputError(
             "valid_only is for molecules; set molecules to true if the texts are SMILES"
         )
-    distributed.to_device(network, device)
+    distributed.place_model(network, device)
     filled = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
     if molecules:
         filled = map(_mark_molecules, filled)

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
-from exlm.data.encoding import unknown_tokens
+from exlm.data.encoding import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
@@ -93,7 +93,7 @@ def _problem(
     if length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
     if tokenizer.unk_token_id in masked_text.ids:
-        return unknown_tokens(text, tokenizer)
+        return describe_unknown_words(text, tokenizer)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from exlm.errors import InputError, optional
+from exlm.errors import InputError, import_optional
 from exlm.model.downstream import (
     ExLMForQuestionAnswering,
     ExLMForSequenceClassification,
@@ -40,7 +40,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         model: a pre-trained or fine-tuned model directory.
         output: directory to write.
         format: the file format; there is only `onnx`."""
-    optional("onnxscript", "export", "exlm export")
+    import_optional("onnxscript", "export", "exlm export")
     verify(model)
     architectures = load_config(model).architectures or []
     kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)

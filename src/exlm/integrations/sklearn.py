@@ -111,7 +111,7 @@ def _loaded(
     model: str, layers: int | None, device: str
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.to_device(network, device)
+    distributed.place_model(network, device)
     return network, tokenizer
 
 

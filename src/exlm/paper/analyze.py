@@ -18,7 +18,7 @@ from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage.files import read, sha256, write_yaml
+from exlm.storage.files import read_or_empty, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
@@ -107,7 +107,7 @@ def analyze(
             (paper's case study).
         own_processes: a new process for each training; without it memory grows and updates become
             slower."""
-    if distributed.launched():
+    if distributed.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
     train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
     if cost_steps < 1:
@@ -133,7 +133,7 @@ def analyze(
     if experiment in ("efficiency", "ablations"):
         cost = study.cost_job()
         run_jobs([cost], own_processes)
-        ratio = read(cost.result)["ratio"]
+        ratio = read_or_empty(cost.result)["ratio"]
         models = variants(experiment, data, model, train, space, ratio)
     run_jobs(study.jobs(models, tasks, files), own_processes)
     print(

@@ -21,9 +21,9 @@ from tqdm import tqdm
 
 from exlm.data.batching import IGNORED, MaskedBatches
 from exlm.data.corpus import Corpus
-from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import in_precision
+from exlm.ops.transition import Prior
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.held_out import held_out_batches, score_held_out
@@ -33,7 +33,7 @@ from exlm.storage.files import to_json_types, write_json
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.storage.runs import finished_result, machine
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, update
+from exlm.train.loop import LoopConfig, StopContext, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
@@ -49,7 +49,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
-    distributed.to_device(model)
+    distributed.place_model(model)
     batches = list(held_out_batches(data, tokenizer, seed))
     alignment = None
     if model.transition is not None:
@@ -231,7 +231,7 @@ def timed_updates(
     corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
-    distributed.to_device(network)
+    distributed.place_model(network)
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
@@ -243,7 +243,15 @@ def timed_updates(
             batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         update_once = partial(
-            update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0
+            update,
+            network,
+            optimizer,
+            pretraining_loss,
+            batches,
+            config,
+            seed=0,
+            step=0,
+            stops=StopContext(),
         )
         yield update_once, tokens
 

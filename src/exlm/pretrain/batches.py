@@ -10,7 +10,7 @@ from exlm.data.batching import MaskedBatches, share_bounds
 from exlm.data.corpus import SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.expander import Expander
-from exlm.model.heads import Prior
+from exlm.ops.transition import Prior
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 
 
@@ -44,8 +44,8 @@ def complete_batch(expander: Expander, batch: dict[str, Tensor], prior: Prior) -
 
 
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
-    """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can
-    expand."""
+    """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
+    EOS) can expand to."""
     length = (tokens + 2) * data.repeat
     # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
     if model.states_per_boundary > 1:
@@ -59,9 +59,11 @@ def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the
     model has."""
     has_limit = model.has_links and model.transition == "gated"
+    if not has_limit:
+        return
     longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
     needed = expanded_length(longest, data, model)
-    if has_limit and needed > model.max_position_embeddings:
+    if needed > model.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to "
             f"{needed} positions, but model.max_position_embeddings is "

@@ -15,11 +15,11 @@ from exlm.data.batching import longest_first, mask_tokens
 from exlm.data.corpus import Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.evaluation import evaluate_batch, no_sums, summary
-from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
+from exlm.ops.transition import Prior
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
@@ -67,55 +67,61 @@ def held_out_batches(
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this
     seed."""
-    corpus = _held_out_corpus(data)
-    sequences = _in_order(corpus, seed)[: data.eval_sequences or len(corpus)]
-    for rows in _rows_of_batches(corpus, sequences, data):
-        yield _masked(corpus, rows, tokenizer, seed, data)
+    held_out = HeldOutData(data, tokenizer, seed)
+    all_rows = held_out.in_order()
+    for rows in held_out.batches_of(all_rows[: data.eval_sequences or len(all_rows)]):
+        yield held_out.masked(rows)
 
 
-def _held_out_corpus(data: DataConfig) -> Corpus:
-    corpus = Corpus(data.corpus, "valid")
-    if not len(corpus):
-        raise InputError(
-            f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1"
+class HeldOutData:
+    """The held-out sequences of a corpus. InputError if it has none.
+
+    Attributes:
+        lengths: [sequences] int64: their tokens, with copies and without special tokens."""
+
+    def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
+        self.data = data
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.corpus = Corpus(data.corpus, "valid")
+        self.lengths = self.corpus.lengths.astype(np.int64) * data.repeat
+        if not len(self.corpus):
+            raise InputError(
+                f"{corpus_name(data.corpus)} has no held-out sequences; "
+                "prepare it with --held_out 0.1"
+            )
+
+    def in_order(self) -> np.ndarray:
+        """The numbers of all sequences, in the order in which evaluations take them."""
+        key = draw(Purpose.HELD_OUT, self.seed, np.arange(len(self.corpus)))
+        return np.argsort(key, kind="stable")
+
+    def batches_of(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Divides the sequences with these numbers into batches, the longest first, and returns the
+        numbers in each batch of this process. An evaluation holds the predictions of every token,
+        so a batch has no more tokens than a micro-batch."""
+        lengths = self.lengths[rows] + 2 * self.data.repeat  # with BOS and EOS
+        batches = [
+            rows[batch] for batch in longest_first(lengths, self.data.tokens_per_micro_batch)
+        ]
+        rank, world = distributed.rank_and_world()
+        return batches[rank::world]
+
+    def masked(self, rows: np.ndarray, masks: int | None = None) -> dict[str, Tensor]:
+        """The batch of the sequences with these numbers, masked by the share of the settings, or
+        with exactly so many masks."""
+        tokens, lengths = self.corpus.gather(rows)
+        return mask_tokens(
+            tokens=tokens,
+            lengths=lengths,
+            examples=rows,
+            tokenizer=self.tokenizer,
+            seed=self.seed,
+            epoch=HELD_OUT_EPOCH,
+            ratio=self.data.mask_ratio,
+            repeat=self.data.repeat,
+            masks=masks,
         )
-    return corpus
-
-
-def _in_order(corpus: Corpus, seed: int) -> np.ndarray:
-    """The numbers of the sequences of a corpus in the order in which evaluations take them."""
-    return np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
-
-
-def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
-    """The numbers of the sequences of each batch of this process, the longest first. An evaluation
-    holds the predictions of every token, so a batch has no more tokens than a micro-batch."""
-    lengths = (corpus.lengths[rows].astype(np.int64) + 2) * data.repeat
-    batches = [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
-    rank, world = distributed.place()
-    return batches[rank::world]
-
-
-def _masked(
-    corpus: Corpus,
-    rows: np.ndarray,
-    tokenizer: PreTrainedTokenizerBase,
-    seed: int,
-    data: DataConfig,
-    masks: int | None = None,
-) -> dict[str, Tensor]:
-    tokens, lengths = corpus.gather(rows)
-    return mask_tokens(
-        tokens,
-        lengths,
-        rows,
-        tokenizer,
-        seed=seed,
-        epoch=HELD_OUT_EPOCH,
-        ratio=data.mask_ratio,
-        repeat=data.repeat,
-        masks=masks,
-    )
 
 
 def evaluate_by_masks(
@@ -130,21 +136,20 @@ def evaluate_by_masks(
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
     judged at every m. So that a third of its tokens stays visible, a sequence needs 1.5 m tokens;
     an m for which none is long enough is left out."""
-    corpus = _held_out_corpus(data)
-    order = _in_order(corpus, seed)
-    tokens = corpus.lengths[order].astype(np.int64) * data.repeat
-    numbers = [masks for masks in config.by_masks if 1.5 * masks <= tokens.max()]
-    left_out = sorted(set(config.by_masks) - set(numbers))
+    held_out = HeldOutData(data, tokenizer, seed)
+    mask_counts = [masks for masks in config.by_masks if 1.5 * masks <= held_out.lengths.max()]
+    left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         words = ", ".join(map(str, left_out))
         tqdm.write(f"no held-out sequence is long enough to be judged with {words} masks")
-    if not numbers:
+    if not mask_counts:
         return {}
-    long_enough = order[tokens >= 1.5 * max(numbers)][: config.sequences]
-    rows_of_batches = _rows_of_batches(corpus, long_enough, data)
+    order = held_out.in_order()
+    long_enough = order[held_out.lengths[order] >= 1.5 * max(mask_counts)][: config.sequences]
+    rows_of_batches = held_out.batches_of(long_enough)
     scores = {}
-    for masks in numbers:
-        batches = [_masked(corpus, rows, tokenizer, seed, data, masks) for rows in rows_of_batches]
+    for masks in mask_counts:
+        batches = [held_out.masked(rows, masks) for rows in rows_of_batches]
         scores[str(masks)] = score_held_out(model, batches, prior)
     return {
         "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
@@ -165,13 +170,14 @@ def evaluate_in_passes(
     if not passes:
         return {}
     model.eval()
-    nats = {str(number): 0.0 for number in passes}
+    nats = {str(pass_count): 0.0 for pass_count in passes}
     masked = 0.0
     with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
             masked += float((batch["labels"] != IGNORED).sum())
-            for number in passes:
-                nats[str(number)] += float(nll_in_passes(model, batch, number, prior).sum())
+            for pass_count in passes:
+                nll = nll_in_passes(model, batch, pass_count, prior)
+                nats[str(pass_count)] += float(nll.sum())
     masked, *totals = distributed.sum_over_processes([masked, *nats.values()])
     per_token = [total / max(masked, 1.0) for total in totals]
     return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}

@@ -23,9 +23,9 @@ from exlm.pretrain.settings import (
     Recipe,
 )
 from exlm.pretrain.start import start_fingerprint, take_weights
-from exlm.randomness import STREAMS
+from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import to_json_types, write_json, write_yaml
-from exlm.storage.manifest import problem
+from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
@@ -85,20 +85,20 @@ def pretrain(
     ):
         origin = _origin(recipe, corpus)
         settings = _training_settings(recipe, device)
-        same_run = {"start": None, **origin, **settings}
-        result = finished_result(directory / "result.json", "identity", same_run, EARLIER)
-        if result and problem(directory) is None:
+        all_settings = {**origin, **settings}
+        result = finished_result(directory / "result.json", "identity", all_settings, EARLIER)
+        if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result)}")
             return result
         check_positions(data, model)
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        must_stay = {"start": None, **origin} if resume_anyway else same_run
-        scores = _train(recipe, corpus, tokenizer, network, must_stay)
+        compared_settings = origin if resume_anyway else all_settings
+        scores = _train(recipe, corpus, tokenizer, network, compared_settings)
         if rank > 0:
             return {}
-        result = _result(recipe, {**origin, **settings}, network, scores)
+        result = _result(recipe, all_settings, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -110,15 +110,13 @@ def pretrain(
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """What a run shares with its checkpoints even if it is resumed with other settings: texts,
-    architecture, and the weights it started from."""
-    origin = {
+    architecture, and the weights it started from, or None."""
+    return {
+        "start": start_fingerprint(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
         **identity(recipe.model, "model"),
     }
-    if recipe.start_from:
-        origin["start"] = start_fingerprint(recipe.start_from)
-    return origin
 
 
 def _training_settings(recipe: Recipe, device: str) -> dict[str, Any]:
@@ -141,14 +139,15 @@ def _build(
     torch.manual_seed(recipe.seed)
     steps = recipe.train.steps
     config = recipe.model.build(tokenizer, recipe.data.repeat, recipe.prior.at(steps, steps))
-    config.molecules, config.standardize = corpus.molecules, corpus.standardize
+    config.molecules = corpus.molecules
+    config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
     goes_on = recipe.train.save_every > 0 and bool(checkpoint.candidates(Path(recipe.output)))
     if recipe.start_from and not goes_on:
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)
-    distributed.to_device(network, device)
+    distributed.place_model(network, device)
     if recipe.compile:
         for layer in network.exlm.layers:
             layer.compile(dynamic=True)
@@ -160,20 +159,21 @@ def _train(
     corpus: Corpus,
     tokenizer: PreTrainedTokenizerFast,
     network: ExLMForMaskedLM,
-    must_stay: dict[str, Any],
+    compared_settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """Trains the network, from a checkpoint if there is one with the settings that must stay, and
-    returns its scores at the end."""
-    data, objective = recipe.data, recipe.model.objective
+    """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
+    on from there; InputError if one of `compared_settings` was another one then."""
+    data = recipe.data
+    objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
     measure = HeldOutScores(held_out, tokenizer, recipe)
-    rank, world = distributed.place()
+    rank, world = distributed.rank_and_world()
     masked = MaskedBatches(
-        corpus,
-        tokenizer,
-        data.tokens_per_batch,
-        data.tokens_per_micro_batch,
-        data.mask_ratio,
+        source=corpus,
+        tokenizer=tokenizer,
+        tokens_per_batch=data.tokens_per_batch,
+        tokens_per_micro_batch=data.tokens_per_micro_batch,
+        mask_ratio=data.mask_ratio,
         seed=recipe.seed,
         rank=rank,
         world=world,
@@ -187,7 +187,7 @@ def _train(
         directory=Path(recipe.output),
         seed=recipe.seed,
         evaluate=measure,
-        identity={**must_stay, "random streams": STREAMS},
+        identity={**compared_settings, "random streams": DRAWS_VERSION},
         loss_name=f"{objective}_loss",
         description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         memory_advice=MEMORY_ADVICE,
@@ -208,6 +208,10 @@ def _result(
     recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of `result.json`; times and counts are those of the log."""
+    recorded = dict(settings)
+    if recorded["start"] is None:
+        # No result has had an entry for it.
+        del recorded["start"]
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
     # Earlier versions did not log processor time.
@@ -219,7 +223,7 @@ def _result(
         "processor_seconds": sum(processor_seconds),
         "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
-        "identity": settings,
+        "identity": recorded,
         "recipe": to_json_types(recipe),
         "precision": settings["train.precision"],
     }

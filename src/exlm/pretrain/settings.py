@@ -9,8 +9,8 @@ from exlm.errors import InputError
 
 # This, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
-from exlm.model.heads import Prior
 from exlm.model.passes import Passes
+from exlm.ops.transition import Prior
 from exlm.storage.runs import NOT_IDENTITY
 from exlm.train.loop import LoopConfig
 

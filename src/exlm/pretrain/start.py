@@ -2,6 +2,7 @@
 its seed drew it."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +13,10 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import fingerprint, load_model, verify
 
-SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
-# Weights fit other positions as well, but were learned with these, so the line says where they
+WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
+# Weights fit other rotations as well, but were learned with these, so the line says where they
 # differ.
-POSITIONS = ("rotary", "state_share", "rotary_base")
+ROTARY_SETTINGS = ("rotary", "state_share", "rotary_base")
 ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
 # by state index, and by position
 ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
@@ -70,7 +71,7 @@ def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
             f"start_from is {path}, which holds {heads}; "
             "give the pre-trained model that it was made from"
         )
-    for name in SIZES:
+    for name in WIDTHS:
         size, start_size = getattr(config, name), getattr(start, name)
         if size != start_size:
             raise InputError(
@@ -90,37 +91,51 @@ def _shared_tokens(
     return rows, start_rows
 
 
+class Piece(NamedTuple):
+    """A part of a model: how many units it has, such as layers, and how many of them a start
+    gives."""
+
+    name: str
+    size: int
+    taken: int
+
+
 def _description(start: ExLMConfig, config: ExLMConfig, tokens: int) -> str:
     """What a model takes from a start with which it shares so many tokens, what is drawn, and what
     to know of it."""
-    same_links = config.has_links and start.has_links and config.transition == start.transition
-    copies, start_copies = _copies(config), _copies(start)
-    positions = config.max_position_embeddings if config.transition == "gated" else 0
-    layers, start_layers = config.num_hidden_layers, start.num_hidden_layers
-    taken, drawn = [], []
-    for name, units, start_units in (
-        ("embeddings of tokens", config.vocab_size, tokens),
-        ("layers", layers, start_layers),
-        ("prediction head", 1, 1),
-        ("embeddings of copies", copies, start_copies),
-        ("transition", int(config.has_links), int(same_links)),
-        (
-            "positions of the transition",
-            positions if same_links else 0,
-            start.max_position_embeddings,
-        ),
-    ):
-        taken_units = min(units, start_units)
-        if taken_units:
-            taken.append(name if units == 1 else f"{taken_units} of {units} {name}")
-        if taken_units < units:
-            drawn.append(name if units == 1 else f"{units - taken_units} {name}")
+    taken = []
+    drawn = []
+    for piece in _pieces(start, config, tokens):
+        new = piece.size - piece.taken
+        is_one = piece.size == 1
+        if piece.taken:
+            taken.append(piece.name if is_one else f"{piece.taken} of {piece.size} {piece.name}")
+        if new:
+            drawn.append(piece.name if is_one else f"{new} {piece.name}")
     notes = [
         f"; {name} is {getattr(config, name)} but was {getattr(start, name)}"
-        for name in POSITIONS
+        for name in ROTARY_SETTINGS
         if getattr(config, name) != getattr(start, name)
     ]
     return f"taken: {', '.join(taken)}; drawn: {', '.join(drawn) or 'nothing'}{''.join(notes)}"
+
+
+def _pieces(start: ExLMConfig, config: ExLMConfig, tokens: int) -> list[Piece]:
+    copies = _copies(config)
+    layers = config.num_hidden_layers
+    same_links = config.has_links and start.has_links and config.transition == start.transition
+    positions = 0
+    if same_links and config.transition == "gated":
+        positions = config.max_position_embeddings
+    start_positions = min(positions, start.max_position_embeddings)
+    return [
+        Piece("embeddings of tokens", size=config.vocab_size, taken=tokens),
+        Piece("layers", size=layers, taken=min(layers, start.num_hidden_layers)),
+        Piece("prediction head", size=1, taken=1),
+        Piece("embeddings of copies", size=copies, taken=min(copies, _copies(start))),
+        Piece("transition", size=int(config.has_links), taken=int(same_links)),
+        Piece("positions of the transition", size=positions, taken=start_positions),
+    ]
 
 
 def _copies(config: ExLMConfig) -> int:

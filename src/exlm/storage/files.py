@@ -62,10 +62,11 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(to_json_types(content), indent=1, allow_nan=False))
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_or_empty(path: Path) -> dict[str, Any]:
     """The content of a JSON or YAML file; {} if there is none or it is damaged."""
     try:
         text = path.read_text(encoding="utf-8")
-        return (yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)) or {}
+        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
+    return content or {}

@@ -13,7 +13,7 @@ from exlm.storage.files import sha256, sync, write_text
 MANIFEST = "manifest.json"
 
 
-def entries(directory: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+def file_entries(directory: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of every file, by its name in `directory` (with `/` if it is in a folder
     there)."""
     return {
@@ -30,12 +30,12 @@ def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
     disk."""
     for path in files:
         sync(path)
-    content = {"files": entries(directory, files), **facts}
+    content = {"files": file_entries(directory, files), **facts}
     write_text(directory / MANIFEST, json.dumps(content, indent=1))
     sync(directory)
 
 
-def problem(directory: Path, contents: bool = True) -> str | None:
+def damage(directory: Path, contents: bool = True) -> str | None:
     """What is wrong in a directory with a manifest, or None; without `contents` only sizes of files
     are compared."""
     try:
@@ -57,15 +57,13 @@ def problem(directory: Path, contents: bool = True) -> str | None:
 
 
 @contextmanager
-def new_directory(path: Path, overwrite: bool | None = None) -> Iterator[Path]:
+def new_directory(path: Path, overwrite: bool = False, advice: str = "") -> Iterator[Path]:
     """An empty directory that takes the place of `path` at the end, or is removed on an error.
-    InputError if `path` exists, unless it has a manifest and may be overwritten (None: the user has
-    no such option)."""
-    if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
-        option = ", or add --overwrite true (it replaces a corpus only)"
-        raise InputError(
-            f"the output {path} exists; choose another{'' if overwrite is None else option}"
-        )
+    InputError if `path` exists, unless it has a manifest and may be overwritten; `advice` is what
+    the message says of a way to do so."""
+    may_replace = overwrite and (path / MANIFEST).is_file()
+    if path.exists() and not may_replace:
+        raise InputError(f"the output {path} exists; choose another{advice}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(
         prefix=".partial-", dir=path.parent, ignore_cleanup_errors=True

@@ -23,7 +23,7 @@ from transformers import (
 
 from exlm.errors import InputError, first_line
 from exlm.storage.files import sha256, write_json
-from exlm.storage.manifest import MANIFEST, problem, write_manifest
+from exlm.storage.manifest import MANIFEST, damage, write_manifest
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -78,16 +78,14 @@ def verify(path: str) -> None:
     if not directory.exists():
         raise InputError(f"{path} does not exist; give the output of a finished run")
     if not (directory / "config.json").is_file():
-        is_run = any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file()
-        advice = (
-            "its run is not finished (the same command goes on with it), or it is a baseline, "
-            "which saves no model"
-        )
-        raise InputError(
-            f"{path} is not a model directory (no config.json); "
-            f"{advice if is_run else 'give the output of a finished run'}"
-        )
-    if (directory / MANIFEST).exists() and (reason := problem(directory)):
+        advice = "give the output of a finished run"
+        if any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file():
+            advice = (
+                "its run is not finished (the same command goes on with it), or it is a baseline, "
+                "which saves no model"
+            )
+        raise InputError(f"{path} is not a model directory (no config.json); {advice}")
+    if (directory / MANIFEST).exists() and (reason := damage(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
 
@@ -123,8 +121,9 @@ def _check_model(path: str, config: PreTrainedConfig, tokenizer: PreTrainedToken
         )
     if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
         raise InputError(
-            f"the tokenizer in {path} (tokens, mask: {len(tokenizer), tokenizer.mask_token_id}) "
-            f"is not the model's {config.vocab_size, config.mask_token_id}; restore it"
+            f"the tokenizer in {path} has {len(tokenizer)} tokens and the mask "
+            f"{tokenizer.mask_token_id}, but the model {config.vocab_size} and "
+            f"{config.mask_token_id}; restore it"
         )
     largest_table = max(config.vocab_size, config.num_hidden_layers * config.intermediate_size)
     bytes_on_disk = sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))

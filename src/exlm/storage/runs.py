@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from exlm.errors import InputError
-from exlm.storage.files import read, to_json_types, write_json
+from exlm.storage.files import read_or_empty, to_json_types, write_json
 
 # Metadata of a dataclass's field, for `identity`. The first is for settings that do not change what
 # a run computes, or that another setting contains; the second for settings that earlier versions
@@ -25,8 +25,10 @@ from exlm.storage.files import read, to_json_types, write_json
 NOT_IDENTITY = {"identity": "never"}
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
-# of a `resumable_directory`: the settings that it belongs to, and the folder of what is done so far
-BEGUN, PROGRESS = "begun.json", "kept"
+# In a `resumable_directory`: the settings that it belongs to; and the folder of what is done so
+# far, which is kept when the command is interrupted.
+BEGUN = "begun.json"
+PROGRESS = "kept"
 
 
 def identity(config: Any, section: str = "") -> dict[str, Any]:
@@ -61,7 +63,7 @@ def finished_result(
     """What a finished run wrote into the JSON file `path`, or None where there is no such run.
     InputError names the first setting in its `entry` that is not as in `settings`. `earlier` are
     the values of settings that runs of earlier versions did not record."""
-    result = read(path)
+    result = read_or_empty(path)
     if entry not in result:
         return None
     if difference := first_difference((earlier or {}) | result[entry], settings):
@@ -75,7 +77,7 @@ def finished_result(
 
 def made_with(settings: dict[str, Any], record: Path) -> bool:
     """Whether the JSON file `record` says that what it belongs to was made with these settings."""
-    return read(record) == to_json_types(settings)
+    return read_or_empty(record) == to_json_types(settings)
 
 
 @contextmanager

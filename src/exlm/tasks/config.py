@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
-from exlm.errors import InputError
+from exlm.errors import InputError, check_at_least
 from exlm.storage.runs import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
 from exlm.tasks.table import TaskType
@@ -88,11 +88,7 @@ class TaskConfig:
                 "task.split and task.valid exclude each other; "
                 "name a split or the files of the parts"
             )
-        smallest = {"train_rows": 1, "max_length": 3, "stride": 0, "max_answer": 1}
-        for name, least in smallest.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
+        check_at_least(self, train_rows=1, max_length=3, stride=0, max_answer=1)
 
 
 @dataclass(frozen=True)

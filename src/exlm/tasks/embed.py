@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data import frames
+from exlm.data import frames, parts
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import fingerprint, load_model
 from exlm.tasks.inference import row_outputs
@@ -47,12 +47,12 @@ def embed(
         max_length: longest text in tokens.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
-    target = frames.output_path(
+    target = parts.output_path(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.to_device(network, read_options.device)
-    first_rows = next(frames.read_frames(input, read_options.header, frames.ROWS))
+    distributed.place_model(network, read_options.device)
+    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS))
     first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
     reader = TextReader.for_file(
@@ -73,9 +73,9 @@ def embed(
         "options": options,
         "weights": fingerprint(model),
     }
-    counts = frames.write_in_parts(input, read_options.header, target, settings, write)
+    counts = parts.write_in_parts(input, read_options.header, target, settings, write)
     print(
-        f"{frames.in_words(counts)}: {target}; "
+        f"{parts.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target

@@ -60,7 +60,7 @@ def finetune(
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median,
     mean and spread."""
-    if distributed.launched():
+    if distributed.started_by_torchrun():
         raise InputError(
             "fine-tuning is one process; start it without torchrun, and other tasks beside it"
         )

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from exlm.describe.card import write_card
 from exlm.errors import InputError, TrainingStopped
-from exlm.storage.files import read, replacing, to_json_types, write_json
+from exlm.storage.files import read_or_empty, replacing, to_json_types, write_json
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.runs import finished_result, identity, machine, resumable_directory
 from exlm.tasks.metrics import goodness, summarise
@@ -152,7 +152,7 @@ def _write_report(
         source = directory / best / f"seed-{report['best_seed']}"
         # The manifest comes last: after an interruption the copy is damaged, until the same command
         # is run again.
-        for name in (*read(source / MANIFEST)["files"], MANIFEST):
+        for name in (*read_or_empty(source / MANIFEST)["files"], MANIFEST):
             with replacing(directory / name) as partial:
                 shutil.copyfile(source / name, partial)
     write_json(directory / GRID_REPORT, report)
@@ -183,7 +183,7 @@ def seed_directories(path: str) -> list[Path]:
     """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself
     if it has none."""
     directory = Path(path)
-    report = read(directory / GRID_REPORT)
+    report = read_or_empty(directory / GRID_REPORT)
     run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
     run_dirs = run_dirs or sorted(directory.glob("seed-*"))
     with_model = [run_dir for run_dir in run_dirs if (run_dir / "config.json").is_file()]
@@ -196,7 +196,7 @@ def best_seed_directory(path: str) -> Path:
     run_dirs = seed_directories(path)
     if len(run_dirs) == 1:
         return run_dirs[0]
-    report = read(Path(path) / GRID_REPORT)
+    report = read_or_empty(Path(path) / GRID_REPORT)
     if not report:
         raise InputError(
             f"the fine-tuning in {path} is not finished; "

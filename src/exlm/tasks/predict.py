@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import ROWS, in_words, output_path, read_frames, write_frame, write_in_parts
+from exlm.data.frames import read_frames, write_frame
+from exlm.data.parts import ROWS, in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import fingerprint

@@ -63,7 +63,7 @@ class SeedModel:
     def loaded(self) -> TunedModel:
         """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
-        distributed.to_device(network, self.device)
+        distributed.place_model(network, self.device)
         return TunedModel(network, tokenizer, self.saved)
 
     @cached_property

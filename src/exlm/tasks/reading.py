@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
-from exlm.data.encoding import unknown_tokens
+from exlm.data.encoding import describe_unknown_words
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
@@ -178,7 +178,7 @@ class TextReader:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
-            unknown = unknown_tokens(both, self.tokenizer)
+            unknown = describe_unknown_words(both, self.tokenizer)
             if self.known_kind and not keep:
                 other_kind = f"not a {self.known_kind}: {unknown}"
         is_other_kind = bool(other_kind)

@@ -122,7 +122,7 @@ def train_best_epoch(
             raise EarlyStop(values)
         return values
 
-    distributed.to_device(network, device)
+    distributed.place_model(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
     fit(
         model=network,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from exlm.errors import InputError
 from exlm.storage.files import sync
-from exlm.storage.manifest import new_directory, problem, write_manifest
+from exlm.storage.manifest import damage, new_directory, write_manifest
 from exlm.storage.runs import first_difference
 from exlm.train import distributed
 
@@ -101,7 +101,7 @@ def _newest_undamaged(directory: Path) -> Path | None:
     damaged: dict[Path, str] = {}
     newest = None
     for path in candidates(directory):
-        reason = problem(path)
+        reason = damage(path)
         if reason is None:
             newest = path
             break

@@ -21,7 +21,7 @@ M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 
 
-def launched() -> bool:
+def started_by_torchrun() -> bool:
     """Whether torchrun started this process."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
@@ -34,14 +34,15 @@ def device(name: str = "auto") -> torch.device:
         own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    devices = [] if launched() else ["cpu", *gpus]
+    devices = [] if started_by_torchrun() else ["cpu", *gpus]
     full_name = "cuda:0" if name == "cuda" else name
     if full_name not in devices:
         raise InputError(f"device is {name}; it must be {' or '.join(['auto', *devices])} here")
     return torch.device(full_name)
 
 
-def to_device(model: nn.Module, name: str = "auto") -> None:
+def place_model(model: nn.Module, name: str = "auto") -> None:
+    """Moves a model to the device called `name`; see `device`."""
     if device(name).type == "cpu":
         keep_freed_memory()
     model.to(device(name))
@@ -59,10 +60,10 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
-    """A process group for the duration of a run; yields (rank, world size). If another process has
-    ended or does not answer for `max_wait` seconds, TrainingStopped says which one, and why it
-    ended if it could say so itself."""
-    if not launched():
+    """The process group of a run; yields (rank, world size). If another process ends, or does not
+    answer for `max_wait` seconds, this one raises TrainingStopped. Its message says which process
+    that was, and the reason if the process could still give it."""
+    if not started_by_torchrun():
         yield 0, 1
         return
     if torch.cuda.is_available():
@@ -104,14 +105,16 @@ def _ends_of_others(store: dist.Store, rank: int, world: int, max_wait: int) -> 
     return "; ".join(ends) or f"{silent} was killed or did not answer for {max_wait} seconds"
 
 
-def place() -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """The number of this process, and how many there are."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if not dist.is_initialized():
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
 
 
 def is_main() -> bool:
     """Whether this process writes files and shows progress."""
-    return place()[0] == 0
+    return rank_and_world()[0] == 0
 
 
 def sum_over_processes(values: list[float]) -> list[float]:

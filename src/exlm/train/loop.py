@@ -10,7 +10,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 import math
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
-from exlm.errors import InputError, Interrupted, TrainingStopped
+from exlm.errors import InputError, Interrupted, TrainingStopped, check_at_least
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
 from exlm.storage.runs import NOT_IDENTITY
@@ -44,17 +44,21 @@ ADVICE_WITH_CHECKPOINTS = (
 )
 
 
+MEMORY_ADVICE = "make the micro-batches smaller"
+
+
 @dataclass(frozen=True)
-class Stops:
-    """What stops a training: the signals received so far, and the advice after a loss that is not
-    finite or when memory runs out."""
+class StopContext:
+    """What is needed to stop a training.
+
+    Attributes:
+        advice: what to do after a loss that is not finite.
+        memory_advice: what to do if memory runs out.
+        signals: the numbers of the signals received so far."""
 
     advice: str = ADVICE
-    memory_advice: str = "make the micro-batches smaller"
+    memory_advice: str = MEMORY_ADVICE
     signals: list[int] = field(default_factory=list)
-
-
-NO_STOPS = Stops()
 
 
 class EarlyStop(Exception):
@@ -96,11 +100,16 @@ class LoopConfig:
     gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
-        at_least_1 = ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait")
-        smallest = dict.fromkeys(at_least_1, 1) | {"eval_every": 0, "save_every": 0}
-        for name, least in smallest.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        check_at_least(
+            self,
+            steps=1,
+            log_every=1,
+            keep_checkpoints=1,
+            max_infeasible_steps=1,
+            max_wait=1,
+            eval_every=0,
+            save_every=0,
+        )
         warmup = self.optimizer.warmup_in(self.steps)
         if warmup > self.steps:
             raise InputError(
@@ -109,12 +118,10 @@ class LoopConfig:
             )
 
     def with_warmup_steps(self) -> "LoopConfig":
-        """The same run with its warm-up in steps: a run is known by them, however they are
-        given."""
+        """The same run with its warm-up in steps, by which a run is known."""
         warmup = self.optimizer.warmup_in(self.steps)
-        return replace(
-            self, optimizer=replace(self.optimizer, warmup_steps=warmup, warmup_ratio=None)
-        )
+        optimizer = replace(self.optimizer, warmup_steps=warmup, warmup_ratio=None)
+        return replace(self, optimizer=optimizer)
 
 
 def fit(
@@ -129,7 +136,7 @@ def fit(
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
-    memory_advice: str = NO_STOPS.memory_advice,
+    memory_advice: str = MEMORY_ADVICE,
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
@@ -156,7 +163,7 @@ def fit(
     checkpoints = checkpoints or directory
     state = _first_state(checkpoints, model, optimizer, config, identity)
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
-    stops = Stops(advice, memory_advice)
+    stops = StopContext(advice, memory_advice)
     # DistributedDataParallel averages gradients over the processes.
     trained = DistributedDataParallel(model) if is_initialized() else model
     tracker = Tracker(directory, state, config.steps, loss_name, description)
@@ -269,12 +276,14 @@ def _ahead(
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones
     are used."""
     with ThreadPoolExecutor(1) as worker:
-        following = [worker.submit(batches, start)] if start < steps else []
+        next_batches: Future[list[tuple[int, Batch]]] | None = None
         for step in range(start, steps):
-            ready = following.pop().result()
+            if next_batches is None:
+                next_batches = worker.submit(batches, start)
+            micro_batches = next_batches.result()
             if step + 1 < steps:
-                following.append(worker.submit(batches, step + 1))
-            yield step, ready
+                next_batches = worker.submit(batches, step + 1)
+            yield step, micro_batches
 
 
 def update(
@@ -285,16 +294,17 @@ def update(
     config: LoopConfig,
     seed: int,
     step: int,
-    stops: Stops = NO_STOPS,
+    stops: StopContext,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
     sums_here = _add_gradients(model, loss, micro_batches, config.precision, seed, step, stops)
     signal_here = max(stops.signals, default=0)
-    values = distributed.sum_over_processes([*sums_here, float(signal_here), 1.0])
-    *values, signals_anywhere, processes = values
-    sums = Sums(*values)
+    *totals, signal_sum, processes = distributed.sum_over_processes(
+        [*sums_here, float(signal_here), 1.0]
+    )
+    sums = Sums(*totals)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
     torch._foreach_mul_(gradients, processes / max(sums.terms, 1.0))
@@ -310,8 +320,11 @@ def update(
         group["lr"] = learning_rate(config.optimizer, step, config.steps)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    signal_elsewhere = int(signal.SIGTERM) if signals_anywhere else 0
-    return sums, norm, signal_here or signal_elsewhere
+    stop_signal = signal_here
+    # Another process received a signal; which one cannot be told from the sum.
+    if signal_here == 0 and signal_sum > 0:
+        stop_signal = int(signal.SIGTERM)
+    return sums, norm, stop_signal
 
 
 def _add_gradients(
@@ -321,7 +334,7 @@ def _add_gradients(
     precision: str,
     seed: int,
     step: int,
-    stops: Stops,
+    stops: StopContext,
 ) -> list[float]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
     returns, and the number of tokens."""
@@ -369,5 +382,6 @@ def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStac
         handler(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        restore.callback(signal.signal, number, signal.signal(number, handle))
+        previous_handler = signal.signal(number, handle)
+        restore.callback(signal.signal, number, previous_handler)
     return restore

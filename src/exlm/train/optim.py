@@ -53,7 +53,7 @@ class OptimizerConfig:
             raise InputError(f"warmup_ratio is {self.warmup_ratio}; it must lie in [0, 1)")
 
     def warmup_in(self, steps: int) -> int:
-        """The steps of warm-up in a run of `steps` steps, however they are given."""
+        """The steps of warm-up in a run of `steps` steps."""
         return self.warmup_steps if self.warmup_ratio is None else int(self.warmup_ratio * steps)
 
 
@@ -64,10 +64,10 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         return config.learning_rate * (step + 1) / warmup
     if config.schedule == "constant":
         return config.learning_rate
-    left = (steps - step) / max(1, steps - warmup)
+    remaining = (steps - step) / max(1, steps - warmup)
     if config.schedule == "cosine":
-        left = 0.5 * (1 - torch.cos(torch.tensor(left * torch.pi)).item())
-    return config.learning_rate * left
+        remaining = 0.5 * (1 - torch.cos(torch.tensor(remaining * torch.pi)).item())
+    return config.learning_rate * remaining
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:

@@ -1,0 +1,116 @@
+"""Results for the rows of a file, made a part at a time in constant memory, kept if the command is
+interrupted, and joined at the end."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exlm.data.files import STANDARD_INPUT, digest, plain_stem
+from exlm.data.frames import read_frames
+from exlm.errors import InputError, import_optional
+from exlm.storage.files import read_or_empty, replacing, sync, to_json_types, write_json
+from exlm.storage.runs import resumable_directory
+
+ROWS = 10_000  # of a part
+
+
+def output_path(
+    model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]
+) -> Path:
+    """Where to write: `output`, or a name beside the input that also names the model, as each has
+    its own results."""
+    if output:
+        target = Path(output)
+    elif input == STANDARD_INPUT:
+        raise InputError(
+            "standard input has no name to derive another from; "
+            "name the file to write with --output"
+        )
+    else:
+        model_name = Path(model).resolve().name
+        target = Path(input).with_name(f"{plain_stem(input)}-{model_name}-{ending}")
+    if target.resolve() == Path(input).resolve():
+        raise InputError(f"{target} is the input itself; choose another name for --output")
+    if target.suffix not in suffixes:
+        raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    if target.suffix == ".xlsx":
+        import_optional("openpyxl", "excel", f"writing {target}")
+    return target
+
+
+def write_in_parts(
+    input: str,
+    header: bool,
+    target: Path,
+    settings: dict[str, Any],
+    write: Callable[[pd.DataFrame, Path], dict[str, int]],
+) -> dict[str, int]:
+    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
+    columns: `write` writes the results for some of them to a file, and returns how many there are
+    of every kind.
+
+    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
+    file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
+    are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
+    begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
+    with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
+        # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
+        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
+        parts: list[Path] = []
+        counts: list[dict[str, int]] = []
+        rows = 0
+        for frame in read_frames(input, header, ROWS, common):
+            part = folder / f"{rows}{target.suffix}"
+            done = part.with_suffix(".json")  # is written when the part is whole
+            if not done.exists():
+                count = write(frame, part)
+                sync(part)
+                write_json(done, count)
+            parts.append(part)
+            counts.append(read_or_empty(done))
+            rows += len(frame)
+        with replacing(target) as whole:
+            if target.suffix == ".parquet":
+                _join_tables(parts, whole)
+            else:
+                _join_bytes(parts, whole, rows)
+    return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def in_words(counts: dict[str, int]) -> str:
+    """Such as "3 rows, 1 problems"."""
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
+    with whole.open("wb") as file:
+        if whole.suffix == ".npy":
+            width = sum(part.stat().st_size for part in parts) // (4 * rows)
+            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, file)
+
+
+def _join_tables(parts: Sequence[Path], whole: Path) -> None:
+    """Where the types of a column differ between the parts, it gets one that holds all of them, or
+    strings."""
+    schemas = [pq.read_schema(part) for part in parts]
+    try:
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException:
+        fields = []
+        for field in schemas[0]:
+            types = {schema.field(field.name).type for schema in schemas}
+            fields.append(field if len(types) == 1 else pa.field(field.name, pa.string()))
+        schema = pa.schema(fields)
+    with pq.ParquetWriter(whole, schema) as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(part).cast(schema))
