@@ -335,9 +335,13 @@ def test_the_general_help_has_a_whole_line_for_every_command(capsys):
         assert f"  {name:10s} {command.summary}" in lines
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_recipe_names_commands_that_exist(path):
-    for command in re.findall(r"(?:^# +|; do |`)exlm ([a-z]\w*)", path.read_text(), re.M):
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*.*")]
+
+
+@pytest.mark.parametrize("path", RECIPES + PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_recipes_and_pages_name_commands_that_exist(path):
+    begins = r"(?:^(?:# +|\$ |!|    )?|; do |`|\| )"
+    for command in re.findall(rf"{begins}exlm ([a-z]\w*)", path.read_text(), re.M):
         assert command in COMMANDS
 
 
