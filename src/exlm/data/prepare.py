@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jinja2 import Template
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules
-from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
+from exlm.data.corpus import FORMAT_VERSION, CorpusWriter, describe
 from exlm.data.encoding import (
     SPECIALS,
     Chunk,
@@ -392,10 +391,3 @@ def _identity(
         "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
         "files": files,
     }
-
-
-def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know about the result: what was written, what else was found, and how long
-    the sequences are."""
-    template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
-    return Template(template).render(manifest, output=output)

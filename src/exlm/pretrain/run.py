@@ -24,13 +24,12 @@ from exlm.pretrain.settings import (
 )
 from exlm.pretrain.start import start_fingerprint, take_weights
 from exlm.randomness import DRAWS_VERSION
-from exlm.storage.files import to_json_types, write_json, write_yaml
+from exlm.storage.files import read_log, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
-from exlm.train.tracking import read_log
 
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
