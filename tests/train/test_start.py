@@ -269,7 +269,7 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
 def test_a_finished_run_says_how_to_go_on_and_more_steps_are_a_new_run(recipe, tmp_path, capsys):
     first, longer = recipe["output"], {"train": replace(recipe["train"], steps=8)}
     pretrain(**recipe)
-    advice = rf"\(train.steps\): 6 instead of 8; choose .* --start_from {first} goes on from this"
+    advice = rf"\(train.steps\): 6 instead of 8; choose .* add --start_from {first} to go on"
     with pytest.raises(InputError, match=advice):
         pretrain_with(recipe, **longer)
     before = weights(first)

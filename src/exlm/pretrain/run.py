@@ -87,7 +87,7 @@ def pretrain(
         origin = _origin(recipe, corpus)
         settings = _training_settings(recipe, device)
         all_settings = {**origin, **settings}
-        advice = f"choose another output; there, --start_from {directory} goes on from this model"
+        advice = f"choose another output, and add --start_from {directory} to go on from it"
         result = finished_result(
             directory / "result.json", "identity", all_settings, EARLIER, advice
         )
