@@ -1,5 +1,5 @@
-"""The tables of the report that decide: which model is best on a data set, whether ExLM is worth its
-price, and which claims of the paper our runs show."""
+"""The tables of the report that decide: which model is best on a data set, whether ExLM is worth
+its price, and which claims of the paper our runs show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
