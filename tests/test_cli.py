@@ -450,13 +450,14 @@ def test_ctrl_c_is_one_line_at_any_moment(capsys, monkeypatch, moment):
     assert fails(capsys, "info", ".") == (130, "exlm info: interrupted\n")
 
 
-ANYWHERE = {"errors", "randomness", "storage"}
+ANYWHERE = {"errors", "identity", "randomness", "storage"}
 ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "errors": set(),
+    "identity": set(),
     "randomness": {"errors"},
     "storage": {"errors"},
     "ops": set(),
-    "model": {"ops", "errors"},
+    "model": {"ops", "errors", "identity"},
     "data": ANYWHERE,
     "train": {"ops"} | ANYWHERE,
     "describe": {"data", "train", "ops"} | ANYWHERE,

@@ -253,3 +253,9 @@ def test_a_column_may_have_an_empty_name(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"": "CCO"}\n{"": "CC"}\n')
     table = make_table(read_frame(path), path, None, [])
     assert table.texts == ["CCO", "CC"] and table.text_column == ""
+
+
+def test_a_separator_is_found_though_only_the_first_long_lines_are_read(tmp_path):
+    lines = [f"protein {i};{'MKVL' * 1000};{i}" for i in range(30)]
+    path = write(tmp_path / "a.csv", "\n".join(["name;sequence;label", *lines]))
+    assert read_frame(path).columns.tolist() == ["name", "sequence", "label"]

@@ -415,6 +415,37 @@ def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
     assert (whole / "result.json").exists()
 
 
+@pytest.mark.parametrize("recorded", [0.5, None])
+def test_runs_of_all_versions_go_on_that_recorded_a_setting_or_did_not(recipe, whole, recorded):
+    """Whether `state_share`, where it has its default, is recorded depends on the version."""
+    again = {**recipe, "output": str(whole)}
+    for path in (whole / "result.json", *whole.glob("checkpoint-*/state.json")):
+        record = json.loads(path.read_text())
+        record["identity"].pop("model.state_share", None)
+        if recorded:
+            record["identity"]["model.state_share"] = recorded
+        path.write_text(json.dumps(record))
+        if path.name == "state.json":
+            rewrite_manifest(path.parent)
+    rewrite_manifest(whole)
+    assert pretrain(**again)
+    with pytest.raises(InputError, match=r"state_share\): (0.5|not recorded) instead of 0.25"):
+        pretrain_with(again, model=replace(recipe["model"], state_share=0.25))
+    (whole / "result.json").unlink()
+    assert pretrain(**again)
+
+
+def test_a_run_with_a_changed_setting_is_not_one_with_its_default(recipe):
+    loop = replace(recipe["train"], steps=1, optimizer=OptimizerConfig(warmup_steps=0))
+    changed = pretrain_with(recipe, train=loop, model=replace(recipe["model"], state_share=0.25))
+    assert changed["identity"]["model.state_share"] == 0.25
+    with pytest.raises(InputError, match="state_share.*0.25 instead of the default"):
+        pretrain_with(recipe, train=loop)
+    (Path(recipe["output"]) / "result.json").unlink()
+    with pytest.raises(InputError, match="state_share 0.25, this run has the default"):
+        pretrain_with(recipe, train=loop, resume_anyway=True)
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):

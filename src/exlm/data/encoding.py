@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import Standardize, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE
 from exlm.data.sources import Source, read_rows
-from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_residues, splits_smiles
+from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
 from exlm.randomness import mix, uniform
 
 CHUNK_ROWS = 4096
@@ -219,9 +219,6 @@ class Encoder:
     def _encode(self, rows: list[Row]) -> list[EncodedRow]:
         tokenizer = _load(self.tokenizer_file)
         texts = [standardize(row.text, self.standardize) for row in rows]
-        if splits_residues(tokenizer):
-            # Equal proteins get equal texts, and so the same split.
-            texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         tokens = [encoding.ids for encoding in encodings]
         return list(map(EncodedRow, rows, texts, tokens))
@@ -257,11 +254,16 @@ class Encoder:
         return "", ""
 
     def _examples(self, kept: list[EncodedRow]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets. Equal texts are in the same split."""
+        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
+        differ in capitals may be, are in the same split."""
+        normalizer = _load(self.tokenizer_file).normalizer
+        texts = [text for _, text, _ in kept]
+        if normalizer is not None:
+            texts = [normalizer.normalize_str(text) for text in texts]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(tokens) for _, _, tokens in kept]
         examples["document"] = [row.document for row, _, _ in kept]
-        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in kept]
+        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
         examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out

@@ -110,9 +110,13 @@ def _separator(name: str, usual: str) -> str:
 
 
 def _first_lines(name: str) -> list[str]:
-    """At most 20 lines of a file that are not empty."""
+    """Those of the first 20 lines of a file that are not empty, as far as they are whole within
+    64 KiB; the first one may be cut."""
     with open_text(name) as file:
-        return [line for line in re.split(r"\r\n|\r|\n", file.read(2**16))[:20] if line]
+        first, *others = re.split(r"\r\n|\r|\n", file.read(2**16))
+        if others and file.read(1):
+            others.pop()
+        return [line for line in [first, *others[:19]] if line]
 
 
 def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:

@@ -36,7 +36,9 @@ from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
     SMILES_PATTERN,
     TEXT_TOKENIZERS,
+    protein_tokenizer,
     smiles_tokenizer,
+    splits_residues,
     splits_smiles,
     train_text_tokenizer,
 )
@@ -96,8 +98,9 @@ def prepare(
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
             they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the
-            same split. Packed documents are held out whole, chosen by their first row.
-        drop_duplicates: keep only the first of equal rows.
+            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
+            and accents). Packed documents are held out whole, chosen by their first row.
+        drop_duplicates: keep only the first of such rows.
         on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
             of packed rows).
         molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
@@ -154,7 +157,11 @@ def _write_corpus(
     """Writes all files of a corpus but its manifest, which it returns. Replaces `molecules` in
     `options` by what the rows are."""
     tokenizer_name = options["tokenizer"]
-    saved_tokenizer = None if tokenizer_name in LEARNED else load_tokenizer(tokenizer_name)
+    saved_tokenizer = None
+    if tokenizer_name == "protein":
+        saved_tokenizer = protein_tokenizer()
+    elif tokenizer_name not in LEARNED:
+        saved_tokenizer = load_tokenizer(tokenizer_name)
     if _reads_smiles(options, saved_tokenizer):
         _check_smiles(sources, options["text_column"])
     options["molecules"] = _rows_are_molecules(options, saved_tokenizer, sources)
@@ -242,9 +249,11 @@ def _molecules_by_default(
     saved_tokenizer: PreTrainedTokenizerFast | None,
     sources: list[Source],
 ) -> bool:
-    """Packed rows are no molecules, SMILES tokenizers read molecules, and for another saved
-    tokenizer the first rows decide."""
+    """Packed rows and proteins are no molecules, SMILES tokenizers read molecules, and for another
+    saved tokenizer the first rows decide."""
     if options["documents"] != "none":
+        return False
+    if saved_tokenizer is not None and splits_residues(saved_tokenizer.backend_tokenizer):
         return False
     if saved_tokenizer is None or _reads_smiles(options, saved_tokenizer):
         return _reads_smiles(options, saved_tokenizer)

@@ -3,12 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from exlm.errors import InputError
+from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, Prior
 
@@ -77,7 +78,7 @@ class ArchitectureConfig:
     objective: str = "exlm"
     num_states: int = 4
     rotary: Literal["2d", "full", "1d"] = "2d"
-    state_share: float = 0.5
+    state_share: float = field(default=0.5, metadata=IDENTITY_IF_CHANGED)
     dag: Literal["full", "sparse"] = "full"
     transition: Literal["gated", "single"] = "gated"
     boundary_states: Literal[1, "k"] = 1

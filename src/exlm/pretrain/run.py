@@ -1,6 +1,7 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,6 @@ MEMORY_ADVICE = (
 )
 # Nats per masked token: with a smaller difference the links between states tell nothing.
 SMALLEST_TIE = 0.001
-# A setting that runs of earlier versions did not record, and what they did.
-EARLIER = {"model.state_share": 0.5}
 
 
 def pretrain(
@@ -88,9 +87,7 @@ def pretrain(
         settings = _training_settings(recipe, device)
         all_settings = {**origin, **settings}
         advice = f"choose another output, and add --start_from {directory} to go on from it"
-        result = finished_result(
-            directory / "result.json", "identity", all_settings, EARLIER, advice
-        )
+        result = finished_result(directory / "result.json", "identity", all_settings, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
@@ -102,7 +99,7 @@ def pretrain(
         scores = _train(recipe, corpus, tokenizer, network, compared_settings)
         if rank > 0:
             return {}
-        result = _result(recipe, all_settings, network, scores)
+        result = _result(recipe, origin, settings, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -114,11 +111,13 @@ def pretrain(
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """What a run shares with its checkpoints even if it is resumed with other settings: texts,
-    architecture, and the weights it started from, or None."""
+    architecture, and the weights it started from, or None. A setting of the architecture that is
+    not recorded with its default is None."""
     return {
         "start": start_fingerprint(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
+        **{f"model.{setting.name}": None for setting in fields(recipe.model)},
         **identity(recipe.model, "model"),
     }
 
@@ -209,13 +208,13 @@ def pretraining_loss(
 
 
 def _result(
-    recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
+    recipe: Recipe,
+    origin: dict[str, Any],
+    settings: dict[str, Any],
+    network: ExLMForMaskedLM,
+    scores: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of `result.json`; times and counts are those of the log."""
-    recorded = dict(settings)
-    if recorded["start"] is None:
-        # No result has had an entry for it.
-        del recorded["start"]
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
     # Earlier versions did not log processor time.
@@ -227,7 +226,7 @@ def _result(
         "processor_seconds": sum(processor_seconds),
         "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
-        "identity": recorded,
+        "identity": {**{name: x for name, x in origin.items() if x is not None}, **settings},
         "recipe": to_json_types(recipe),
         "precision": settings["train.precision"],
     }

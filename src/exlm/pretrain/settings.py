@@ -11,7 +11,7 @@ from exlm.errors import InputError
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
 from exlm.ops.transition import Prior
-from exlm.storage.runs import NOT_IDENTITY
+from exlm.identity import NOT_IDENTITY
 from exlm.train.loop import LoopConfig
 
 

@@ -81,7 +81,7 @@ def resume(
     if difference := first_difference(state["identity"], identity):
         name, before, now = difference
         raise InputError(
-            f"{path} was trained with {name} {before!r}, this run has {now!r}; restore it, use "
+            f"{path} was trained with {name} {before}, this run has {now}; restore it, use "
             "another output, or (training settings only) add --resume_anyway true"
         )
     weights = load_file(path / "model.safetensors")
