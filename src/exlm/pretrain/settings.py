@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
+from exlm.identity import NOT_IDENTITY
 
 # This, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
 from exlm.ops.transition import Prior
-from exlm.identity import NOT_IDENTITY
 from exlm.train.loop import LoopConfig
 
 

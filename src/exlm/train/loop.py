@@ -22,9 +22,9 @@ from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import InputError, Interrupted, TrainingStopped, check_at_least
+from exlm.identity import NOT_IDENTITY
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
-from exlm.identity import NOT_IDENTITY
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
 from exlm.train.tracking import Sums, Tracker
