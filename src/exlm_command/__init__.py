@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from exlm_command.recipes import recipe_path, recipes
-from exlm_command.table import COMMANDS, CommandLineError, similar
+from exlm_command.table import COMMANDS, CommandLineError, did_you_mean, similar
 
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
@@ -108,8 +108,7 @@ def _unknown(name: str) -> str:
     """What to say of a command that does not exist; without a command, the usage."""
     if not name:
         return _usage()
-    names = " or ".join(similar(name, COMMANDS))
-    hint = f"; did you mean {names}?" if names else ""
+    hint = did_you_mean(similar(name, COMMANDS))
     return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
-from exlm.randomness import Purpose, draw, mix, uniform
+from exlm.randomness import Purpose, draw, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(
@@ -109,7 +109,7 @@ def test_padding_is_never_masked():
 
 
 def test_random_bits_are_uniform_and_independent():
-    draws = uniform(mix(3, np.arange(200)[:, None], np.arange(500)))
+    draws = uniform(draw(3, np.arange(200)[:, None], np.arange(500)))
     assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015

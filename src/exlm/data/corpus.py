@@ -30,8 +30,8 @@ KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", 
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
-# An example while a corpus grows. Added are its split's index, its document's number, both halves
-# of its text's hash.
+# An example while a corpus grows: also the index of its split, the number of its document, and
+# both halves of its text's hash.
 _GROWING = [("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
 EXAMPLE = np.dtype([*INDEX.descr, *_GROWING])
 BLOCK = 2**18  # examples in memory at a time
@@ -135,13 +135,13 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _common_kind(paths: list[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """What corpora that are read as one must have in common; InputError if they have not."""
+    """What corpora that are read as one must have in common; InputError if they do not."""
     kinds = [_kind(manifest) for manifest in manifests]
     for path, kind in zip(paths, kinds, strict=True):
         for name, value in kind.items():
             if value != kinds[0][name]:
                 raise InputError(
-                    f"{path} and {paths[0]} have not the same {name}; prepare it again with "
+                    f"{path} and {paths[0]} differ in {name}; prepare it again with "
                     f"--tokenizer {paths[0]} and the other options of that corpus"
                 )
     return kinds[0]

@@ -23,7 +23,7 @@ from exlm.data.chemistry import Standardize, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE
 from exlm.data.sources import Source, read_rows
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
-from exlm.randomness import mix, uniform
+from exlm.randomness import draw, uniform
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
@@ -266,7 +266,7 @@ class Encoder:
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
-        examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out
+        examples["split"] = uniform(draw(self.seed, examples["high"])) < self.held_out
         return examples
 
 

@@ -281,6 +281,9 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     yield from map(Record, rows)
 
 
+# Each yields the records of the file of that name. `header` and `pick` are for tables; the other
+# readers ignore them. `txt` is a list or a table, as its first lines say; `prepare` reads such a
+# file as `lines`.
 READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet,
     "fasta": _fasta, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,

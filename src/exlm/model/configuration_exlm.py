@@ -190,7 +190,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     classifier_dropout: float = 0.1  # before and inside the classification head
     # it reads the first state (paper), or the mean
     classifier_pooling: Literal["first", "mean"] = "first"
-    # which task heads read; None: all, or those before a late expansion
+    # how many layers the task heads read; None: all, or those before a late expansion
     task_layers: int | None = None
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.

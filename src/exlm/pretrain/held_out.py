@@ -30,7 +30,7 @@ HELD_OUT_EPOCH = -1
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """Measures a model while it is trained after `recipe`; the training loop calls it. `batches`
+    """Measures a model that is trained according to `recipe`; the training loop calls it. `batches`
     are those of `held_out_batches`."""
 
     batches: list[dict[str, Tensor]]

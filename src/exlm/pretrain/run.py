@@ -72,7 +72,8 @@ def pretrain(
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns the content of `result.json`."""
+    Returns the content of `result.json`; in all processes but the main one {}, unless the run was
+    finished already."""
     train = train.with_warmup_steps()
     recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile)
     directory = Path(output)

@@ -118,7 +118,7 @@ class LoopConfig:
             )
 
     def with_warmup_steps(self) -> "LoopConfig":
-        """The same run with its warm-up in steps, by which a run is known."""
+        """The same run with its warm-up in steps; two runs with the same steps are the same."""
         warmup = self.optimizer.warmup_in(self.steps)
         optimizer = replace(self.optimizer, warmup_steps=warmup, warmup_ratio=None)
         return replace(self, optimizer=optimizer)
@@ -141,19 +141,24 @@ def fit(
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
     Args:
-        model: on its device, in training precision.
+        model: on its device, with float32 weights.
+        loss: the sum, the count and the skipped sequences of a micro-batch; see `LossFunction`.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its
             device once it knows their layout, so that no step waits for sizes.
+        config: length of the run, optimizer, and how often it evaluates and saves.
         directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another
             directory, checkpoints.
+        seed: seed of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run. None: the caller
             sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
+        checkpoints: directory of the checkpoints, if it is not `directory`.
         memory_advice: what to do if memory runs out, for the message.
 
-    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped
+    Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
+    already. TrainingStopped
     if the loss is not finite, every update skips sequences or memory runs out (the last good
     checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint, unless `save_every`
     is 0), InputError if a checkpoint belongs to another run or cannot be written."""
