@@ -105,8 +105,8 @@ def with_masks(
     """Held-out sequences of at least 24 tokens with so many masks each: the same sequences for
     every number."""
     corpus = Corpus(data.corpus, "valid")
-    rows = np.flatnonzero(corpus.lengths.astype(int) * data.repeat >= 1.5 * max(MASKS))
-    rows = rows[np.argsort(-corpus.lengths[rows], kind="stable")]
+    rows = np.flatnonzero(corpus.token_counts.astype(int) * data.repeat >= 1.5 * max(MASKS))
+    rows = rows[np.argsort(-corpus.token_counts[rows], kind="stable")]
     for first in range(0, len(rows), 128):
         part = rows[first : first + 128]
         yield mask_tokens(

@@ -556,7 +556,7 @@ def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recip
     """The advice can be followed: with the named number of positions no batch of any seed ever
     expands further."""
     source = Corpus(corpus)
-    tokens = int(max(source.lengths.max(), Corpus(corpus, "valid").lengths.max()))
+    tokens = int(max(source.token_counts.max(), Corpus(corpus, "valid").token_counts.max()))
     needed = tokens + 2 + math.ceil(0.15 * tokens)  # k = 2
     message = (
         f"has {tokens + 2} tokens and can expand to {needed} positions, "
@@ -576,8 +576,8 @@ def test_no_sequence_expands_further_than_is_said(recipe, corpus, switches, repe
     model = replace(recipe["model"], **switches)
     data = replace(recipe["data"], repeat=repeat)
     network = ExLMModel(model.build(tokenizer, repeat))
-    bound = expanded_length(int(source.lengths.max()), data, model)
-    longest = np.argsort(-source.lengths.astype(int))[:40]
+    bound = expanded_length(int(source.token_counts.max()), data, model)
+    longest = np.argsort(-source.token_counts.astype(int))[:40]
     reached = 0
     for seed in range(20):
         batch = mask_tokens(
@@ -699,7 +699,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     held_out = Corpus(recipe["data"].corpus, "valid")
     order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
-    rows = np.array([i for i in order if held_out.lengths[i] >= 6][:9])
+    rows = np.array([i for i in order if held_out.repeated_token_counts[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
         batch = mask_tokens(
             *held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks)

@@ -20,18 +20,17 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules
-from exlm.data.corpus import FORMAT_VERSION, CorpusWriter, describe
-from exlm.data.encoding import (
-    SPECIALS,
+from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
+from exlm.data.packing import pack
+from exlm.data.rows import (
     Chunk,
-    EncodedChunk,
-    Encoder,
     InvalidRow,
+    RowTokenizer,
+    TokenizedChunk,
     count_and_parse,
     map_chunks,
     read_chunks,
 )
-from exlm.data.packing import pack
 from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
     SMILES_PATTERN,
@@ -317,7 +316,7 @@ def _write_examples(
     workers: int,
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
-    encoder = Encoder(
+    row_tokenizer = RowTokenizer(
         tokenizer_file=str(writer.folder / "tokenizer.json"),
         unknown_id=tokenizer.unk_token_id,
         max_length=sys.maxsize if options.packed else options.max_length,
@@ -333,14 +332,14 @@ def _write_examples(
     counts = defaultdict[str, Counter[str]](Counter)
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
-        closing(map_chunks(encoder, chunks_and_parsed, workers)) as encoded,
+        closing(map_chunks(row_tokenizer, chunks_and_parsed, workers)) as tokenized,
     ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)
-        finished_chunks: Iterable[EncodedChunk] = encoded
+        finished_chunks: Iterable[TokenizedChunk] = tokenized
         if options.packed:
             separator = tokenizer.eos_token_id if options.cross_documents else None
-            finished_chunks = pack(encoded, options.max_length - SPECIALS, separator)
+            finished_chunks = pack(tokenized, options.max_length - SPECIALS, separator)
         for chunk in finished_chunks:
             if chunk.invalid and options.on_invalid == "error":
                 row = chunk.invalid[0]
@@ -406,11 +405,11 @@ def _identity(
 ) -> dict[str, Any]:
     """What the manifest says about the files, once all are written."""
     files = file_entries(folder, folder.iterdir())
-    fingerprint = tokenizer_hash(tokenizer)
+    hash_of_tokenizer = tokenizer_hash(tokenizer)
     names = (*writer.shards, "train.npy", "valid.npy")
-    content = "\n".join([fingerprint, *(files[name]["sha256"] for name in names)])
+    content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
     return {
-        "tokenizer_hash": fingerprint,
+        "tokenizer_hash": hash_of_tokenizer,
         "corpus_hash": hashlib.sha256(content.encode()).hexdigest(),
         "vocabulary_size": writer.vocabulary_size,
         "pad_token_id": tokenizer.pad_token_id,

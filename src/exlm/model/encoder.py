@@ -125,12 +125,13 @@ def _spans(lengths: Tensor) -> Spans:
 
 
 def at_tokens(hidden: Tensor, sequences: ExpandedInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token."""
+    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token, which
+    for padding may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
-    return gather_rows(hidden, first.to(hidden.device))
+    return gather_positions(hidden, first.to(hidden.device))
 
 
-def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
+def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
     """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
     first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)
@@ -194,7 +195,10 @@ class ExLMAttention(nn.Module):
         query, key, value = self._project(hidden, output_positions)
         cos, sin = tables
         if output_positions is not None:
-            cos, sin = gather_rows(cos, output_positions), gather_rows(sin, output_positions)
+            cos, sin = (
+                gather_positions(cos, output_positions),
+                gather_positions(sin, output_positions),
+            )
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         if layout.keys is not None and layout.queries is not None:
@@ -212,7 +216,7 @@ class ExLMAttention(nn.Module):
         width = hidden.shape[-1]
         query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
         query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        query_hidden = gather_rows(hidden, output_positions)
+        query_hidden = gather_positions(hidden, output_positions)
         (query,) = self._split(F.linear(query_hidden, query_weight, query_bias))
         key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
         return query, key, value
@@ -246,7 +250,7 @@ class ExLMLayer(GradientCheckpointingLayer):
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
         mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
         if output_positions is not None:
-            hidden = gather_rows(hidden, output_positions)
+            hidden = gather_positions(hidden, output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

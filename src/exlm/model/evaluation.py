@@ -19,7 +19,7 @@ from exlm.model.objectives import LatticeOutput, sum_over_paths
 from exlm.ops.transition import Prior
 
 
-def no_sums(config: PreTrainedConfig) -> dict[str, float]:
+def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
     """The sums of `evaluate_batch` over zero batches: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
     if config.has_links:

@@ -8,7 +8,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import can_return_tuple
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import at_tokens, gather_rows
+from exlm.model.encoder import at_tokens, gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from exlm.model.objectives import OBJECTIVES, LatticeOutput
@@ -77,7 +77,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         result = ExLMMaskedLMOutput()
         if labels is None or return_logits:
             hidden = self.exlm.encode(lattice, trace=trace)
-            states = gather_rows(hidden, lattice.state_index.to(hidden.device))
+            states = gather_positions(hidden, lattice.state_index.to(hidden.device))
             output = self.lattice_output(lattice, states, prior)
             result.logits = self._logits(hidden, output)
         else:

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
+from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
 from exlm.model.expander import Expander
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import ExpandedInput, Lattice
@@ -185,7 +185,7 @@ class ExLMModel(ExLMPreTrainedModel):
         config, device = self.config, self.embeddings.weight.device
         if trace is not None and output_positions is not None:
             hidden = self.encode(sequences, depth=depth, trace=trace)
-            return gather_rows(hidden, output_positions.to(device))
+            return gather_positions(hidden, output_positions.to(device))
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
@@ -216,7 +216,7 @@ class ExLMModel(ExLMPreTrainedModel):
             return hidden, 0
         hidden = self._run_plain_layers(sequences.unexpanded, pack, trace)
         assert layout.origin is not None
-        hidden = self._add_copies(gather_rows(hidden, layout.origin), layout)
+        hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
         return hidden, self.config.plain_layers
 
     def _run_plain_layers(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from exlm.model.configuration_exlm import ExLMConfig
     from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
-LOG_ZERO = -87.5  # stands for log 0, so that a mean over tokens stays finite
+# Stands for log 0, so that a mean over tokens stays finite.
+SMALLEST_LOG_PROBABILITY = -87.5
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class ExLM(Objective):
         weights = output.state_posterior
         with torch.autocast(weights.device.type, enabled=False), exact_on_cpu(weights.device):
             probabilities = output.head(output.states).softmax(-1).to(weights.dtype)
-            return (weights @ probabilities).log().clamp(min=LOG_ZERO)
+            return (weights @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
@@ -196,7 +197,7 @@ class CTC(Objective):
         scores = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
         scores[..., blank] = -torch.inf  # no target is the blank
         marginals = scores.new_zeros(*output.lattice.targets.shape, scores.shape[-1])
-        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=LOG_ZERO)
+        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=SMALLEST_LOG_PROBABILITY)
         return marginals
 
     def _blocks(self, output: LatticeOutput) -> tuple[Tensor, slice]:

@@ -199,7 +199,7 @@ def best_path(
     log-probability [B]."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
     sweep = alignment_torch.forward(*inputs, best=True)
-    path = alignment_torch.trace(sweep, lambda score: score.argmax(1))
+    path = alignment_torch.backtrack(sweep, lambda score: score.argmax(1))
     return path, sweep.value.to(sweep.alpha.dtype)
 
 
@@ -217,7 +217,7 @@ def sample(
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    return alignment_torch.trace(alignment_torch.forward(*inputs), draw)
+    return alignment_torch.backtrack(alignment_torch.forward(*inputs), draw)
 
 
 def _checked(

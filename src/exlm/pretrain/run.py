@@ -15,7 +15,7 @@ from exlm.describe.card import write_card
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import CompleteBatches, check_positions
-from exlm.pretrain.held_out import HeldOutScores, describe_scores, held_out_batches
+from exlm.pretrain.held_out import HeldOutEvaluation, describe_scores, held_out_batches
 from exlm.pretrain.settings import (
     ArchitectureConfig,
     DataConfig,
@@ -23,7 +23,7 @@ from exlm.pretrain.settings import (
     PriorConfig,
     Recipe,
 )
-from exlm.pretrain.start import start_fingerprint, take_weights
+from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
@@ -115,7 +115,7 @@ def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     architecture, and the weights it started from, or None. A setting of the architecture that is
     not recorded with its default is None."""
     return {
-        "start": start_fingerprint(recipe.start_from) if recipe.start_from else None,
+        "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
         **{f"model.{setting.name}": None for setting in fields(recipe.model)},
@@ -170,9 +170,9 @@ def _train(
     data = recipe.data
     objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
-    measure = HeldOutScores(held_out, tokenizer, recipe)
+    measure = HeldOutEvaluation(held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
-    masked = MaskedBatches(
+    masked_batches = MaskedBatches(
         source=corpus,
         tokenizer=tokenizer,
         tokens_per_batch=data.tokens_per_batch,
@@ -186,7 +186,12 @@ def _train(
     scores = fit(
         model=network,
         loss=pretraining_loss,
-        batches=CompleteBatches(masked, network.exlm.expander, recipe.prior, recipe.train.steps),
+        batches=CompleteBatches(
+            masked_batches=masked_batches,
+            expander=network.exlm.expander,
+            prior_schedule=recipe.prior,
+            steps_of_run=recipe.train.steps,
+        ),
         config=recipe.train,
         directory=Path(recipe.output),
         seed=recipe.seed,

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.models import fingerprint, load_model, verify
+from exlm.storage.models import load_model, verify, weight_hash
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
 # Weights fit other rotations as well, but were learned with these, so the line says where they
@@ -22,7 +22,7 @@ ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
 ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 
 
-def start_fingerprint(path: str) -> str:
+def start_hash(path: str) -> str:
     """SHA-256 of the weights of a start; InputError if `path` is no model directory or is
     damaged."""
     if not Path(path).is_dir():
@@ -32,7 +32,7 @@ def start_fingerprint(path: str) -> str:
             "started from)"
         )
     verify(path)
-    return fingerprint(path)
+    return weight_hash(path)
 
 
 @torch.no_grad()

@@ -29,12 +29,12 @@ from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
 from exlm.train.tracking import Sums, Tracker
 
-# tensors on the host; attention_mask [B, S] among them
-Batch = dict[str, Any]
+# what the loss takes, on any device; attention_mask [B, S] is among it
+MicroBatch = dict[str, Any]
 # from a step to its micro-batches and their numbers within the update
-MicroBatches = Callable[[int], list[tuple[int, Batch]]]
-# from a model and a batch to a sum, the count it was summed over, and the sequences skipped
-LossFunction = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
+MakeMicroBatches = Callable[[int], list[tuple[int, MicroBatch]]]
+# from a model and a micro-batch to a sum, the count it was summed over, and the sequences skipped
+LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
 Model = TypeVar("Model", bound=nn.Module)
 
 ADVICE = "use a lower learning rate or precision fp32"
@@ -127,7 +127,7 @@ class LoopConfig:
 def fit(
     model: Model,
     loss: LossFunction,
-    batches: MicroBatches,
+    batches: MakeMicroBatches,
     config: LoopConfig,
     directory: Path,
     seed: int,
@@ -244,10 +244,10 @@ def _is_due(step: int, every: int) -> bool:
 
 
 def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
-    if tracker.infeasible_run >= config.max_infeasible_steps:
+    if tracker.infeasible_in_a_row >= config.max_infeasible_steps:
         raise TrainingStopped(
-            f"{tracker.infeasible_run} updates in a row up to step {tracker.step} had sequences "
-            f"without any alignment of finite probability; {advice}"
+            f"{tracker.infeasible_in_a_row} updates in a row up to step {tracker.step} had "
+            f"sequences without any alignment of finite probability; {advice}"
         )
 
 
@@ -276,12 +276,12 @@ def recompute_layers(model: nn.Module) -> None:
 
 
 def _ahead(
-    batches: MicroBatches, start: int, steps: int
-) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
+    batches: MakeMicroBatches, start: int, steps: int
+) -> Iterator[tuple[int, list[tuple[int, MicroBatch]]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones
     are used."""
     with ThreadPoolExecutor(1) as worker:
-        next_batches: Future[list[tuple[int, Batch]]] | None = None
+        next_batches: Future[list[tuple[int, MicroBatch]]] | None = None
         for step in range(start, steps):
             if next_batches is None:
                 next_batches = worker.submit(batches, start)
@@ -295,7 +295,7 @@ def update(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: LossFunction,
-    micro_batches: list[tuple[int, Batch]],
+    micro_batches: list[tuple[int, MicroBatch]],
     config: LoopConfig,
     seed: int,
     step: int,
@@ -335,7 +335,7 @@ def update(
 def _add_gradients(
     model: nn.Module,
     loss: LossFunction,
-    micro_batches: list[tuple[int, Batch]],
+    micro_batches: list[tuple[int, MicroBatch]],
     precision: str,
     seed: int,
     step: int,
