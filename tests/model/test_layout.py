@@ -20,8 +20,11 @@ LAYOUTS = [
 ]
 
 
-def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
+def each_sequence(
+    query, key, value, cu_q, cu_k, max_q, max_k, rate, is_causal, return_debug_mask
+):
     """What variable-length attention promises, one sequence at a time."""
+    assert not (is_causal or return_debug_mask)
     parts = []
     for b in range(len(cu_q) - 1):
         assert cu_q[b + 1] - cu_q[b] <= max_q and cu_k[b + 1] - cu_k[b] <= max_k
@@ -29,8 +32,8 @@ def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
             x[ends[b] : ends[b + 1]].transpose(0, 1)
             for x, ends in ((query, cu_q), (key, cu_k), (value, cu_k))
         )
-        parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
-    return torch.cat(parts)
+        parts.append(F.scaled_dot_product_attention(q, k, v, dropout_p=rate).transpose(0, 1))
+    return torch.cat(parts), None
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def pack(monkeypatch):
 
     def switch_on():
         monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
-        monkeypatch.setattr(encoder.varlen, "varlen_attn", each_sequence)
+        monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import varlen
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -16,6 +15,9 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.dropout import Dropout, dropout
 from exlm.ops.expansion import ExpandedInput, tensors_to
 from exlm.ops.rotary import apply_rotary
+
+# The operator behind `torch.nn.attention.varlen.varlen_attn`, which has no dropout.
+flash_attention = torch.ops.aten._flash_attention_forward
 
 
 class Spans(NamedTuple):
@@ -51,7 +53,7 @@ class Layout:
     def unpack(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden states [R, N, D] as [B, N, D]; sequences with fewer states are
         padded with other states."""
-        return hidden if self.unpack_index is None else hidden[0][self.unpack_index]
+        return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
 
 
 def arrange(
@@ -152,24 +154,30 @@ def attention(
 
 
 def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans
+    query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans, rate: float
 ) -> Tensor:
-    """Attention within each sequence of a packed row; query [1, H, N, d], key, value [1, H, L,
-    d]."""
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    mixed = varlen.varlen_attn(
-        query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
+    """Attention within each sequence of a packed row, with dropout of its weights; query [1, H, N,
+    d], key, value [1, H, L, d]."""
+    mixed, *_ = flash_attention(
+        query.squeeze(0).transpose(0, 1),
+        key.squeeze(0).transpose(0, 1),
+        value.squeeze(0).transpose(0, 1),
+        queries.cu_seqlens,
+        keys.cu_seqlens,
+        queries.longest,
+        keys.longest,
+        rate,
+        is_causal=False,
+        return_debug_mask=False,
     )
-    assert isinstance(mixed, Tensor)
-    return mixed.transpose(0, 1)[None]
+    return mixed.transpose(0, 1).unsqueeze(0)
 
 
-def can_pack(device: torch.device, head_dim: int, rate: float) -> bool:
-    """Whether `packed_attention` can be used: on a recent GPU under autocast, without dropout of
-    attention weights."""
+def can_pack(device: torch.device, head_dim: int) -> bool:
+    """Whether `packed_attention` can be used: on a recent GPU under autocast."""
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
-    if rate > 0 or head_dim % 8 or head_dim > 256:
+    if head_dim % 8 or head_dim > 256:
         return False
     recent = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.backends.cuda.is_flash_attention_available() and recent
@@ -197,11 +205,11 @@ class ExLMAttention(nn.Module):
             cos, sin = gather_rows(cos, output_positions), gather_rows(sin, output_positions)
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
+        rate = self.dropout if self.training else 0.0
         if layout.keys is not None and layout.queries is not None:
             queries = layout.keys if output_positions is None else layout.queries
-            mixed = packed_attention(query, key, value, queries, layout.keys)
+            mixed = packed_attention(query, key, value, queries, layout.keys, rate)
         else:
-            rate = self.dropout if self.training else 0.0
             mixed = attention(query, key, value, layout.mask, rate)
         return self.output(mixed.transpose(1, 2).flatten(2))
 

@@ -189,8 +189,7 @@ class ExLMModel(ExLMPreTrainedModel):
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
-        rate = config.attention_probs_dropout_prob if self.training else 0.0
-        pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
+        pack = can_pack(device, config.hidden_size // config.num_attention_heads)
         layout = arrange(sequences, device, pack, output_positions, count)
         hidden, layers_run = self._embed(sequences, layout, pack, trace)
         copies = config.expands and depth > config.plain_layers
