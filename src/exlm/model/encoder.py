@@ -2,11 +2,15 @@
 batch: padded rows, or one packed row without any padding. The last layer computes only the
 positions that a head reads, and exactly."""
 
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import attention as torch_attention
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -181,6 +185,29 @@ def can_pack(device: torch.device, head_dim: int) -> bool:
         return False
     recent = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.backends.cuda.is_flash_attention_available() and recent
+
+
+def _has_flash_attention_3(device: torch.device) -> bool:
+    """Whether this is a Hopper GPU, PyTorch knows FlashAttention 3, and its package is installed."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    list_implementations = getattr(torch_attention, "list_flash_attention_impls", list)
+    installed = importlib.util.find_spec("flash_attn_interface") is not None
+    return installed and "FA3" in list_implementations()
+
+
+@contextmanager
+def newest_flash_attention(device: torch.device, rate: float) -> Iterator[None]:
+    """Inside the `with` block, attention uses FlashAttention 3 where it can. That has no dropout:
+    with a `rate` nothing changes."""
+    if rate > 0 or not _has_flash_attention_3(device):
+        yield
+        return
+    torch_attention.activate_flash_attention_impl("FA3")
+    try:
+        yield
+    finally:
+        torch_attention.restore_flash_attention_impl()
 
 
 class ExLMAttention(nn.Module):

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
+from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import CompleteBatches, check_positions
@@ -179,19 +180,23 @@ def _train(
         world=world,
         repeat=data.repeat,
     )
-    scores = fit(
-        model=network,
-        loss=pretraining_loss,
-        batches=CompleteBatches(masked, network.exlm.expander, recipe.prior, recipe.train.steps),
-        config=recipe.train,
-        directory=Path(recipe.output),
-        seed=recipe.seed,
-        evaluate=measure,
-        identity={**compared_settings, "random streams": DRAWS_VERSION},
-        loss_name=f"{objective}_loss",
-        description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
-        memory_advice=MEMORY_ADVICE,
-    )
+    attention_dropout = network.config.attention_probs_dropout_prob
+    with newest_flash_attention(network.device, attention_dropout):
+        scores = fit(
+            model=network,
+            loss=pretraining_loss,
+            batches=CompleteBatches(
+                masked, network.exlm.expander, recipe.prior, recipe.train.steps
+            ),
+            config=recipe.train,
+            directory=Path(recipe.output),
+            seed=recipe.seed,
+            evaluate=measure,
+            identity={**compared_settings, "random streams": DRAWS_VERSION},
+            loss_name=f"{objective}_loss",
+            description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+            memory_advice=MEMORY_ADVICE,
+        )
     # There are none if the newest checkpoint is that of the last update.
     return scores or measure(network, recipe.train.steps)
 

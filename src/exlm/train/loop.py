@@ -165,7 +165,9 @@ def fit(
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
     stops = StopContext(advice, memory_advice)
     # DistributedDataParallel averages gradients over the processes.
-    trained = DistributedDataParallel(model) if is_initialized() else model
+    trained: nn.Module = model
+    if is_initialized():
+        trained = DistributedDataParallel(model, gradient_as_bucket_view=True)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     metrics = None
     with closing(tracker), on_signals(stops.signals.append, once=True):
@@ -299,23 +301,29 @@ def update(
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
-    sums_here = _add_gradients(model, loss, micro_batches, config.precision, seed, step, stops)
+    device_sums, tokens = _add_gradients(
+        model, loss, micro_batches, config.precision, seed, step, stops
+    )
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm_of_sum = torch.nn.utils.get_total_norm(gradients)
+    # This is the only wait for the device.
+    *sums_here, norm = torch.cat([device_sums, norm_of_sum.double().view(1)]).tolist()
     signal_here = max(stops.signals, default=0)
     *totals, signal_sum, processes = distributed.sum_over_processes(
-        [*sums_here, float(signal_here), 1.0]
+        [*sums_here, float(tokens), float(signal_here), 1.0]
     )
     sums = Sums(*totals)
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, processes / max(sums.terms, 1.0))
-    norm = float(torch.nn.utils.get_total_norm(gradients))
+    scale = processes / max(sums.terms, 1.0)
+    norm *= scale
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
             f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
-        torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
+        scale *= min(clip_norm / (norm + 1e-6), 1.0)
+    torch._foreach_mul_(gradients, scale)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config.optimizer, step, config.steps)
     optimizer.step()
@@ -335,9 +343,9 @@ def _add_gradients(
     seed: int,
     step: int,
     stops: StopContext,
-) -> list[float]:
+) -> tuple[Tensor, int]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
-    returns, and the number of tokens."""
+    returns, [3] float64 on the device, and the number of tokens."""
     device = next(model.parameters()).device
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     tokens = 0
@@ -362,7 +370,7 @@ def _add_gradients(
                 ) from error
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())
-    return [*totals.tolist(), float(tokens)]
+    return totals, tokens
 
 
 def _is_out_of_memory(error: Exception) -> bool:
