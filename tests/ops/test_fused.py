@@ -1,6 +1,5 @@
-"""Functions marked `fused` run compiled on a GPU. Here the compiler builds them for the CPU:
-results
-are those of the plain functions, and no function is compiled so often that PyTorch gives up."""
+"""Functions marked `fused` run compiled on a GPU. Here the compiler builds them for the CPU: their
+results are those of the plain functions, and none is compiled so often that PyTorch gives up."""
 
 import shutil
 from contextlib import ExitStack

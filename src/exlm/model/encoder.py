@@ -188,7 +188,7 @@ def can_pack(device: torch.device, head_dim: int) -> bool:
 
 
 def _has_flash_attention_3(device: torch.device) -> bool:
-    """Whether this is a Hopper GPU, PyTorch knows FlashAttention 3, and its package is installed."""
+    """Whether this is a Hopper GPU and FlashAttention 3 is installed and known to PyTorch."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
         return False
     list_implementations = getattr(torch_attention, "list_flash_attention_impls", list)
