@@ -2,12 +2,14 @@
 
     python examples/hf_trainer.py TEXTS TOKENIZER OUTPUT [STEPS]
 
-TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a
-tokenizer, such as a corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal
+TEXTS is a text file with one SMILES string or sentence per line, of which the first 128 tokens are
+read; TOKENIZER a directory with a tokenizer, such as a corpus of `exlm prepare`. TRACKER=trackio or
+TRACKER=wandb in the environment records the run there, if that library is installed. The loop of `exlm pretrain` adds batches of equal
 token counts, resuming that is exact on a CPU, and verified checkpoints; this shows that nothing
 else depends on it. It needs `pip install 'exlm[hub]' accelerate`.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -17,6 +19,9 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 from exlm import ExLMDataCollator, ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
+
+
+MAX_LENGTH = 128
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
@@ -33,7 +38,10 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
     tokenizer = load_tokenizer(tokenizer_path)
     rows = load_dataset("text", data_files=texts, split="train", streaming=True)
     rows = rows.map(  # the index decides, with seed and epoch, which tokens are masked
-        lambda row, index: {"input_ids": tokenizer(row["text"])["input_ids"], "index": index},
+        lambda row, index: {
+            "input_ids": tokenizer(row["text"], truncation=True, max_length=MAX_LENGTH)["input_ids"],
+            "index": index,
+        },
         with_indices=True,
         remove_columns="text",
     )
@@ -44,7 +52,7 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
         max_steps=steps,
         per_device_train_batch_size=64,
         learning_rate=1e-3,
-        report_to=[],
+        report_to=os.environ.get("TRACKER", "none"),
         logging_steps=20,
         remove_unused_columns=False,
     )
