@@ -128,3 +128,12 @@ def test_attention_of_a_server_reads_texts_in_one_row(tiny_config, tiny_batch, m
     }
     torch.testing.assert_close(first_output(model, row)[0], expected, atol=1e-5, rtol=1e-5)
     assert layers == [0, 1]
+
+
+@pytest.mark.parametrize("head", [ExLMModel, ExLMForSequenceClassification])
+def test_a_model_that_reads_is_compiled_as_one_graph(tiny_config, tiny_batch, head):
+    model = head(tiny_config(expanded_layers=1, task_layers=2)).eval()
+    inputs = inputs_of(tiny_batch)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(first_output(compiled, inputs), first_output(model, inputs))
