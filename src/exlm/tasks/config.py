@@ -23,7 +23,8 @@ class TaskConfig:
             a table in any format that `exlm prepare` reads, or a SQuAD JSON file.
         valid: file of the validation rows, where they have one; then all rows of `dataset` are for
             training.
-        test: file of the test rows, where they have one.
+        test: file of the test rows, where they have one; without `valid`, a tenth of `dataset` is
+            drawn for validation.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; where absent the only other column or the numeric
@@ -81,11 +82,9 @@ class TaskConfig:
     standardize: Standardize | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
 
     def __post_init__(self) -> None:
-        if self.test and not self.valid:
-            raise InputError("task.test names a file but task.valid does not; name both")
-        if self.valid and self.split not in (None, "parts"):
+        if (self.valid or self.test) and self.split not in (None, "parts"):
             raise InputError(
-                "task.split and task.valid exclude each other; "
+                "task.split excludes task.valid and task.test; "
                 "name a split or the files of the parts"
             )
         check_at_least(self, train_rows=1, max_length=3, stride=0, max_answer=1)

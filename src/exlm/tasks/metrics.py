@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     average_precision_score,
@@ -12,13 +13,16 @@ from sklearn.metrics import (
     r2_score,
     roc_auc_score,
 )
+from tqdm import tqdm
 
 from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
+COVERAGE = 0.95  # of the intervals
 # from labels y and predictions p of one label; NaN if undefined
 Metric = Callable[[np.ndarray, np.ndarray], float]
+Score = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics
 # undefined.
@@ -52,19 +56,31 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
 # the first metric of each type, which chooses the epoch where the user names none
 MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
+ERRORS_IN_UNITS = (
+    "rmse and mae are means over the labels, "
+    "each in units of its standard deviation in the training rows"
+)
 
 
 def score_predictions(
-    task_type: TaskType, labels: np.ndarray, predictions: np.ndarray
+    task_type: TaskType,
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    units: Sequence[float] | None = None,
+    metrics: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """All METRICS of a task type. Each is the mean over the label columns where it is defined, or
-    NaN if there is none.
+    """All METRICS of a task type, or those of `metrics`. Each is the mean over the label columns
+    where it is defined, or NaN if there is none. Errors are measured in `units` [labels], else in
+    those of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
     classes], for regression values like the labels, for token_classification as in `as_rows`.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
+    if units is not None:
+        labels = labels / np.asarray(units)
+        predictions = predictions / np.asarray(units)
     labels, predictions = as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
@@ -81,7 +97,8 @@ def score_predictions(
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
     scores = {}
-    for name, metric in METRICS[task_type].items():
+    for name in metrics or METRICS[task_type]:
+        metric = METRICS[task_type][name]
         with warnings.catch_warnings():
             # A small part may have a single class, of which scikit-learn warns.
             warnings.simplefilter("ignore")
@@ -91,6 +108,50 @@ def score_predictions(
     if "roc_auc" in METRICS[task_type]:
         scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in columns))
     return scores
+
+
+def score_labels(
+    task_type: TaskType, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """All metrics of every label by itself, in its own units, and how many `rows` have it; {} if
+    there is only one label."""
+    scores: dict[str, dict[str, float]] = {}
+    if len(names) == 1:
+        return scores
+    for i, name in enumerate(names):
+        column = labels[:, i : i + 1]
+        scores[name] = {
+            "rows": float((~np.isnan(column)).sum()),
+            **score_predictions(task_type, column, predictions[:, i : i + 1]),
+        }
+    return scores
+
+
+def with_intervals(
+    score: Score, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
+    where defined."""
+    values = score(rows)
+    generator = np.random.default_rng(seed)
+    draws = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        for _ in tqdm(range(resamples), progress, unit="draw", delay=2, disable=not progress):
+            draws.append(score(generator.choice(rows, len(rows))))
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low = drawn.quantile((1 - COVERAGE) / 2)
+    high = drawn.quantile((1 + COVERAGE) / 2)
+    return {
+        name: {"value": value, "low": low[name], "high": high[name]}
+        for name, value in values.items()
+    }
+
+
+def quick_interval(score: Score, rows: np.ndarray, metric: str, labels: int) -> dict[str, float]:
+    """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
+    interval = with_intervals(score, rows, resamples=max(100, 300 // labels))[metric]
+    return {"low": interval["low"], "high": interval["high"]}
 
 
 def diverged(finding: str) -> Diverged:
