@@ -43,12 +43,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
-            input_ids,
-            attention_mask,
-            position_ids,
-            token_type_ids,
-            inputs_embeds,
-            output_attentions,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         pooling = self.config.classifier_pooling
         pooled = self.exlm.pool(sequences, attention_mask, pooling, trace)
@@ -89,12 +84,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
-            input_ids,
-            attention_mask,
-            position_ids,
-            token_type_ids,
-            inputs_embeds,
-            output_attentions,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         hidden = self.exlm.hidden_for_task(sequences, trace)
         logits = linear(self.dropout(self.exlm.first_copies(hidden)), self.classifier)
@@ -134,12 +124,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         layer that is read."""
         trace = self.new_trace(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
-            input_ids,
-            attention_mask,
-            position_ids,
-            token_type_ids,
-            inputs_embeds,
-            output_attentions,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         hidden = self.exlm.hidden_for_task(sequences, trace)
         logits = linear(self.exlm.first_copies(hidden), self.qa_outputs)

@@ -255,7 +255,7 @@ class ExLMAttention(nn.Module):
                 is_causal=False,
                 **layout.attention_options,
             )
-        return self.output(mixed.reshape(len(query), query.shape[2], -1))
+        return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
     def _project(self, hidden: Tensor, output_positions: Tensor | None) -> tuple[Tensor, ...]:
         """Query, key and value; the query only of the `output_positions`."""

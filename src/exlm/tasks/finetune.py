@@ -21,8 +21,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, r
 from exlm.tasks.encoders import EncoderSource, encoder_fingerprint
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS
-from exlm.tasks.reading import CUT
-from exlm.tasks.table import first_invalid_row
+from exlm.tasks.table import CUT, first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
 

@@ -15,7 +15,6 @@ from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import CUT, LabelledTable, OnInvalid, Tokens
 
-CUT = "; cut"  # how the caveat of a text ends that was cut
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 # Kinds of text whose tokenizers know all of their letters, and what recognises such a tokenizer: a
 # text with another letter is something else.
