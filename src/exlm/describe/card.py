@@ -9,9 +9,8 @@ from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import splits_residues
-from exlm.storage.files import read_or_empty, to_json_types, write_text
+from exlm.storage.files import read_log, read_or_empty, to_json_types, write_text
 from exlm.storage.manifest import MANIFEST
-from exlm.train.tracking import read_log
 
 # by the end of the name of the model's class; of all others, fill-mask
 PIPELINES = {
@@ -60,10 +59,15 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     head = re.search("For.+", architecture)
     head_name = head.group() if head else ""
     standardize = str(texts.get("standardize", "none"))
+    # The recipe of a fine-tuning is beside the folders of its cells and seeds.
+    recipes = [read_or_empty(place / "recipe.yaml") for place in list(directory.parents)[1::-1]]
+    recipes.append(read_or_empty(directory / "recipe.yaml"))
+    licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
     text = _render(
         "card.md",
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
+        license=licenses[-1] if licenses else None,
         chemistry=texts.get("molecules"),
         standardize="" if standardize == "none" else standardize,
         loader=f"AutoModel{head_name}",
