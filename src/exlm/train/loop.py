@@ -301,29 +301,27 @@ def update(
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
-    device_sums, tokens = _add_gradients(
+    sums_here, tokens_here = _add_gradients(
         model, loss, micro_batches, config.precision, seed, step, stops
     )
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm_of_sum = torch.nn.utils.get_total_norm(gradients)
-    # This is the only wait for the device.
-    *sums_here, norm = torch.cat([device_sums, norm_of_sum.double().view(1)]).tolist()
     signal_here = max(stops.signals, default=0)
-    *totals, signal_sum, processes = distributed.sum_over_processes(
-        [*sums_here, float(tokens), float(signal_here), 1.0]
-    )
-    sums = Sums(*totals)
+    device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    scale = processes / max(sums.terms, 1.0)
-    norm *= scale
+    scale = processes / device_sums[1].clamp(min=1.0)
+    torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+    norm_of_mean = torch.nn.utils.get_total_norm(gradients)
+    # One process waits for the device here alone.
+    results = torch.cat([device_sums, norm_of_mean.double().view(1)])
+    loss_sum, terms, infeasible, norm = results.tolist()
+    sums = Sums(loss_sum, terms, infeasible, tokens)
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
             f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
-        scale *= min(clip_norm / (norm + 1e-6), 1.0)
-    torch._foreach_mul_(gradients, scale)
+        torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config.optimizer, step, config.steps)
     optimizer.step()
@@ -371,6 +369,19 @@ def _add_gradients(
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())
     return totals, tokens
+
+
+def _add_processes(
+    sums: Tensor, tokens: int, signal_here: int
+) -> tuple[Tensor, float, float, float]:
+    """The sums of what the loss returns [3] on the device, of the tokens and of the signals over
+    all processes, and their number. One process does not wait for the device."""
+    if not is_initialized():
+        return sums, float(tokens), float(signal_here), 1.0
+    *totals, all_tokens, signal_sum, processes = distributed.sum_over_processes(
+        [*sums.tolist(), float(tokens), float(signal_here), 1.0]
+    )
+    return sums.new_tensor(totals), all_tokens, signal_sum, processes
 
 
 def _is_out_of_memory(error: Exception) -> bool:
