@@ -1,4 +1,5 @@
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -245,3 +246,42 @@ def test_molecule_problem(capfd):
         == "not a SMILES string: it has '\ub81b'"
     )
     assert capfd.readouterr().err == ""
+
+
+def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
+    records = [
+        {"tokens": ["EU", "rejects"], "both": ["A man eats.", "He eats."], "label": 1},
+        {"tokens": ["New York", "wins"], "both": ["It rains.", "It is dry."], "label": 0},
+        {"tokens": None, "both": ["a", "b"], "label": 0},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    pd.DataFrame(records).to_parquet(tmp_path / "a.parquet")
+    for file in (path, tmp_path / "a.parquet"):
+        table = load_table(file, "tokens", ["label"])
+        assert table.texts == ["EU rejects", "New York wins", ""]
+        assert table.problems == ["", "'New York' in its list is not one word", "empty text"]
+        table = load_table(file, "both", ["label"])
+        assert table.texts == ["A man eats.", "It rains.", "a"]
+        assert table.pairs == ["He eats.", "It is dry.", "b"]
+        assert table.inferred["pair_column"] == "both"
+        write_frame(table.frame, tmp_path / "out.csv")
+        assert '"[""EU"", ""rejects""]"' in (tmp_path / "out.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "message"),
+    [
+        ([1, 2], 1, r"row 1: \[1, 2\] is not text; choose another column with text_column"),
+        ({"en": "a"}, 1, "row 1: .* is not text"),
+        ("a b", ["x", "y"], "column 'label', row 1.* add --task_type token_classification"),
+        ("a b", "O B-PER", "column 'label', row 1.* add --task_type token_classification"),
+        ("['EU', 'rejects']", 1, "column 'text' has lists that were written as text"),
+        ("EU rejects", "[3, 0]", "column 'label' has lists that were written as text"),
+    ],
+)
+def test_lists_that_make_no_sense_are_refused(text, label, message):
+    frame = pd.DataFrame({"text": [text] * 2, "label": [label] * 2})
+    for label_columns in (["label"], None):
+        with pytest.raises(InputError, match=message):
+            make_table(frame, "a.jsonl", "text", label_columns)

@@ -15,6 +15,8 @@ OTHER_NAMES = frozenset(
     | {"molecule", "drug", "sequence", "sentence", "review", "document", "content", "comment"}
     | {"tweet", "headline"}
 )
+LIST_NAMES = frozenset({"tokens", "words"})
+NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
 def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
@@ -27,7 +29,7 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     elif len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     else:
-        candidates = text_columns(columns, USUAL_NAMES) or text_columns(columns, OTHER_NAMES)
+        candidates = next(filter(None, (text_columns(columns, names) for names in NAMES)), [])
     if len(candidates) == 1:
         return candidates[0]
     check_header(columns, where)

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,9 +95,18 @@ def _parts(
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     try:
-        return table.to_pandas().reset_index(drop=True)
+        frame = table.to_pandas().reset_index(drop=True)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
+    for field in table.schema:
+        if pa.types.is_nested(field.type) and field.name in frame:
+            frame[field.name] = frame[field.name].map(_as_list)
+    return frame
+
+
+def _as_list(cell: Any) -> Any:
+    """A list of a cell as JSONL has it; pandas makes an array of it."""
+    return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
@@ -136,8 +146,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that
-    TSV cannot hold."""
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; lists as JSON where a format
+    has none. InputError for cells that TSV cannot hold."""
+    if path.suffix != ".parquet":
+        frame = frame.copy(deep=False)
+        for name in frame.columns[frame.dtypes == object]:
+            frame[name] = frame[name].map(_without_list)
     with replacing(path) as file:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
@@ -155,6 +169,10 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
         else:
             frame.to_csv(file, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
         sync(file)
+
+
+def _without_list(cell: Any) -> Any:
+    return json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, list) else cell
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:

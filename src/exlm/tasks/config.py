@@ -24,7 +24,8 @@ class TaskConfig:
         valid: file of the validation rows, where they have one; then all rows of `dataset` are for
             training.
         test: file of the test rows, where they have one.
-        text_column: column of the SMILES or text; found by its name where absent.
+        text_column: column of the SMILES or text, or of lists of words; found by its name where
+            absent.
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; where absent the only other column or the numeric
             ones, but never a column of identifiers (it is called so, or all its words or whole
@@ -33,7 +34,7 @@ class TaskConfig:
             (token_classification).
         task_type: binary, multiclass, multilabel (cells may be missing), regression, or, if named,
             question_answering or token_classification (in the label column, a letter for every
-            residue or a word for every word).
+            residue, a word for every word, or a list of labels; -100 is none).
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type
             decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is

@@ -12,6 +12,7 @@ import pandas as pd
 from exlm.data.columns import check_columns, choose_column, listed
 from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
+from exlm.tasks.cells import are_pairs, check_single_labels, read_texts, row_name
 
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
@@ -144,21 +145,27 @@ def make_table(
         text_column = choose_column(frame.columns, None, str(path))
         inferred["text_column"] = text_column
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
+    if pair_column is None and label_columns != [] and are_pairs(frame[text_column]):
+        pair_column = text_column
+        inferred["pair_column"] = pair_column
     text_columns = [text_column] if pair_column is None else [text_column, pair_column]
     _check_not_shared(text_columns, label_columns or (), path)
-    other_columns = [name for name in frame.columns if name not in text_columns]
-    columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
+    texts, text_faults = read_texts(frame, text_columns, path)
+    malformed = [a or b for a, b in zip(malformed, text_faults, strict=True)]
+    columns = list(dict.fromkeys(label_columns or ()))
+    if label_columns is None:
+        columns = [name for name in frame.columns if name not in text_columns]
     cells, numbers = _label_cells(frame, columns, malformed)
     if label_columns is None:
         columns = _infer_label_columns(cells, numbers, path)
         cells = cells[columns]
         numbers = numbers[columns]
         inferred["label_columns"] = listed(columns, 5)
+    check_single_labels(cells, path)
     if task_type is None:
         task_type = _infer_task_type(cells, numbers)
         inferred["task_type"] = task_type
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
-    texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
     problems = _problems(malformed, texts, labels)
     if columns:
         _check_some_row_is_usable(texts[0], problems, columns, path)
@@ -243,7 +250,8 @@ def _label_cells(
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_malformed = np.array(malformed, dtype=object) != ""
     cells = cells.mask(missing | is_malformed[:, None])
-    return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
+    single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))))
+    return cells, single.apply(pd.to_numeric, errors="coerce").astype(float)
 
 
 def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
@@ -258,6 +266,7 @@ def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str |
         return columns
     if not len(cells.columns):
         raise InputError(f"{path}: cannot tell the label columns; there are no other columns")
+    check_single_labels(cells, path)
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)} "
         "(a column of identifiers is never taken by itself)"
@@ -329,10 +338,8 @@ def _read_labels(
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]
-        part = f"{cells.index[row][0]} " if cells.index.nlevels > 1 else ""
-        number = cells.index[row][1] if cells.index.nlevels > 1 else row
         raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {part}row {number + 1}: "
+            f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
             f"{cells.iat[row, column]!r} is no {task_type} label ({allowed}); "
             "correct it, leave it empty, or choose another column or task type"
         )
