@@ -138,7 +138,9 @@ def test_lists_may_be_written_without_brackets(capsys):
         assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null"])
+@pytest.mark.parametrize(
+    "name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"]
+)
 def test_any_name_of_a_column_may_be_given_to_a_list(name):
     def label_columns(*options):
         words = ["ecfp-rf", "table.csv", "--output", "x"]
@@ -149,6 +151,8 @@ def test_any_name_of_a_column_may_be_given_to_a_list(name):
     assert label_columns("--label_columns", f"[a, {name}]") == ["a", name]
     assert label_columns("--label_columns", f"['{name}', b]") == [name, "b"]
     assert label_columns("--label_columns", "a", "--label_columns+", name) == ["a", name]
+    if name != "null":  # which leaves an option out
+        assert settings("embed", ["model", "a.csv", "--text_column", name])["text_column"] == name
 
 
 def test_quotes_keep_commas_and_other_lists_are_yaml():

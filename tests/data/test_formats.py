@@ -119,6 +119,18 @@ def test_lines_of_molecules_and_names_are_told_from_sentences(tmp_path):
     assert texts(write(tmp_path / "b.txt", "\n".join(sentences))) == sentences
 
 
+def test_lines_have_no_line_ends_and_prepare_reads_tables_as_predict_does(tmp_path):
+    lines = write(tmp_path / "a.txt", "CCO\r\nCC\n")
+    assert read_frame(lines)["text"].tolist() == ["CCO", "CC"]
+    for content in ("smiles\tname\nCCO\tb\nCC\ta\n", "CCCO propanol\nCC ethane\n"):
+        path = write(tmp_path / "b.txt", content)
+        [source], _ = find_sources([path])
+        assert [text for text, _ in read_rows(source)] == read_frame(path)["smiles"].tolist()
+    prose = ["Structure, function\tand text", "CC is short."]
+    [source], _ = find_sources([write(tmp_path / "c.txt", "\n".join(prose))])
+    assert [text for text, _ in read_rows(source)] == prose
+
+
 def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(SMILES).encode())))
     files._standard_input.cache_clear()

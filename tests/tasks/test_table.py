@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.columns import match_columns
 from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
 from exlm.tasks.splits import make_split
@@ -285,3 +286,14 @@ def test_lists_that_make_no_sense_are_refused(text, label, message):
     for label_columns in (["label"], None):
         with pytest.raises(InputError, match=message):
             make_table(frame, "a.jsonl", "text", label_columns)
+
+
+def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
+    path = write(tmp_path / "a.csv", 'smiles, logP,"Ki, nM",Ki\nC,1.5,2.5,3.5\n')
+    table = load_table(path, None, ["Ki", "logP", "Ki, nM"])
+    assert table.label_columns == ["Ki", " logP", "Ki, nM"]
+    # as the command line divides --label_columns 'Kd, nM,Ki, nM'
+    assert match_columns(["Kd", "nM", "Ki", "nM", "x"], ["Ki, nM", "Kd,nM", "Kd "]) == [
+        "Kd ", "nM", "Ki, nM", "x"
+    ]
+    assert match_columns(["Kd", "nM", "Ki", "nM"], ["Ki, nM", "Kd,nM"]) == ["Kd,nM", "Ki, nM"]

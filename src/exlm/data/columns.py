@@ -1,7 +1,7 @@
 """Finds the column of the texts in a table, and notices that a table has no header line."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
@@ -72,6 +72,31 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
         if name is not None and name not in columns:
             check_header(columns, where)
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
+
+
+def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
+    """The columns that `names` mean. The command line divides the name of a column at its commas
+    and loses the spaces there; what is no column otherwise is joined again: `Ki` and `nM` mean
+    `Ki, nM`. Names that mean nothing are returned as they are."""
+    by_name = {_without_spaces(str(column)): column for column in columns}
+    by_name |= {str(column): column for column in columns}
+    matches = []
+    start = 0
+    while start < len(names):
+        end = start + 1
+        while _without_spaces(",".join(names[start:end])) not in by_name and end < len(names):
+            end += 1
+        name = _without_spaces(",".join(names[start:end]))
+        if name not in by_name:
+            name, end = names[start], start + 1
+        matches.append(by_name.get(name, name))
+        start = end
+    return matches
+
+
+def _without_spaces(name: str) -> str:
+    """A name without spaces at its ends and around its commas."""
+    return re.sub(r"\s*,\s*", ",", name.strip())
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

@@ -58,7 +58,7 @@ def format_of(path: str | Path) -> str | None:
 
 def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     for line in text_lines(name):
-        yield Record({"text": line})
+        yield Record({"text": line.rstrip("\r\n")})
 
 
 def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -72,17 +72,28 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """As .smi if the first lines have molecules and names; as a table if the first line has a tab
     or the name of a text column, or if `header` is set; lines otherwise."""
-    lines = _first_lines(name)[:10] or [""]
-    words = [line.split() for line in lines if line.strip()]
-    # A word of up to three letters may be a molecule by accident.
-    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    first = (_first_lines(name) or [""])[0]
     if header is not True:
         return _tsv(name, header, pick)
-    if may_be_smi and all(molecule_problem(line[0]) is None for line in words):
+    if has_molecules_and_names(name):
         return _smi(name, header, pick)
-    if "\t" in lines[0] or text_columns(re.split("[,;]", lines[0])):
+    if "\t" in first or text_columns(re.split("[,;]", first)):
         return _tsv(name, header, pick)
     return _lines(name, header, pick)
+
+
+def has_molecules_and_names(name: str) -> bool:
+    """Whether the first lines of a file have molecules and, some of them, names behind these."""
+    words = [line.split() for line in _first_lines(name)[:10] if line.strip()]
+    # A word of up to three letters may be a molecule by accident.
+    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
+
+
+def has_tabs_and_text_column(name: str) -> bool:
+    """Whether the first line of a file has tabs, and the name of a text column between them."""
+    columns = (_first_lines(name) or [""])[0].split("\t")
+    return len(columns) > 1 and bool(text_columns(columns))
 
 
 def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:

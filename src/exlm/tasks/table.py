@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, choose_column, listed
+from exlm.data.columns import check_columns, choose_column, listed, match_columns
 from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
 from exlm.tasks.cells import are_pairs, check_single_labels, read_texts, row_name
@@ -144,6 +144,8 @@ def make_table(
     if text_column is None:
         text_column = choose_column(frame.columns, None, str(path))
         inferred["text_column"] = text_column
+    if label_columns:
+        label_columns = match_columns(label_columns, frame.columns)
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if pair_column is None and label_columns != [] and are_pairs(frame[text_column]):
         pair_column = text_column
