@@ -16,12 +16,26 @@ OTHER_NAMES = frozenset(
     | {"tweet", "headline"}
 )
 LIST_NAMES = frozenset({"tokens", "words"})
+# Usual names of the columns of two texts
+PAIR_NAMES = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("sentencea", "sentenceb"),
+    ("texta", "textb"),
+    ("question", "sentence"),
+    ("query", "passage"),
+)
 NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
-def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
+def choose_column(
+    columns: Iterable[str], text_column: str | None, where: str, may_be_pair: bool = False
+) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
-    or the only one. InputError if none fits."""
+    or the only one. InputError if none fits; `may_be_pair`: it names the column of a second text,
+    too."""
     columns = list(columns)
     if text_column is not None:
         check_columns(columns, where, text_column)
@@ -33,9 +47,23 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     if len(candidates) == 1:
         return candidates[0]
     check_header(columns, where)
+    for_pairs = " (and pair_column, if there are two texts)" if may_be_pair else ""
     raise InputError(
-        f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)}"
+        f"{where}: cannot tell the text column; set text_column to one of: "
+        f"{listed(columns)}{for_pairs}"
     )
+
+
+def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
+    """The only two columns that have names of PAIR_NAMES, if no column has one of USUAL_NAMES."""
+    pairs = []
+    for names in PAIR_NAMES:
+        first, second = (text_columns(columns, {name}) for name in names)
+        if len(first) == len(second) == 1:
+            pairs.append((first[0], second[0]))
+    if len(pairs) == 1 and not text_columns(columns, USUAL_NAMES):
+        return pairs[0]
+    return None, None
 
 
 def text_columns(columns: Iterable[str], names: Set[str] = USUAL_NAMES | OTHER_NAMES) -> list[str]:

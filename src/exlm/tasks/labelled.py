@@ -17,7 +17,8 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.metrics import MAIN_METRIC, METRICS, score_predictions
+from exlm.tasks.duplicates import describe_duplicates, find_groups, resolve_duplicates
+from exlm.tasks.metrics import metric_names, score_predictions
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
@@ -32,7 +33,10 @@ class LabelledTask(ABC):
         table, differences = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
-        self.table = self.read_rows(table)
+        rows = self.read_rows(table)
+        how = self.config.standardize or "none"
+        rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
+        self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         if config.train_rows is not None:
             differences.append(f"at most {config.train_rows} rows of the train part are used")
@@ -44,6 +48,9 @@ class LabelledTask(ABC):
             "departures": differences,
         }
         self.summary = summary(table, bool(self.config.molecules))
+        repeated = describe_duplicates(rows)
+        if repeated:
+            self.summary += f"; {repeated}"
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with its labels, and how it differs from the published one."""
@@ -93,7 +100,10 @@ class LabelledTask(ABC):
 
     def score(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metrics on some rows, of predictions for all rows: [rows, outputs]."""
-        return score_predictions(self.table.task_type, self.table.labels[rows], predictions[rows])
+        table = self.table
+        return score_predictions(
+            table.task_type, table.labels[rows], predictions[rows], table.classes
+        )
 
     def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
         """Scores and sizes of the parts for the result of a seed, from its predictions [rows,
@@ -154,7 +164,9 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
     files = {"train": config.dataset, "valid": config.valid, "test": config.test}
-    frames = {part: read_frame(file, config.header) for part, file in files.items() if file}
+    frames = {
+        part: read_frame(file, config.header, config.sheet) for part, file in files.items() if file
+    }
     table = make_table(
         frames if config.valid else frames["train"],
         config.dataset,
@@ -162,6 +174,7 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         config.label_columns,
         config.task_type,
         pair_column=config.pair_column,
+        positive=config.positive,
     )
     return table, []
 
@@ -194,7 +207,7 @@ def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKi
 def main_metric(config: TaskConfig, table: LabelledTable) -> str:
     """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
     task type."""
-    metrics = METRICS[table.task_type]
+    metrics = metric_names(table.task_type, table.classes)
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
@@ -204,7 +217,7 @@ def main_metric(config: TaskConfig, table: LabelledTable) -> str:
         return config.metric
     if config.dataset in GLUE:
         return GLUE[config.dataset].metric
-    return MAIN_METRIC[table.task_type]
+    return metrics[0]
 
 
 def content_hash(table: LabelledTable) -> str:
@@ -238,7 +251,7 @@ def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     split = make_split(config.split, table, seed)
     split = {name: rows[table.usable[rows]] for name, rows in split.items()}
     if not len(split["valid"]) and table.parts is None:
-        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed)
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, table.groups)
         split["train"] = train_and_valid["train"]
         split["valid"] = train_and_valid["valid"]
     for name, rows in list(split.items()):

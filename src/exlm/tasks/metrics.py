@@ -1,7 +1,9 @@
 """Scores of predictions for tables, and their summaries over seeds."""
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -35,7 +37,9 @@ _CLASSES: dict[str, Metric] = {
     "matthews": matthews_corrcoef,
 }
 # For these types, predictions are probabilities of classes; all others are scored as they are.
-TYPES_WITH_CLASSES = {"multiclass", "token_classification"}
+UNITS = "token_classification"
+TYPES_WITH_CLASSES = {"multiclass", UNITS}
+ENTITY_F1 = "entity_f1"  # a metric of UNITS whose classes are those of `has_entities`
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
     "multilabel": _BINARY,
@@ -49,13 +53,20 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
         "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
     },
 }
-# the first metric of each type, which chooses the epoch where the user names none
-MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
 
 
+def metric_names(task_type: TaskType, classes: Sequence[str] | None) -> list[str]:
+    """The metrics of a task; the first one chooses the epoch where the user names none."""
+    names = list(METRICS[task_type])
+    return [ENTITY_F1, *names] if task_type == UNITS and has_entities(classes) else names
+
+
 def score_predictions(
-    task_type: TaskType, labels: np.ndarray, predictions: np.ndarray
+    task_type: TaskType,
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    classes: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """All METRICS of a task type. Each is the mean over the label columns where it is defined, or
     NaN if there is none.
@@ -65,6 +76,9 @@ def score_predictions(
     classes], for regression values like the labels, for token_classification as in `as_rows`.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
+    scores = {}
+    if task_type == UNITS and has_entities(classes):
+        scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
     labels, predictions = as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
@@ -80,7 +94,6 @@ def score_predictions(
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    scores = {}
     for name, metric in METRICS[task_type].items():
         with warnings.catch_warnings():
             # A small part may have a single class, of which scikit-learn warns.
@@ -91,6 +104,52 @@ def score_predictions(
     if "roc_auc" in METRICS[task_type]:
         scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in columns))
     return scores
+
+
+def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
+    """Whether classes mark entities: O, and others such as B-PER and I-PER."""
+    entities = [name for name in classes or () if name != "O"]
+    return bool(entities) and all(re.fullmatch("[BIES]-.+", name) for name in entities)
+
+
+def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]) -> float:
+    """The F1 score of whole entities, as the package seqeval and the script conlleval define it; NaN
+    if there are none. `classes` are those of `has_entities`.
+
+    Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
+    An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
+    true_tags = np.where(np.isnan(predictions[..., 0]), np.nan, labels)
+    rows, columns = np.nonzero(~np.isnan(true_tags))
+    true_sizes, true_kinds = _entities(rows, true_tags[rows, columns].astype(int), classes)
+    predicted_tags = predictions[rows, columns].argmax(-1)
+    predicted_sizes, predicted_kinds = _entities(rows, predicted_tags, classes)
+    hits = (true_sizes > 0) & (true_sizes == predicted_sizes) & (true_kinds == predicted_kinds)
+    entities = np.sum(true_sizes > 0) + np.sum(predicted_sizes > 0)
+    return float(2 * hits.sum() / entities) if entities else NAN
+
+
+def _entities(
+    rows: np.ndarray, tags: np.ndarray, classes: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many units the entity has that begins at every unit, 0 if none does, and its kind: [units]
+    each, from the row and the tag of every unit."""
+    prefixes = np.array([name[0] for name in classes])[tags]
+    kinds = np.array([name[2:] for name in classes])[tags]
+    inside = prefixes != "O"
+    goes_on = np.zeros(len(tags), dtype=bool)
+    goes_on[1:] = (
+        inside[1:]
+        & inside[:-1]
+        & (rows[1:] == rows[:-1])
+        & (kinds[1:] == kinds[:-1])
+        & np.isin(prefixes[1:], ("I", "E"))
+        & np.isin(prefixes[:-1], ("B", "I"))
+    )
+    begins = inside & ~goes_on
+    sizes = np.zeros(len(tags), dtype=int)
+    numbers = np.cumsum(begins)[inside] - 1
+    sizes[begins] = np.bincount(numbers, minlength=int(begins.sum()))
+    return sizes, kinds
 
 
 def diverged(finding: str) -> Diverged:

@@ -46,8 +46,9 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     predict_options = PredictOptions(**options)
     kind, models = _seed_models(model, predict_options)
     if issubclass(kind, Classification) and target.suffix != ".xlsx":
-        first_rows = next(read_frames(input, predict_options.header, ROWS))
-        if not set(models[0].saved["label_columns"]) <= set(first_rows):
+        first_rows = next(read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet))
+        trained_on = models[0].saved["label_columns"]
+        if not set(predict_options.labels_in(first_rows, input, trained_on)) <= set(first_rows):
             counts = _predict_in_parts(kind, models, input, target, predict_options)
             print(f"{in_words(counts)}: {target}")
             return target
@@ -84,7 +85,7 @@ def _predict_in_parts(
         directory = str(model.directory)
         identities.append((directory, model.saved, fingerprint(directory)))
     settings = {"models": identities, "options": options}
-    return write_in_parts(input, options.header, target, settings, write)
+    return write_in_parts(input, options.header, target, settings, write, options.sheet)
 
 
 def evaluate(
@@ -123,7 +124,7 @@ def evaluate(
         label_columns = listed(models[0].saved.get("label_columns", ["answer"]), 5)
         reason = predictions.note or (
             f"no row has a prediction and a label in {label_columns}; "
-            "rename the column that has the labels"
+            "name the column that has the labels with label_columns"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {

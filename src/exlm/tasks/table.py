@@ -9,10 +9,19 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, choose_column, listed, match_columns
+from exlm.data.columns import check_columns, choose_column, listed, match_columns, pair_columns
 from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
-from exlm.tasks.cells import are_pairs, check_single_labels, read_texts, row_name
+from exlm.tasks.cells import (
+    are_pairs,
+    check_numbers,
+    check_single_labels,
+    read_numbers,
+    read_texts,
+    row_name,
+    two_words,
+    zeros_and_ones,
+)
 
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
@@ -41,12 +50,14 @@ class LabelledTable:
         labels: [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction;
             [rows, units] for token_classification.
         classes: the label values whose indices are in `labels`, for tasks with classes.
+        words: what label 0 and label 1 of a binary task are called, if the table has words.
         problems: [rows] why a row cannot be used, "" if it can.
         caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
         inferred: what was inferred, by the name of the option that the user can set instead.
         examples: [rows] their tokens, if a model reads them.
         rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
             before any is left out for its tokens. None means all rows that can be used.
+        groups: [rows] the first row with the same text or molecule; a split keeps these together.
         unit: token_classification: a regular expression for what has a label.
         unit_starts: token_classification: [rows, units] the first token of every unit, -1 for
             none."""
@@ -60,11 +71,13 @@ class LabelledTable:
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None
+    words: list[str] | None
     problems: list[str]
     caveats: list[str]
     inferred: dict[str, str]
     examples: list[Tokens] = field(default_factory=list)
     rows_to_split: np.ndarray | None = None
+    groups: np.ndarray | None = None
     unit: str | None = None
     unit_starts: np.ndarray | None = None
 
@@ -129,20 +142,28 @@ def make_table(
     task_type: TaskType | None = None,
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
+    positive: str | None = None,
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
-    of a pair, `classes` are in the order of their indices. Columns and the task type are inferred
+    of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
+    that is label 1 (`two_words`). Columns and the task type are inferred
     where they are None (`choose_column`, `_infer_label_columns`, `_infer_task_type`). InputError if
     columns cannot be used, a value is no label of the task, or no row can be used."""
     malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
     inferred = dict[str, str]()
+    if text_column is None and pair_column is None and label_columns != []:
+        text_column, pair_column = pair_columns(frame.columns)
+        if pair_column is not None:
+            inferred |= {"text_column": str(text_column), "pair_column": pair_column}
     if text_column is None:
-        text_column = choose_column(frame.columns, None, str(path))
+        text_column = choose_column(
+            frame.columns, None, str(path), may_be_pair=label_columns != []
+        )
         inferred["text_column"] = text_column
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
@@ -164,9 +185,19 @@ def make_table(
         numbers = numbers[columns]
         inferred["label_columns"] = listed(columns, 5)
     check_single_labels(cells, path)
+    words = None
+    if task_type in (None, "binary") and columns:
+        words = list(classes or ()) or two_words(cells, positive, path)
+    if task_type != "multiclass":
+        check_numbers(cells, numbers, path)
+    bits = zeros_and_ones(cells, numbers, words)
     if task_type is None:
-        task_type = _infer_task_type(cells, numbers)
+        task_type = _infer_task_type(cells, numbers, bits)
         inferred["task_type"] = task_type
+    if words and not positive:
+        inferred["positive"] = words[1]
+    if task_type not in ("multiclass", "regression"):
+        numbers = bits
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
     problems = _problems(malformed, texts, labels)
     if columns:
@@ -181,6 +212,7 @@ def make_table(
         label_columns=columns,
         task_type=task_type,
         classes=class_names,
+        words=words if task_type == "binary" else None,
         problems=problems,
         caveats=[""] * len(problems),
         inferred=inferred,
@@ -252,8 +284,7 @@ def _label_cells(
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_malformed = np.array(malformed, dtype=object) != ""
     cells = cells.mask(missing | is_malformed[:, None])
-    single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))))
-    return cells, single.apply(pd.to_numeric, errors="coerce").astype(float)
+    return cells, cells.apply(read_numbers)
 
 
 def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
@@ -275,12 +306,14 @@ def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str |
     )
 
 
-def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame) -> TaskType:
-    """One column of 0 and 1 is binary, several are multilabel. One of 2 to 50 distinct words or 2
+def _infer_task_type(
+    cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame
+) -> TaskType:
+    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct words or 2
     to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
     if not len(cells.columns):
         return "regression"
-    if _is_binary(cells, numbers):
+    if _is_binary(cells, bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
@@ -331,12 +364,13 @@ def _read_labels(
     if task_type == "regression":
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or task_type == "multiclass") and len(cells.columns):
+    elif (names or task_type == "multiclass") and task_type != "binary" and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
         labels = numbers.where(numbers.isin((0, 1)))
-        allowed = "0 or 1"
+        allowed = " or ".join(names or ("0", "1"))
+        names = None
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]

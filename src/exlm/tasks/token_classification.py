@@ -158,7 +158,7 @@ class TokenClassification(Classification):
 
 def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
-    columns = next(read_frames(config.dataset, config.header, 1)).columns
+    columns = next(read_frames(config.dataset, config.header, 1, sheet=config.sheet)).columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:
         if name in names:
