@@ -138,9 +138,7 @@ def test_lists_may_be_written_without_brackets(capsys):
         assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    "name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"]
-)
+@pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])
 def test_any_name_of_a_column_may_be_given_to_a_list(name):
     def label_columns(*options):
         words = ["ecfp-rf", "table.csv", "--output", "x"]

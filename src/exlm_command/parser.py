@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm_command.table import COMMANDS, function_of, similar
 
-
 _load_yaml = get_loader("yaml")
 
 

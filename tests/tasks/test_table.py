@@ -296,7 +296,10 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
     assert table.label_columns == ["Ki", " logP", "Ki, nM"]
     # as the command line divides --label_columns 'Kd, nM,Ki, nM'
     assert match_columns(["Kd", "nM", "Ki", "nM", "x"], ["Ki, nM", "Kd,nM", "Kd "]) == [
-        "Kd ", "nM", "Ki, nM", "x"
+        "Kd ",
+        "nM",
+        "Ki, nM",
+        "x",
     ]
     assert match_columns(["Kd", "nM", "Ki", "nM"], ["Ki, nM", "Kd,nM"]) == ["Kd,nM", "Ki, nM"]
 

@@ -407,7 +407,7 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
     assert f"{correct:.4f} (" in capsys.readouterr().out
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
-    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; rename"):
+    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
 
 

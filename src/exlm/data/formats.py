@@ -153,9 +153,7 @@ def _tsv_rows(name: str) -> Iterator[list[str]]:
         yield line.split("\t") if line else []
 
 
-def _xlsx(
-    name: str, header: Header, pick: Pick, sheet: str | None = None
-) -> Iterator[Record]:
+def _xlsx(name: str, header: Header, pick: Pick, sheet: str | None = None) -> Iterator[Record]:
     """A sheet of a workbook, the first where none is named. InputError if there is none of the
     name."""
     openpyxl = import_optional("openpyxl", "excel", f"reading {name}")

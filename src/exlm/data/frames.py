@@ -25,9 +25,7 @@ Faults = dict[int, str]
 MALFORMED = "malformed"
 
 
-def read_frame(
-    path: str | Path, header: Header = True, sheet: str | None = None
-) -> pd.DataFrame:
+def read_frame(path: str | Path, header: Header = True, sheet: str | None = None) -> pd.DataFrame:
     """A whole table, read from a file in any format of SUFFIXES or from standard input (`-`).
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
@@ -162,7 +160,7 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     has none. InputError for cells that TSV cannot hold."""
     if path.suffix != ".parquet":
         frame = frame.copy(deep=False)
-        for name in frame.columns[frame.dtypes == object]:
+        for name in frame.select_dtypes("object"):
             frame[name] = frame[name].map(_without_list)
     with replacing(path) as file:
         if path.suffix == ".parquet":

@@ -62,7 +62,9 @@ def write_in_parts(
     begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)])
+        common = pd.concat(
+            [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
+        )
         parts: list[Path] = []
         counts: list[dict[str, int]] = []
         rows = 0

@@ -1,5 +1,6 @@
 """What the cells of a table say: a text, a list of words or of two texts; a number, no or yes."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,8 +135,8 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
         if not len(marked) or not are_numbers.all():
             continue
         index = marked.index[0]
-        number = numbers.at[index, name]
-        if pd.isna(number):
+        number = float(numbers[name][index])
+        if math.isnan(number):
             raise InputError(
                 f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
                 "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"

@@ -346,9 +346,7 @@ def _class_columns(
     return {"predicted class": predicted.array, "confidence": confidence}
 
 
-def _scores(
-    labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]
-) -> dict[str, Score]:
+def _scores(labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]) -> dict[str, Score]:
     """How every model, and the mean of several, is scored on some rows."""
     if len(runs) > 1:
         runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}

@@ -49,7 +49,7 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
     if how == "mean" and table.task_type != "regression":
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
     groups = table.groups
-    if table.parts is not None:
+    if table.parts is not None and groups is not None:
         groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)

@@ -74,9 +74,7 @@ def embed(
         "options": options,
         "weights": fingerprint(model),
     }
-    counts = parts.write_in_parts(
-        input, read_options.header, target, settings, write, sheet
-    )
+    counts = parts.write_in_parts(input, read_options.header, target, settings, write, sheet)
     print(
         f"{parts.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"

@@ -113,8 +113,8 @@ def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
 
 
 def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]) -> float:
-    """The F1 score of whole entities, as the package seqeval and the script conlleval define it; NaN
-    if there are none. `classes` are those of `has_entities`.
+    """The F1 score of whole entities, as the package seqeval and the script conlleval define it;
+    NaN if there are none. `classes` are those of `has_entities`.
 
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
     An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
@@ -131,8 +131,8 @@ def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str
 def _entities(
     rows: np.ndarray, tags: np.ndarray, classes: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many units the entity has that begins at every unit, 0 if none does, and its kind: [units]
-    each, from the row and the tag of every unit."""
+    """How many units the entity has that begins at every unit, 0 if none does, and its kind:
+    [units] each, from the row and the tag of every unit."""
     prefixes = np.array([name[0] for name in classes])[tags]
     kinds = np.array([name[2:] for name in classes])[tags]
     inside = prefixes != "O"

@@ -46,7 +46,9 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     predict_options = PredictOptions(**options)
     kind, models = _seed_models(model, predict_options)
     if issubclass(kind, Classification) and target.suffix != ".xlsx":
-        first_rows = next(read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet))
+        first_rows = next(
+            read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet)
+        )
         trained_on = models[0].saved["label_columns"]
         if not set(predict_options.labels_in(first_rows, input, trained_on)) <= set(first_rows):
             counts = _predict_in_parts(kind, models, input, target, predict_options)

@@ -161,9 +161,7 @@ def make_table(
         if pair_column is not None:
             inferred |= {"text_column": str(text_column), "pair_column": pair_column}
     if text_column is None:
-        text_column = choose_column(
-            frame.columns, None, str(path), may_be_pair=label_columns != []
-        )
+        text_column = choose_column(frame.columns, None, str(path), may_be_pair=label_columns != [])
         inferred["text_column"] = text_column
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
@@ -306,11 +304,10 @@ def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str |
     )
 
 
-def _infer_task_type(
-    cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame
-) -> TaskType:
-    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct words or 2
-    to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
+    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
+    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
+    labels."""
     if not len(cells.columns):
         return "regression"
     if _is_binary(cells, bits):
