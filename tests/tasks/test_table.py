@@ -294,14 +294,11 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
     path = write(tmp_path / "a.csv", 'smiles, logP,"Ki, nM",Ki\nC,1.5,2.5,3.5\n')
     table = load_table(path, None, ["Ki", "logP", "Ki, nM"])
     assert table.label_columns == ["Ki", " logP", "Ki, nM"]
+    assert match_columns(["Ki", "nM"], table.frame.columns) == ["Ki, nM"]
     # as the command line divides --label_columns 'Kd, nM,Ki, nM'
-    assert match_columns(["Kd", "nM", "Ki", "nM", "x"], ["Ki, nM", "Kd,nM", "Kd "]) == [
-        "Kd ",
-        "nM",
-        "Ki, nM",
-        "x",
-    ]
-    assert match_columns(["Kd", "nM", "Ki", "nM"], ["Ki, nM", "Kd,nM"]) == ["Kd,nM", "Ki, nM"]
+    columns = ["Ki, nM", "Kd,nM", "Kd ", "a", "b"]
+    assert match_columns(["Kd", "nM", "Ki", "nM", "x"], columns) == ["Kd,nM", "Ki, nM", "x"]
+    assert match_columns(["b", "a", "Kd"], columns) == ["b", "a", "Kd "]
 
 
 @pytest.mark.parametrize(

@@ -104,20 +104,19 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
 
 def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     """The columns that `names` mean. The command line divides the name of a column at its commas
-    and loses the spaces there; what is no column otherwise is joined again: `Ki` and `nM` mean
-    `Ki, nM`. Names that mean nothing are returned as they are."""
+    and loses the spaces there; so the most neighbours that are a column together are joined: `Ki`
+    and `nM` mean `Ki, nM`. Names that mean nothing are returned as they are."""
+    columns = list(columns)
     by_name = {_without_spaces(str(column)): column for column in columns}
     by_name |= {str(column): column for column in columns}
     matches = []
     start = 0
     while start < len(names):
-        end = start + 1
-        while _without_spaces(",".join(names[start:end])) not in by_name and end < len(names):
-            end += 1
-        name = _without_spaces(",".join(names[start:end]))
-        if name not in by_name:
-            name, end = names[start], start + 1
-        matches.append(by_name.get(name, name))
+        for end in range(len(names), start, -1):
+            name = _without_spaces(",".join(names[start:end]))
+            if name in by_name:
+                break
+        matches.append(by_name.get(name, names[start]))
         start = end
     return matches
 

@@ -24,7 +24,13 @@ from exlm.tasks.task import FinetuningTask, kind_of
 COVERAGE = 0.95  # of the intervals
 
 
-def predict(model: str, input: str, output: str | None = None, **options: Any) -> Path:
+def predict(
+    model: str,
+    input: str,
+    output: str | None = None,
+    label_columns: list[str] | None = None,
+    **options: Any,
+) -> Path:
     """Adds a fine-tuned model's predictions to a table, in constant memory; if interrupted, the
     same command goes on.
 
@@ -39,11 +45,12 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
             standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the
             input where absent.
+        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`."""
     target = output_path(
         model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx")
     )
-    predict_options = PredictOptions(**options)
+    predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     if issubclass(kind, Classification) and target.suffix != ".xlsx":
         first_rows = next(
@@ -96,6 +103,7 @@ def evaluate(
     output: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    label_columns: list[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
@@ -110,6 +118,7 @@ def evaluate(
         output: .json file to write; INPUT-MODEL-evaluation.json beside the input where absent.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
+        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`.
 
     Returns the content of the file: for every model and metric `value`, `low` and `high`."""
@@ -118,7 +127,7 @@ def evaluate(
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
     if seed < 0:
         raise InputError(f"seed is {seed}; it must be 0 or more")
-    predict_options = PredictOptions(**options)
+    predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     predictions = kind.predict(models, input, predict_options)
     labelled = predictions.labelled
