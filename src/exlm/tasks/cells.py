@@ -24,14 +24,14 @@ TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
 
 
 def read_texts(
-    frame: pd.DataFrame, text_columns: list[str], path: str | Path
+    frame: pd.DataFrame, text_columns: list[str], path: str | Path, malformed: list[str]
 ) -> tuple[list[list[str]], list[str]]:
     """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
-    has.
+    has; rows that are `malformed` keep their reason.
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts.
     InputError for cells that are no text, as `exlm prepare` refuses them."""
-    faults = [""] * len(frame)
+    faults = list(malformed)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
         first, second = zip(*pairs, strict=True)
@@ -43,7 +43,7 @@ def read_texts(
         if cells.dtype == object:
             for row, (index, cell) in enumerate(cells.items()):
                 if isinstance(cell, (list, dict)):
-                    faults[row] = _fault_of_words(cell, index, path)
+                    faults[row] = faults[row] or _fault_of_words(cell, index, path)
             cells = cells.map(lambda cell: " ".join(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
     return texts, faults

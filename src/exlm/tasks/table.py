@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -149,72 +149,67 @@ def make_table(
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). Columns and the task type are inferred
-    where they are None (`choose_column`, `_infer_label_columns`, `_infer_task_type`). InputError if
-    columns cannot be used, a value is no label of the task, or no row can be used."""
+    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
+    (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
+    used, a value is no label of the task, or no row can be used."""
     malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
-    inferred = dict[str, str]()
-    if text_column is None and pair_column is None and label_columns != []:
-        text_column, pair_column = pair_columns(frame.columns)
-        if pair_column is not None:
-            inferred |= {"text_column": str(text_column), "pair_column": pair_column}
-    if text_column is None:
-        text_column = choose_column(frame.columns, None, str(path), may_be_pair=label_columns != [])
-        inferred["text_column"] = text_column
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    if pair_column is None and label_columns != [] and are_pairs(frame[text_column]):
-        pair_column = text_column
-        inferred["pair_column"] = pair_column
-    text_columns = [text_column] if pair_column is None else [text_column, pair_column]
+    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns != [])
     _check_not_shared(text_columns, label_columns or (), path)
-    texts, text_faults = read_texts(frame, text_columns, path)
-    malformed = [a or b for a, b in zip(malformed, text_faults, strict=True)]
+    texts, malformed = read_texts(frame, text_columns, path, malformed)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
-        columns = [name for name in frame.columns if name not in text_columns]
+        others = [name for name in frame.columns if name not in text_columns]
+        columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
     cells, numbers = _label_cells(frame, columns, malformed)
-    if label_columns is None:
-        columns = _infer_label_columns(cells, numbers, path)
-        cells = cells[columns]
-        numbers = numbers[columns]
-        inferred["label_columns"] = listed(columns, 5)
-    check_single_labels(cells, path)
-    words = None
-    if task_type in (None, "binary") and columns:
-        words = list(classes or ()) or two_words(cells, positive, path)
-    if task_type != "multiclass":
-        check_numbers(cells, numbers, path)
-    bits = zeros_and_ones(cells, numbers, words)
-    if task_type is None:
-        task_type = _infer_task_type(cells, numbers, bits)
-        inferred["task_type"] = task_type
-    if words and not positive:
-        inferred["positive"] = words[1]
-    if task_type not in ("multiclass", "regression"):
-        numbers = bits
-    labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
-    problems = _problems(malformed, texts, labels)
-    if columns:
-        _check_some_row_is_usable(texts[0], problems, columns, path)
+    read = _read_labels(cells, numbers, path, task_type, classes, positive)
+    problems = _problems(malformed, texts, read.labels)
+    _check_some_row_is_usable(texts[0], problems, columns, path)
+    pair = text_columns[1] if len(text_columns) > 1 else None
+    choices = {
+        "text_column": (text_column, text_columns[0]),
+        "pair_column": (pair_column, pair),
+        "label_columns": (label_columns, listed(columns, 5)),
+        "task_type": (task_type, read.task_type),
+        "positive": (positive, read.words and read.words[1]),
+    }
     return LabelledTable(
         frame=frame,
         texts=texts[0],
-        pairs=texts[1] if pair_column else None,
-        text_column=text_column,
-        pair_column=pair_column,
-        labels=labels,
+        pairs=texts[1] if pair else None,
+        text_column=text_columns[0],
+        pair_column=pair,
+        labels=read.labels,
         label_columns=columns,
-        task_type=task_type,
-        classes=class_names,
-        words=words if task_type == "binary" else None,
+        task_type=read.task_type,
+        classes=read.classes,
+        words=read.words,
         problems=problems,
         caveats=[""] * len(problems),
-        inferred=inferred,
+        inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
+
+
+def _choose_texts(
+    frame: pd.DataFrame,
+    path: str | Path,
+    text_column: str | None,
+    pair_column: str | None,
+    is_labelled: bool,
+) -> list[str]:
+    """The column of the texts, and for pairs that of the second texts: as named, or by their usual
+    names. Pairs are not looked for where the table is only to predict for."""
+    if text_column is None and pair_column is None and is_labelled:
+        text_column, pair_column = pair_columns(frame.columns)
+    if text_column is None:
+        text_column = choose_column(frame.columns, None, str(path), may_be_pair=is_labelled)
+    if pair_column is None and is_labelled and are_pairs(frame[text_column]):
+        pair_column = text_column
+    return [text_column] if pair_column is None else [text_column, pair_column]
 
 
 def _check_not_shared(
@@ -231,7 +226,7 @@ def _check_not_shared(
 def _check_some_row_is_usable(
     texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
 ) -> None:
-    if all(problems):
+    if label_columns and all(problems):
         raise InputError(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
             f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
@@ -344,30 +339,47 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     return not _is_binary(cells.to_frame(), numbers.to_frame())
 
 
+class Labels(NamedTuple):
+    """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
+
+    labels: np.ndarray  # [rows, labels], NaN where missing
+    task_type: TaskType
+    classes: list[str] | None
+    words: list[str] | None
+
+
 def _read_labels(
     cells: pd.DataFrame,
     numbers: pd.DataFrame,
-    task_type: TaskType,
     path: str | Path,
+    task_type: TaskType | None,
     classes: Sequence[str] | None,
-) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [rows, labels], NaN = missing, and the classes that they index: those of a multiclass
-    task, or the `classes` of any kind of task that has them."""
-    names = list(classes) if classes else None
+    positive: str | None,
+) -> Labels:
+    """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
+    a binary task the words for 0 and 1. InputError for a cell that is no label of the task."""
+    check_single_labels(cells, path)
+    if task_type != "multiclass":
+        check_numbers(cells, numbers, path)
+    words = None
+    if task_type in (None, "binary"):
+        words = list(classes or ()) or two_words(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, words)
+    task_type = task_type or _infer_task_type(cells, numbers, bits)
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
+    names = list(classes) if classes and task_type != "binary" else None
     if task_type == "regression":
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or task_type == "multiclass") and task_type != "binary" and len(cells.columns):
+    elif (names or task_type == "multiclass") and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
-        labels = numbers.where(numbers.isin((0, 1)))
-        allowed = " or ".join(names or ("0", "1"))
-        names = None
+        labels = bits.where(bits.isin((0, 1)))
+        allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]
@@ -376,7 +388,7 @@ def _read_labels(
             f"{cells.iat[row, column]!r} is no {task_type} label ({allowed}); "
             "correct it, leave it empty, or choose another column or task type"
         )
-    return labels.to_numpy(dtype=float), names
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words)
 
 
 def _class_indices(
