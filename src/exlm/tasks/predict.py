@@ -132,9 +132,9 @@ def evaluate(
     predictions = kind.predict(models, input, predict_options)
     labelled = predictions.labelled
     if not len(labelled):
-        label_columns = listed(models[0].saved.get("label_columns", ["answer"]), 5)
+        names = listed(models[0].saved.get("label_columns", ["answer"]), 5)
         reason = predictions.note or (
-            f"no row has a prediction and a label in {label_columns}; "
+            f"no row has a prediction and a label in {names}; "
             "name the column that has the labels with label_columns"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
