@@ -138,6 +138,13 @@ def test_lists_may_be_written_without_brackets(capsys):
         assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
 
 
+def test_the_values_of_a_list_may_be_typed_one_after_the_other():
+    options = ["--label_columns", "a: b", "1", "--seeds", "0", "1", "--output", "x"]
+    given = settings("baseline", ["ecfp-rf", "table.csv", *options])
+    assert given["seeds"] == [0, 1] and given["task"].label_columns == ["a: b", "1"]
+    assert given["output"] == "x"
+
+
 @pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])
 def test_any_name_of_a_column_may_be_given_to_a_list(name):
     def label_columns(*options):

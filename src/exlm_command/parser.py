@@ -126,22 +126,27 @@ def _without_none(hint: Any) -> Any:
 
 
 def full_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
-    """The arguments with the full names of their options, and with the values `a,b` of a list as
-    YAML. Sections may be left out where only one option then has the name: `--learning_rate` is
-    `--train.learning_rate` in fine-tuning and `--train.optimizer.learning_rate` in pre-training.
-    InputError names an option that does not exist."""
-    full = []
+    """The arguments with the full names of their options, and with the values `a,b` or `a b` of a
+    list as YAML. Sections may be left out where only one option then has the name:
+    `--learning_rate` is `--train.learning_rate` in fine-tuning and
+    `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
+    exist."""
+    full = list[str]()
     value_type = None
+    values: list[str] | None = None  # of a list, typed so far
     for argument in arguments:
         if argument.startswith("--"):
             option, equals, value = argument[2:].partition("=")
             name = _full_name(option, option_types, command)
             value_type = option_types.get(name.removesuffix("+"))
             full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
-        elif argument.startswith("-"):
+            values = [] if get_origin(value_type) is list and not equals else None
+        elif argument.startswith("-") or values is None:
             full.append(argument)
         else:
-            full.append(_as_yaml(argument, value_type))
+            full = full[:-1] if values else full
+            values.append(argument)
+            full.append(_as_yaml(",".join(values), value_type))
     return full
 
 

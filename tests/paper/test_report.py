@@ -370,6 +370,27 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
 
 
+def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
+    for rate, score in ((1e-4, 1.2), (5e-4, 0.9)):
+        finetuning(
+            tmp_path, f"t{rate}", tmp_path / "gone", "esol", [score, score + 0.2], "rmse", rate=rate
+        )
+    finetuning(tmp_path, "forest", tmp_path, "esol", [1.1], "rmse", baseline="ecfp-rf")
+    finetuning(tmp_path, "other", tmp_path / "gone", "rte", [0.6])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    assert [(row["model"].split("/")[-1], row["settings"], row["score"]) for row in rows] == [
+        ("gone", "train.learning_rate = 0.0005", "1.0"),
+        ("ECFP4 + random forest", "train.learning_rate = 0.0001", "1.1"),
+        ("gone", "train.learning_rate = 0.0001", "1.2999999999999998"),
+        ("gone", "", "60.0"),
+    ]
+    listed = read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    assert {row["runs"] for row in rows} == {row["run"] for row in listed} and len(listed) == 4
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert page.index("## ") == page.index("## Your models beside their baselines")
+
+
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     model = pretraining(tmp_path, "m", corpus="corpus/molecules")
     finetuning(

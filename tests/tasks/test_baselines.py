@@ -20,6 +20,7 @@ from exlm.tasks.baselines import BASELINES, attentivefp, chemprop, programs
 from exlm.tasks.baselines.command import baseline
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import score_predictions
+from exlm.tasks.predict import evaluate, predict
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
 TASKS = {
@@ -149,6 +150,35 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
     with pytest.raises(InputError, match="other settings"):
         run(table, "multilabel", "ecfp-knn")
+
+
+@pytest.mark.parametrize(
+    "name,kind", [("ecfp-rf", "binary"), ("ecfp-knn", "multiclass"), ("ecfp-lr", "regression")]
+)
+def test_predict_and_evaluate_take_a_baseline(table, name, kind):
+    run(table, kind, name, seeds=(0, 1))
+    out = table.parent / "out"
+    recorded = pd.read_csv(out / "seed-1/predictions.csv")
+    predicted = pd.read_csv(predict(str(out / "seed-1"), str(table), str(table.parent / "p.csv")))
+    columns = [column for column in recorded if column.startswith("predicted ")]
+    np.testing.assert_allclose(predicted[columns], recorded[columns])
+    assert predicted["problem"].iloc[-1] == "not a SMILES string: unclosed ring"
+    report = evaluate(str(out), str(table), str(table.parent / "e.json"), resamples=0)
+    assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
+    one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
+    assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
+
+
+def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys):
+    frame = pd.read_csv(table)
+    frame[:100].to_csv(table, index=False)
+    frame[100:].to_csv(table.parent / "test.csv", index=False)
+    task = TaskConfig("", test=str(table.parent / "test.csv"), label_columns=["amine"])
+    results = baseline("ecfp-knn", str(table), str(table.parent / "out"), task, [0])
+    assert results["runs"][0]["split"] == {"train": 90, "valid": 10, "test": 20}
+    assert "seed 0: 90 train, 10 valid, 20 test (split parts)" in capsys.readouterr().out
+    predictions = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
+    assert predictions["split"].value_counts().to_dict() == {"test": 20, "valid": 10}
 
 
 @pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])

@@ -144,7 +144,7 @@ def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
             SETTINGS | {"model": "b"},
             "accuracy",
         )
-    with pytest.raises(InputError, match=r"other settings \(train\)"):
+    with pytest.raises(InputError, match=r"other settings \(train\."):
         run_grid(
             tmp_path,
             Training(accuracy),

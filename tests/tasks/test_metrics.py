@@ -5,11 +5,10 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
+from exlm.tasks.entities import entity_f1, has_entities
 from exlm.tasks.metrics import (
     LOWER_IS_BETTER,
     METRICS,
-    entity_f1,
-    has_entities,
     metric_names,
     score_predictions,
     summarise,
@@ -204,7 +203,7 @@ def test_f1_of_entities_by_hand(truth, predicted, score):
             if name != "-":
                 labels[row, unit] = classes.index(name)
     np.testing.assert_equal(entity_f1(labels, predictions, classes), score)
-    scores = score_predictions("token_classification", labels, predictions, classes)
+    scores = score_predictions("token_classification", labels, predictions, classes=classes)
     np.testing.assert_equal(scores["entity_f1"], score)
 
 

@@ -70,7 +70,7 @@ def test_a_row_that_changes_its_part_changes_the_data(bert, files):
 def test_a_refused_run_leaves_the_recipe_alone(bert, files):
     run(bert, files)
     before = (files / "out/recipe.yaml").read_text()
-    with pytest.raises(InputError, match=r"other settings \(train\)"):
+    with pytest.raises(InputError, match=r"other settings \(train\."):
         run(
             bert,
             files,

@@ -10,6 +10,7 @@ import pytest
 
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
+from exlm.tasks import splits
 from exlm.tasks.datasets import MOLECULENET, find_dataset
 from exlm.tasks.splits import (
     FRACTIONS,
@@ -23,6 +24,18 @@ from exlm.tasks.splits import (
 from exlm.tasks.table import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
+
+
+def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
+    def scaffold(mol, includeChirality):
+        assert mol.GetNumAtoms() < 1000
+        return ""
+
+    monkeypatch.setattr(splits.MurckoScaffold, "MurckoScaffoldSmiles", scaffold)
+    split = scaffold_split(["CCO", "CCN", "C" * 1500, "CC"] * 3, range(12))
+    assert sum(len(rows) for rows in split.values()) == 12
+    giants = [{row % 4 for row in rows} for rows in as_lists(split).values()]
+    assert sum(2 in part for part in giants) == 1  # they are one group of their own
 
 
 def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:

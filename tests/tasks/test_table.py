@@ -11,7 +11,12 @@ from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.columns import match_columns
 from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
-from exlm.tasks.duplicates import describe_duplicates, find_groups, resolve_duplicates
+from exlm.tasks.duplicates import (
+    count_shared,
+    describe_duplicates,
+    find_groups,
+    resolve_duplicates,
+)
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -399,6 +404,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"
     assert resolve_duplicates(table, "keep") is table
+    assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), "mean")
     # rows of a test file are not merged with those of a train file

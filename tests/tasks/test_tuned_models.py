@@ -31,7 +31,8 @@ from exlm.tasks.embed import embed
 from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
-from exlm.tasks.predict import evaluate, predict, with_intervals
+from exlm.tasks.metrics import with_intervals
+from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import read_questions
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
@@ -409,6 +410,53 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
     with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
+
+
+def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, molecules, capsys):
+    output = tuned("binary")
+    task = TaskConfig(
+        str(molecules / "table.csv"),
+        label_columns=["nitrogen"],
+        task_type="binary",
+        split="random",
+    )
+    report = finetune(str(output), str(molecules / "model"), task, FAST, [0, 1])  # it is finished
+    first = pd.read_csv(output / "seed-0/predictions.csv")
+    positives = int(first.loc[first["split"] == "test", "nitrogen"].sum())
+    assert report["runs"][0]["counts"]["test"] == {"rows": 12, "positives": positives}
+    interval = report["runs"][0]["interval"]["test"]
+    value = report["runs"][0]["scores"]["test"]["roc_auc"]
+    assert interval["low"] <= value <= interval["high"] and interval["low"] < interval["high"]
+    low, high = (report["interval"]["test"][end]["median"] for end in ("low", "high"))
+    out = capsys.readouterr().out
+    assert f"12 rows, {report['counts']['test']['positives']['median']:.0f} of them positive" in out
+    assert f"95% interval over rows {low:.4f} to {high:.4f}" in out
+    assert "with so few rows this number is a rough guess" in out
+
+
+def test_the_errors_of_several_labels_count_alike(tuned, molecules):
+    """One label is a hundred times as large as the other."""
+    output = tuned("regression")
+    result = json.loads((output / "seed-0/result.json").read_text())
+    frame = pd.read_csv(output / "seed-0/predictions.csv")
+    train, test = frame[frame["split"] == "train"], frame[frame["split"] == "test"]
+    errors = {
+        name: np.sqrt(np.mean((test[name] - test[f"predicted {name}"]) ** 2))
+        for name in COLUMNS["regression"]
+    }
+    assert result["labels"]["test"] == pytest.approx(errors, rel=1e-4)
+    alike = np.mean([errors[name] / train[name].std(ddof=0) for name in errors])
+    assert result["scores"]["test"]["rmse"] == pytest.approx(alike, rel=1e-4)
+
+    report = evaluate(str(output / "seed-0"), str(molecules / "table.csv"), resamples=0)
+    every = {
+        name: np.sqrt(np.mean((frame[name] - frame[f"predicted {name}"]) ** 2)) for name in errors
+    }
+    assert {name: scores["rmse"] for name, scores in report["labels"].items()} == pytest.approx(
+        every, rel=1e-4
+    )
+    alike = np.mean([every[name] / train[name].std(ddof=0) for name in errors])
+    assert report["metrics"]["seed-0"]["rmse"]["value"] == pytest.approx(alike, rel=1e-4)
 
 
 def test_a_negative_seed_is_refused_in_one_sentence(tuned, molecules):

@@ -1,18 +1,71 @@
-"""The tables of the report that decide: whether ExLM is worth its price, and which claims of the
-paper our runs show."""
+"""The tables of the report that decide: which model is best on a data set, whether ExLM is worth
+its price, and which claims of the paper our runs show."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import pandas as pd
 
 from exlm.paper.estimates import Number, decide, standard_error
 from exlm.paper.families import Family
 from exlm.paper.page import Row, Table
+from exlm.paper.runs import Finetuning, Runs
 from exlm.paper.tables import sources
 from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, Term, texts, title
+from exlm.tasks.metrics import goodness
 
 # what the tables say of each result of `decide`
 UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
 AHEAD = {"yes": "ExLM", "no": PLUS, **UNDECIDED}
 VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
+
+
+def mine_table(runs: Runs) -> Table:
+    """Every fine-tuning beside the baselines that had the same data, split and metric; the best of
+    a data set first."""
+    groups: defaultdict[tuple[object, ...], list[Finetuning]] = defaultdict(list)
+    for tunings in (*runs.finetunings.values(), runs.baselines):
+        for tuning in tunings:
+            groups[tuning.task, tuning.result["metric"], tuning.part, *tuning.data].append(tuning)
+    rows: list[Row] = []
+    for tunings in sorted(groups.values(), key=lambda tunings: title(tunings[0].task)):
+        settings = _different_settings(tunings)
+        rows_of_group = [_mine_row(tuning, settings[tuning.id]) for tuning in tunings]
+        metric = tunings[0].result["metric"]
+        rows_of_group.sort(key=lambda row: goodness(row["score"].value, metric), reverse=True)
+        rows += rows_of_group
+    return Table("mine", *texts("tables", "mine"), rows)
+
+
+def _mine_row(tuning: Finetuning, settings: str) -> Row:
+    """The mean score of a fine-tuning or a baseline over its seeds."""
+    values = [row.value for row in tuning.scores if row.score == tuning.task]
+    spread = stdev(values) if len(values) > 1 else None
+    start = "random weights of " if tuning.from_scratch else ""
+    metric = f"{tuning.result['metric']}{', %' if tuning.in_percent else ''}"
+    split = tuning.data[1] or "parts"
+    return {
+        "group": f"{title(tuning.task)}: {tuning.part} {metric}, split {split}",
+        "model": title(tuning.baseline) if tuning.baseline else start + tuning.model,
+        "settings": settings,
+        "score": Number(fmean(values), spread, digits=1 if tuning.in_percent else 3),
+        "seeds": len(values),
+        "runs": tuning.id,
+    }
+
+
+def _different_settings(tunings: Sequence[Finetuning]) -> dict[str, str]:
+    """By the id of each fine-tuning or baseline, those of its settings that are not the same in all
+    that have them."""
+    settings = pd.json_normalize([tuning.settings for tuning in tunings]).astype(object)
+    settings = settings.filter(regex="^(train[.]|start_from|task[.](?!data))")
+    words = settings.map(lambda value: "" if value is None or value != value else str(value))
+    different = words.columns[words.replace("", pd.NA).nunique() > 1]
+    return {
+        tuning.id: ", ".join(f"{name} = {row[name]}" for name in different if row[name])
+        for tuning, (_, row) in zip(tunings, words.iterrows(), strict=True)
+    }
 
 
 def worth_table(groups: Sequence[Family]) -> Table:

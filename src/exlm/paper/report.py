@@ -7,7 +7,7 @@ from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.comparisons import claims_table, worth_table
+from exlm.paper.comparisons import claims_table, mine_table, worth_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
@@ -59,10 +59,11 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         if not section.blocks:
             not_run.missing.append((section.title, section.start))
     sections = [
+        _section("mine", [mine_table(runs)]),
         _section("worth", [worth, *cost, tables.masks_table(groups)]),
         _section("claims", [claims_table(groups)]),
         *experiments,
-        _section("runs", [tables.runs_table(groups, runs.baselines), left_out]),
+        _section("runs", [tables.runs_table(groups, runs), left_out]),
         not_run,
     ]
     return [s for s in sections if s.blocks or (s is not_run and s.missing)]

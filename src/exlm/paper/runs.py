@@ -95,20 +95,25 @@ class Finetuning:
         data = settings["task"]
         self.path = path
         self.result = result
-        self.id = _identifier({key: result[key] for key in ("settings", "seeds", "best")})
+        self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
+        self.id = _identifier([self.settings, result["seeds"], result["best"]])
         self.task = _task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
         self.baseline: str | None = settings.get("baseline")
+        # the last parts of the path of the model that was fine-tuned
+        self.model = "/".join(Path(settings.get("model", "")).parts[-3:])
         self.from_scratch = bool(settings.get("from_scratch"))
         is_questions = data.get("task_type") == "question_answering"
         self.in_percent = is_questions or result["metric"] in SHARES
-        self.scores = _task_scores(result, self.task, is_questions)
+        # the part whose scores are reported
+        self.part = "test" if "test" in result else "valid"
+        self.scores = _task_scores(result, self.task, self.part, is_questions)
         # If these hashes, split and number of rows differ, scores cannot be compared.
         hashes = settings.get("data_sha256")
         self.data = (json.dumps(hashes), data.get("split"), data.get("train_rows"))
         # What must be equal to compare: hyper-parameters or their grid, data, and the start.
         grid = result.get("cells")
-        training = result["runs"][0]["settings"]["train"] if grid is None else sorted(grid)
+        training = self.settings["train"] if grid is None else sorted(grid)
         options = {key: data[key] for key in data if key not in ("dataset", "data_dir")}
         start = settings.get("start_from") is not None
         self.compared = json.dumps([training, options, hashes, start], sort_keys=True)
@@ -272,10 +277,8 @@ def _task(dataset: str) -> str:
     return name
 
 
-def _task_scores(result: Json, task: str, is_questions: bool) -> list[Score]:
-    """All metrics on test data (if there are none, on validation data), and the run's own metric on
-    all splits."""
-    main_split = "test" if "test" in result else "valid"
+def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[Score]:
+    """All metrics on the main split, and the run's own metric on all splits."""
     scores = []
     for seed, run in enumerate(result["runs"]):
         for split, metrics in run["scores"].items():

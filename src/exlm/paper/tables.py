@@ -211,8 +211,9 @@ def efficiency_table(costs: dict[Path, Json]) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows if costs else [])
 
 
-def runs_table(groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Table:
-    """All pre-trainings, each followed by its fine-tunings, and then all baselines."""
+def runs_table(groups: Sequence[Family], runs: Runs) -> Table:
+    """All pre-trainings, each followed by its fine-tunings that the experiments compare; then all
+    other fine-tunings and all baselines."""
     # By id, as a vanilla MLM may belong to several families but is listed once.
     rows: dict[str, Row] = {}
     for family in groups:
@@ -233,7 +234,12 @@ def runs_table(groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Tab
                 setting = tuning.result["best"] or "one setting"
                 what = f"{title(tuning.task)} from {run.id}, {setting}"
                 rows[tuning.id] = _tuning_row(tuning, family.label, "fine-tuning", what)
-    for tuning in sorted(baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
+    for tunings in runs.finetunings.values():
+        for tuning in tunings:
+            if tuning.id not in rows:
+                what = f"{title(tuning.task)} from {tuning.model}"
+                rows[tuning.id] = _tuning_row(tuning, "other fine-tunings", "fine-tuning", what)
+    for tuning in sorted(runs.baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
         what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
         rows[tuning.id] = _tuning_row(tuning, "baselines", "baseline", what)
     return Table("runs", *texts("tables", "runs"), list(rows.values()))
@@ -283,7 +289,6 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
                 reason = "other settings than most of its task"
             else:
                 reason = "a repetition of another run"
-            name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])
-            left_out.append((tuning.path, reason, f"{title(tuning.task)} from {name}"))
+            left_out.append((tuning.path, reason, f"{title(tuning.task)} from {tuning.model}"))
     rows = [{"file": str(path), "why": reason, "what": what} for path, reason, what in left_out]
     return Table("left-out", *texts("tables", "left-out"), rows)

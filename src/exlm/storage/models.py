@@ -82,7 +82,7 @@ def verify(path: str) -> None:
         if any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file():
             advice = (
                 "its run is not finished (the same command goes on with it), or it is a baseline, "
-                "which saves no model"
+                "of which only predict and evaluate know what to do"
             )
         raise InputError(f"{path} is not a model directory (no config.json); {advice}")
     if (directory / MANIFEST).exists() and (reason := damage(directory)):

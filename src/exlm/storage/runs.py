@@ -50,10 +50,16 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
     """Name, earlier value (None: there was none) and value of the first setting of `now` that was
-    another one `before`; None if all are the same."""
+    another one `before`; None if all are the same. A setting in a dictionary is named
+    `dictionary.name`, and may also be one that was there only `before`."""
     for name, value in now.items():
-        if before.get(name) != value:
-            return name, before.get(name), value
+        earlier = before.get(name)
+        if isinstance(value, dict) and isinstance(earlier, dict):
+            inner = first_difference(earlier, dict.fromkeys(earlier) | value)
+            if inner:
+                return f"{name}.{inner[0]}", *inner[1:]
+        elif earlier != value:
+            return name, earlier, value
     return None
 
 

@@ -17,7 +17,6 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.model.task_losses import classification_loss
-from exlm.storage.files import write_text
 from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -31,12 +30,11 @@ from exlm.tasks.encoders import (
 )
 from exlm.tasks.inference import model_inputs, pad, row_outputs
 from exlm.tasks.labelled import LabelledTask, output_names
-from exlm.tasks.metrics import as_rows, score_predictions
+from exlm.tasks.metrics import Score, as_rows, score_labels, score_predictions
 from exlm.tasks.predictions import (
-    TRAINING_MOLECULES,
+    LabelScore,
     Predictions,
     PredictOptions,
-    Score,
     SeedModel,
     TunedModel,
     distance_to_training,
@@ -61,6 +59,7 @@ class Classification(LabelledTask):
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = True
+    reads_parts: ClassVar[bool] = True  # whether a file can be predicted part by part
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -100,9 +99,7 @@ class Classification(LabelledTask):
         best_epoch = self._train(network, saved, run_dir, hyper, seed, split)
 
         table = self.table
-        predicted_rows = table.usable
-        if table.parts is not None:  # the file of the train part stays as it is
-            predicted_rows = predicted_rows & (table.parts != "train")
+        predicted_rows = table.usable & self.rows_to_predict(split)
         model = TunedModel(network, self.tokenizer, saved)
         logits = self.logits(model, table, np.flatnonzero(predicted_rows))
         predictions = self.as_predictions(logits, saved)
@@ -114,9 +111,6 @@ class Classification(LabelledTask):
             saved = {**saved, "temperature": fit_temperature(valid_logits, labels)}
         network.config.task = saved
         save_model(run_dir, network, self.tokenizer)
-        if self.config.molecules:
-            lines = [f"{table.texts[row]}\n" for row in split["train"]]
-            write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
     def _train(
@@ -147,7 +141,8 @@ class Classification(LabelledTask):
         def validate(network: nn.Module) -> dict[str, float]:
             model = TunedModel(network, self.tokenizer, saved)
             logits = self.logits(model, self.table, split["valid"])
-            return self.score(self.as_predictions(logits, saved), split["valid"])
+            predictions = self.as_predictions(logits, saved)
+            return self.score(predictions, split["valid"], saved["error_units"])
 
         lengths = [len(example["input_ids"]) for example in self.table.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
@@ -184,14 +179,7 @@ class Classification(LabelledTask):
             mean = np.nanmean(labels, 0)
             std = np.nanstd(labels, 0)
         return {
-            "task_type": table.task_type,
-            "text_column": table.text_column,
-            "pair_column": table.pair_column,
-            "label_columns": table.label_columns,
-            "classes": table.classes,
-            "words": table.words,
-            "molecules": self.config.molecules,
-            "standardize": self.config.standardize or "none",
+            **self.saved_table(train_rows),
             "max_length": self.max_length,
             "precision": hyper.precision,
             "mean": mean.tolist(),
@@ -201,8 +189,11 @@ class Classification(LabelledTask):
     # Predicting
 
     @staticmethod
-    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
-        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others."""
+    def logits(
+        model: TunedModel, table: LabelledTable, rows: np.ndarray, progress: str | None = None
+    ) -> np.ndarray:
+        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
+        `progress` names a bar."""
         network, tokenizer, saved = model
         outputs = row_outputs(
             network,
@@ -212,6 +203,7 @@ class Classification(LabelledTask):
             rows,
             tokenizer,
             saved["precision"],
+            progress,
         )
         return outputs.astype(np.float64)
 
@@ -274,7 +266,7 @@ class Classification(LabelledTask):
                 "that was fine-tuned by this version of exlm"
             )
         frame = read_frame(input, options.header, options.sheet) if part is None else part
-        table, runs = cls._run(models, frame, input, options)
+        table, runs = cls._run(models, frame, input, options, shows_progress=part is None)
         columns = cls.prediction_columns(list(runs.values()), table, saved)
         counts = table.counts("predicted")
         if options.distance:
@@ -294,18 +286,38 @@ class Classification(LabelledTask):
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        return Predictions(result, counts, _scores(labels, saved, runs), labelled)
+        scores, score_every_label = _scores(labels, saved, runs)
+        return Predictions(
+            frame=result,
+            counts=counts,
+            scores=scores,
+            labelled=labelled,
+            score_labels=score_every_label,
+            texts=table.texts,
+        )
 
-    @classmethod
-    def _run(
-        cls, models: Sequence[SeedModel], frame: pd.DataFrame, input: str, options: PredictOptions
-    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        """The rows of a frame, and what every model predicts for them: [rows, outputs] by name."""
-        saved = models[0].saved
+    @staticmethod
+    def table_to_predict(
+        frame: pd.DataFrame, input: str, options: PredictOptions, saved: SavedTask
+    ) -> LabelledTable:
+        """The rows of a frame, without labels."""
         text_column = options.text_column
         if text_column is None and saved["text_column"] in frame:
             text_column = saved["text_column"]
-        table = make_table(frame, input, text_column, [], pair_column=saved["pair_column"])
+        return make_table(frame, input, text_column, [], pair_column=saved["pair_column"])
+
+    @classmethod
+    def _run(
+        cls,
+        models: Sequence[SeedModel],
+        frame: pd.DataFrame,
+        input: str,
+        options: PredictOptions,
+        shows_progress: bool,
+    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+        """The rows of a frame, and what every model predicts for them: [rows, outputs] by name."""
+        saved = models[0].saved
+        table = cls.table_to_predict(frame, input, options, saved)
         # the rows that begin the file tell what its texts are
         first_texts = table.texts if frame.index[0] == 0 else []
         trained_on = TextKind(saved["molecules"], saved.get("standardize", "none"))
@@ -321,7 +333,9 @@ class Classification(LabelledTask):
                 tokenizer_files = model.tokenizer_files
                 reader = replace(reader, tokenizer=model.loaded.tokenizer)
                 read_table = reader.read_part(table, input)
-            logits = cls.logits(model.loaded, read_table, np.flatnonzero(read_table.usable))
+            usable_rows = np.flatnonzero(read_table.usable)
+            progress = model.directory.name if shows_progress else None
+            logits = cls.logits(model.loaded, read_table, usable_rows, progress)
             temperature = model.saved["temperature"] if options.calibrated else 1.0
             runs[model.directory.name] = cls.as_predictions(logits, model.saved, temperature)
         return read_table, runs
@@ -346,18 +360,33 @@ def _class_columns(
     return {"predicted class": predicted.array, "confidence": confidence}
 
 
-def _scores(labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]) -> dict[str, Score]:
-    """How every model, and the mean of several, is scored on some rows."""
+def _scores(
+    labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]
+) -> tuple[dict[str, Score], LabelScore]:
+    """How every model, and the mean of several, is scored on some rows; and how every label is, by
+    the first of these."""
+    task_type = saved["task_type"]
     if len(runs) > 1:
         runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
 
     def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         scores = score_predictions(
-            saved["task_type"], labels[rows], predictions[rows], saved["classes"]
+            task_type,
+            labels[rows],
+            predictions[rows],
+            saved.get("error_units"),
+            classes=saved["classes"],
         )
-        if saved["task_type"] != "regression":  # the predictions are probabilities
+        if task_type != "regression":  # the predictions are probabilities
             row_labels, probabilities = as_rows(labels[rows], predictions[rows])
             scores["calibration_error"] = calibration_error(row_labels, probabilities)
         return scores
 
-    return {name: partial(score, predictions) for name, predictions in runs.items()}
+    def score_every_label(rows: np.ndarray) -> dict[str, dict[str, float]]:
+        predictions = next(iter(runs.values()))
+        return score_labels(task_type, saved["label_columns"], labels[rows], predictions[rows])
+
+    scores: dict[str, Score] = {
+        name: partial(score, predictions) for name, predictions in runs.items()
+    }
+    return scores, score_every_label

@@ -24,7 +24,8 @@ class TaskConfig:
             a table in any format that `exlm prepare` reads, or a SQuAD JSON file.
         valid: file of the validation rows, where they have one; then all rows of `dataset` are for
             training.
-        test: file of the test rows, where they have one.
+        test: file of the test rows, where they have one; without `valid`, a tenth of `dataset` is
+            drawn for validation.
         text_column: column of the SMILES or text, or of lists of words; found by its name where
             absent.
         pair_column: column of the second text, for tasks on pairs; found with the first by their
@@ -94,11 +95,9 @@ class TaskConfig:
     standardize: Standardize | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
 
     def __post_init__(self) -> None:
-        if self.test and not self.valid:
-            raise InputError("task.test names a file but task.valid does not; name both")
-        if self.valid and self.split not in (None, "parts"):
+        if (self.valid or self.test) and self.split not in (None, "parts"):
             raise InputError(
-                "task.split and task.valid exclude each other; "
+                "task.split excludes task.valid and task.test; "
                 "name a split or the files of the parts"
             )
         if self.positive is not None and self.task_type not in (None, "binary"):

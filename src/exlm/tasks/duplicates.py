@@ -1,6 +1,7 @@
 """Rows of a table with the same molecule or the same text: counted, kept together by splits, and
 merged or left out if the user wants it."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Literal
 
@@ -64,6 +65,15 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
             where = row_name(table.frame.index[first])
             problems[row] = f"the same text or molecule as {where}"
     return replace(table, labels=labels, problems=problems)
+
+
+def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:
+    """How many texts or molecules stand in several parts of a split, as one by column may have."""
+    assert table.groups is not None  # `find_groups` found them
+    parts = Counter[int]()
+    for rows in split.values():
+        parts.update(set(table.groups[rows].tolist()))
+    return sum(count > 1 for count in parts.values())
 
 
 def _repeated_rows(table: LabelledTable, groups: np.ndarray | None) -> list[list[int]]:

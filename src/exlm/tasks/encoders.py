@@ -51,6 +51,8 @@ class SavedTask(TypedDict, total=False):
     standardize: Standardize  # how molecules are rewritten before the model reads them
     mean: list[float]  # [labels], regression: what the head's outputs are shifted by
     std: list[float]  # [labels], regression: what the head's outputs are multiplied by
+    # [labels], regression of several labels: standard deviations in train, the units of errors
+    error_units: list[float] | None
     temperature: float  # not for regression: fitted on valid, the divisor of the logits
 
     # TokenClassification

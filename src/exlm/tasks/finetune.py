@@ -20,6 +20,8 @@ from exlm.storage.runs import identity, lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_fingerprint
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
+from exlm.tasks.metrics import ERRORS_IN_UNITS
+from exlm.tasks.reading import CUT
 from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
@@ -128,23 +130,34 @@ def run_task(
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
     template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
-    print(template.render(report, report=report, directory=directory))
+    words = template.render(report, report=report, directory=directory, units=ERRORS_IN_UNITS)
+    print(words)
     return report
 
 
 def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None:
-    """Prints how many rows have something wrong, and the first of them; InputError if the user does
-    not want such rows."""
-    first = first_invalid_row(invalid_rows)
+    """Prints how many texts were cut, how many rows have something wrong, and the first of each;
+    InputError if the user does not want such rows."""
     if config.on_invalid == "error":
         raise InputError(
-            f"{config.dataset}: {first}; correct or remove it, or set task.on_invalid to skip"
+            f"{config.dataset}: {first_invalid_row(invalid_rows)}; "
+            "correct or remove it, or set task.on_invalid to skip"
         )
+    was_cut = invalid_rows["reason"].str.endswith(CUT)
+    cut_rows = invalid_rows[was_cut]
+    wrong_rows = invalid_rows[~was_cut]
+    if len(cut_rows):
+        print(
+            f"{len(cut_rows)} texts are longer than the model reads and were cut "
+            f"(see invalid_rows.csv), the first: {first_invalid_row(cut_rows)}"
+        )
+    if not len(wrong_rows):
+        return
     actions = ""
-    if "action" in invalid_rows:
-        for action, count in invalid_rows["action"].value_counts().items():
+    if "action" in wrong_rows:
+        for action, count in wrong_rows["action"].value_counts().items():
             actions += f"{count} {action}; "
     print(
-        f"{len(invalid_rows)} rows have something wrong ({actions}see invalid_rows.csv), "
-        f"the first: {first}"
+        f"{len(wrong_rows)} rows have something wrong ({actions}see invalid_rows.csv), "
+        f"the first: {first_invalid_row(wrong_rows)}"
     )

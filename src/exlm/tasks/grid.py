@@ -19,6 +19,7 @@ from exlm.tasks.supervised import UNFINISHED
 
 SEED_RESULT = "result.json"
 GRID_REPORT = "results.json"
+BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 Summary = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
 TrainSeed = Callable[[Path, Any, int], Result]
@@ -147,6 +148,9 @@ def _write_report(
     report["best_seed"] = best_seed(report)
     if any(runs[best][0].get("labels", {}).values()):
         report["labels"] = summarise_runs(runs[best], "labels")
+    for entry in ("counts", "interval"):
+        if all(entry in run for run in runs[best]):  # those of earlier versions lack them
+            report[entry] = summarise_runs(runs[best], entry)
     has_model = "best_epoch" in runs[best][0]
     if has_model:
         source = directory / best / f"seed-{report['best_seed']}"
@@ -186,7 +190,10 @@ def seed_directories(path: str) -> list[Path]:
     report = read_or_empty(directory / GRID_REPORT)
     run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
     run_dirs = run_dirs or sorted(directory.glob("seed-*"))
-    with_model = [run_dir for run_dir in run_dirs if (run_dir / "config.json").is_file()]
+    with_model = []
+    for run_dir in run_dirs:
+        if any((run_dir / name).is_file() for name in ("config.json", BASELINE_FILE)):
+            with_model.append(run_dir)
     return with_model or [directory]
 
 

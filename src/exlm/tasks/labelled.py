@@ -4,6 +4,7 @@ have in common."""
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,18 @@ from exlm.data.columns import listed
 from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
+from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.duplicates import describe_duplicates, find_groups, resolve_duplicates
-from exlm.tasks.metrics import metric_names, score_predictions
+from exlm.tasks.duplicates import (
+    count_shared,
+    describe_duplicates,
+    find_groups,
+    resolve_duplicates,
+)
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
@@ -47,6 +56,7 @@ class LabelledTask(ABC):
             "metric": self.metric,
             "departures": differences,
         }
+        self._splits = dict[int, RowSplit]()  # by seed
         self.summary = summary(table, bool(self.config.molecules))
         repeated = describe_duplicates(rows)
         if repeated:
@@ -66,12 +76,18 @@ class LabelledTask(ABC):
         """Trains with one seed, as `Task` says."""
 
     def split(self, seed: int) -> RowSplit:
-        """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
-        what is best."""
-        split = split_rows(self.config, self.table, seed)
-        self._check_every_column_has_a_label(split)
-        self._check_metric_is_defined(split)
-        return split
+        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
+        or if valid cannot choose what is best."""
+        if seed not in self._splits:
+            split = split_rows(self.config, self.table, seed)
+            self._check_every_column_has_a_label(split)
+            self._check_metric_is_defined(split)
+            sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
+            shared = count_shared(self.table, split)
+            note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+            print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+            self._splits[seed] = split
+        return self._splits[seed]
 
     def _check_every_column_has_a_label(self, split: RowSplit) -> None:
         """InputError if nothing can be learned of a number to predict."""
@@ -98,25 +114,68 @@ class LabelledTask(ABC):
                 "so no epoch can be chosen; use another split, for example task.split random"
             )
 
-    def score(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        """The metrics on some rows, of predictions for all rows: [rows, outputs]."""
+    def score(
+        self,
+        predictions: np.ndarray,
+        rows: np.ndarray,
+        units: list[float] | None = None,
+        metrics: list[str] | None = None,
+    ) -> dict[str, float]:
+        """The metrics on some rows, of predictions for all rows: [rows, outputs]. `units` are those
+        of `error_units`."""
         table = self.table
         return score_predictions(
-            table.task_type, table.labels[rows], predictions[rows], table.classes
+            table.task_type, table.labels[rows], predictions[rows], units, metrics, table.classes
         )
 
+    def error_units(self, train_rows: np.ndarray) -> list[float] | None:
+        """What the errors of several labels to predict as numbers are measured in, so that none
+        counts more than another: their standard deviations in train, [labels]."""
+        if self.table.task_type != "regression" or len(self.table.label_columns) == 1:
+            return None
+        deviations = np.nanstd(self.table.labels[train_rows], 0)
+        return np.where(deviations > 0, deviations, 1.0).tolist()
+
+    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
+        """What is saved about the table with every model and baseline."""
+        table = self.table
+        return {
+            "task_type": table.task_type,
+            "text_column": table.text_column,
+            "pair_column": table.pair_column,
+            "label_columns": table.label_columns,
+            "classes": table.classes,
+            "words": table.words,
+            "molecules": self.config.molecules,
+            "standardize": self.config.standardize or "none",
+            "error_units": self.error_units(train_rows),
+        }
+
     def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
-        """Scores and sizes of the parts for the result of a seed, from its predictions [rows,
-        outputs]. Writes the predictions for every row, except for a train part that has its own
-        file."""
+        """Scores, counts and sizes of the parts for the result of a seed, from its predictions
+        [rows, outputs]; the interval is of test, or of valid if there is no test. Writes the
+        predictions for every row, except for a train part that has its own file."""
         self._write_predictions(run_dir, split, predictions)
+        if self.config.molecules:
+            lines = [f"{self.table.texts[row]}\n" for row in split["train"]]
+            write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
+        units = self.error_units(split["train"])
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+        main_part = "test" if "test" in split else "valid"
+        main_score = partial(self.score, predictions, units=units, metrics=[self.metric])
+        interval = quick_interval(
+            main_score, split[main_part], self.metric, len(self.table.label_columns)
+        )
         return {
             "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~self.table.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {name: self.score(predictions, rows) for name, rows in scored_parts.items()},
+            "scores": {
+                name: self.score(predictions, rows, units) for name, rows in scored_parts.items()
+            },
+            "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
+            "interval": {main_part: interval},
             "labels": {
                 name: self._label_scores(predictions, rows) for name, rows in scored_parts.items()
             },
@@ -126,14 +185,25 @@ class LabelledTask(ABC):
         """The metric of every label on some rows, NaN where it is not defined; {} if there is only
         one label."""
         table = self.table
-        if len(table.label_columns) == 1:
-            return {}
-        scores = {}
-        for i, name in enumerate(table.label_columns):
-            labels = table.labels[rows, i : i + 1]
-            outputs = predictions[rows, i : i + 1]
-            scores[name] = score_predictions(table.task_type, labels, outputs)[self.metric]
-        return scores
+        labels = score_labels(
+            table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+        )
+        return {name: scores[self.metric] for name, scores in labels.items()}
+
+    def _counts(self, rows: np.ndarray) -> dict[str, int]:
+        """How many rows there are, and for two classes how many of them are positive."""
+        if self.table.task_type != "binary":
+            return {"rows": len(rows)}
+        return {"rows": len(rows), "positives": int((self.table.labels[rows] == 1).sum())}
+
+    def rows_to_predict(self, split: RowSplit) -> np.ndarray:
+        """[rows] bool: all rows, but the file of a train part stays as it is, without those of its
+        rows that are in valid."""
+        rows = np.ones(len(self.table.texts), dtype=bool)
+        if self.table.parts is not None:
+            rows = self.table.parts != "train"
+            rows[split["valid"]] = True
+        return rows
 
     def _write_predictions(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> None:
         table = self.table
@@ -145,7 +215,7 @@ class LabelledTask(ABC):
         if table.parts is not None:
             used = [table.text_column, table.pair_column, *table.label_columns]
             unused = [name for name in table.frame if name not in used]
-            frame = frame.drop(columns=unused)[table.parts != "train"]
+            frame = frame.drop(columns=unused)[self.rows_to_predict(split)]
         write_frame(frame, run_dir / "predictions.csv")
 
     def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
@@ -168,7 +238,7 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         part: read_frame(file, config.header, config.sheet) for part, file in files.items() if file
     }
     table = make_table(
-        frames if config.valid else frames["train"],
+        frames if len(frames) > 1 else frames["train"],
         config.dataset,
         config.text_column,
         config.label_columns,
@@ -250,14 +320,15 @@ def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     assert config.split
     split = make_split(config.split, table, seed)
     split = {name: rows[table.usable[rows]] for name, rows in split.items()}
-    if not len(split["valid"]) and table.parts is None:
+    has_valid_file = table.parts is not None and "valid" in table.parts
+    if not len(split["valid"]) and not has_valid_file:
         train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, table.groups)
         split["train"] = train_and_valid["train"]
         split["valid"] = train_and_valid["valid"]
     for name, rows in list(split.items()):
         if len(rows):
             continue
-        if table.parts is None or name in table.parts:
+        if table.parts is None or name in (*table.parts, "valid"):
             raise InputError(
                 f"{config.dataset}: the {name} part has no row that can be used; "
                 "look at its texts and labels, or use another split"

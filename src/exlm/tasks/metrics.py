@@ -1,11 +1,10 @@
 """Scores of predictions for tables, and their summaries over seeds."""
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
 
 import numpy as np
+import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     average_precision_score,
@@ -14,13 +13,17 @@ from sklearn.metrics import (
     r2_score,
     roc_auc_score,
 )
+from tqdm import tqdm
 
 from exlm.errors import Diverged
+from exlm.tasks.entities import entity_f1, has_entities
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
+COVERAGE = 0.95  # of the intervals
 # from labels y and predictions p of one label; NaN if undefined
 Metric = Callable[[np.ndarray, np.ndarray], float]
+Score = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics
 # undefined.
@@ -54,6 +57,10 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
     },
 }
 LOWER_IS_BETTER = {"rmse", "mae"}
+ERRORS_IN_UNITS = (
+    "rmse and mae are means over the labels, "
+    "each in units of its standard deviation in the training rows"
+)
 
 
 def metric_names(task_type: TaskType, classes: Sequence[str] | None) -> list[str]:
@@ -66,10 +73,13 @@ def score_predictions(
     task_type: TaskType,
     labels: np.ndarray,
     predictions: np.ndarray,
+    units: Sequence[float] | None = None,
+    metrics: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """All METRICS of a task type. Each is the mean over the label columns where it is defined, or
-    NaN if there is none.
+    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the label
+    columns where it is defined, or NaN if there is none. Errors are measured in `units` [labels],
+    else in those of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
@@ -77,8 +87,13 @@ def score_predictions(
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
     scores = {}
-    if task_type == UNITS and has_entities(classes):
+    names = list(metrics or metric_names(task_type, classes))
+    if ENTITY_F1 in names and classes:
         scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
+        names.remove(ENTITY_F1)
+    if units is not None:
+        labels = labels / np.asarray(units)
+        predictions = predictions / np.asarray(units)
     labels, predictions = as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
@@ -94,7 +109,8 @@ def score_predictions(
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    for name, metric in METRICS[task_type].items():
+    for name in names:
+        metric = METRICS[task_type][name]
         with warnings.catch_warnings():
             # A small part may have a single class, of which scikit-learn warns.
             warnings.simplefilter("ignore")
@@ -106,50 +122,48 @@ def score_predictions(
     return scores
 
 
-def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
-    """Whether classes mark entities: O, and others such as B-PER and I-PER."""
-    entities = [name for name in classes or () if name != "O"]
-    return bool(entities) and all(re.fullmatch("[BIES]-.+", name) for name in entities)
+def score_labels(
+    task_type: TaskType, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """All metrics of every label by itself, in its own units, and how many `rows` have it; {} if
+    there is only one label."""
+    scores: dict[str, dict[str, float]] = {}
+    if len(names) == 1:
+        return scores
+    for i, name in enumerate(names):
+        column = labels[:, i : i + 1]
+        scores[name] = {
+            "rows": float((~np.isnan(column)).sum()),
+            **score_predictions(task_type, column, predictions[:, i : i + 1]),
+        }
+    return scores
 
 
-def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]) -> float:
-    """The F1 score of whole entities, as the package seqeval and the script conlleval define it;
-    NaN if there are none. `classes` are those of `has_entities`.
+def with_intervals(
+    score: Score, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
+    where defined."""
+    values = score(rows)
+    generator = np.random.default_rng(seed)
+    draws = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        for _ in tqdm(range(resamples), progress, unit="draw", delay=2, disable=not progress):
+            draws.append(score(generator.choice(rows, len(rows))))
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low = drawn.quantile((1 - COVERAGE) / 2)
+    high = drawn.quantile((1 + COVERAGE) / 2)
+    return {
+        name: {"value": value, "low": low[name], "high": high[name]}
+        for name, value in values.items()
+    }
 
-    Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
-    An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
-    true_tags = np.where(np.isnan(predictions[..., 0]), np.nan, labels)
-    rows, columns = np.nonzero(~np.isnan(true_tags))
-    true_sizes, true_kinds = _entities(rows, true_tags[rows, columns].astype(int), classes)
-    predicted_tags = predictions[rows, columns].argmax(-1)
-    predicted_sizes, predicted_kinds = _entities(rows, predicted_tags, classes)
-    hits = (true_sizes > 0) & (true_sizes == predicted_sizes) & (true_kinds == predicted_kinds)
-    entities = np.sum(true_sizes > 0) + np.sum(predicted_sizes > 0)
-    return float(2 * hits.sum() / entities) if entities else NAN
 
-
-def _entities(
-    rows: np.ndarray, tags: np.ndarray, classes: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """How many units the entity has that begins at every unit, 0 if none does, and its kind:
-    [units] each, from the row and the tag of every unit."""
-    prefixes = np.array([name[0] for name in classes])[tags]
-    kinds = np.array([name[2:] for name in classes])[tags]
-    inside = prefixes != "O"
-    goes_on = np.zeros(len(tags), dtype=bool)
-    goes_on[1:] = (
-        inside[1:]
-        & inside[:-1]
-        & (rows[1:] == rows[:-1])
-        & (kinds[1:] == kinds[:-1])
-        & np.isin(prefixes[1:], ("I", "E"))
-        & np.isin(prefixes[:-1], ("B", "I"))
-    )
-    begins = inside & ~goes_on
-    sizes = np.zeros(len(tags), dtype=int)
-    numbers = np.cumsum(begins)[inside] - 1
-    sizes[begins] = np.bincount(numbers, minlength=int(begins.sum()))
-    return sizes, kinds
+def quick_interval(score: Score, rows: np.ndarray, metric: str, labels: int) -> dict[str, float]:
+    """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
+    interval = with_intervals(score, rows, resamples=max(100, 300 // labels))[metric]
+    return {"low": interval["low"], "high": interval["high"]}
 
 
 def diverged(finding: str) -> Diverged:

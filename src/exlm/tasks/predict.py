@@ -1,7 +1,6 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from exlm.data.chemistry import standardize
 from exlm.data.columns import listed
 from exlm.data.frames import read_frames, write_frame
 from exlm.data.parts import ROWS, in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import fingerprint
+from exlm.tasks.baselines.saved import BaselinePredictions, FittedBaseline
 from exlm.tasks.classification import Classification
 from exlm.tasks.encoders import saved_task
-from exlm.tasks.grid import seed_directories
-from exlm.tasks.predictions import PredictOptions, Score, SeedModel
+from exlm.tasks.grid import BASELINE_FILE, seed_directories
+from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
+from exlm.tasks.predictions import (
+    Predictions,
+    PredictOptions,
+    SeedModel,
+    training_molecules,
+)
 from exlm.tasks.task import FinetuningTask, kind_of
-
-COVERAGE = 0.95  # of the intervals
 
 
 def predict(
@@ -40,7 +45,7 @@ def predict(
     a table, questions and an .xlsx file need memory as a whole.
 
     Args:
-        model: output directory of `exlm finetune`, or of one of its seeds.
+        model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
         input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is
             standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the
@@ -52,7 +57,7 @@ def predict(
     )
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
-    if issubclass(kind, Classification) and target.suffix != ".xlsx":
+    if issubclass(kind, Classification) and kind.reads_parts and target.suffix != ".xlsx":
         first_rows = next(
             read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet)
         )
@@ -113,7 +118,7 @@ def evaluate(
     how often they are right.
 
     Args:
-        model: output directory of `exlm finetune`, or of one of its seeds.
+        model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
         input: a file as for `exlm predict`, with the label columns of the fine-tuning.
         output: .json file to write; INPUT-MODEL-evaluation.json beside the input where absent.
         resamples: draws of the bootstrap; 0 for no intervals.
@@ -121,7 +126,8 @@ def evaluate(
         label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`.
 
-    Returns the content of the file: for every model and metric `value`, `low` and `high`."""
+    Returns the content of the file: for every model and metric `value`, `low` and `high`, and with
+    several labels the metrics of every label (`labels`)."""
     target = output_path(model, input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
@@ -139,41 +145,52 @@ def evaluate(
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {
-        name: with_intervals(score, labelled, resamples, seed)
+        name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
         for name, score in predictions.scores.items()
     }
+    in_training = _count_in_training([seed.directory for seed in models], predictions)
+    by_label = predictions.score_labels(labelled) if predictions.score_labels else {}
     report = {
         "model": model,
         "input": input,
         "labelled": len(labelled),
+        "in_training": in_training,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
+        "labels": by_label,
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    print(pd.DataFrame(metrics).map(_in_words).to_string())
-    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
+    _print_evaluation(report, bool(models[0].saved.get("error_units")))
+    print(f"everything is in {target}")
     return report
 
 
-def with_intervals(
-    score: Score, rows: np.ndarray, resamples: int, seed: int
-) -> dict[str, dict[str, float]]:
-    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
-    where defined."""
-    values = score(rows)
-    generator = np.random.default_rng(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a draw may lack a class
-        draws = [score(generator.choice(rows, len(rows))) for _ in range(resamples)]
-    drawn = pd.DataFrame(draws, columns=list(values))
-    low = drawn.quantile((1 - COVERAGE) / 2)
-    high = drawn.quantile((1 + COVERAGE) / 2)
-    return {
-        name: {"value": value, "low": low[name], "high": high[name]}
-        for name, value in values.items()
-    }
+def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
+    """Prints what `evaluate` found. `in_units`: whether errors are in `error_units`."""
+    if report["in_training"]:
+        print(
+            f"warning: {report['in_training']} of the labelled rows are molecules of the training "
+            "(train.smi), which a model may know by heart; leave them out for an honest number"
+        )
+    print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
+    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
+    if in_units:
+        print(ERRORS_IN_UNITS)
+    if report["labels"]:
+        print("every label by itself, in its own units:")
+        print(pd.DataFrame(report["labels"]).T.to_string(max_rows=20, float_format="%.4f"))
+
+
+def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> int:
+    """How many of the labelled rows are molecules of the training, in any spelling; 0 if the models
+    keep no such molecules."""
+    training = {standardize(text, "canonical") for text in training_molecules(run_dirs)}
+    if not training or predictions.texts is None:
+        return 0
+    rows = [predictions.texts[row] for row in predictions.labelled]
+    return sum(standardize(text, "canonical") in training for text in rows)
 
 
 def _in_words(metric: dict[str, float]) -> str:
@@ -191,9 +208,14 @@ def _seed_models(
 ) -> tuple[type[FinetuningTask], list[SeedModel]]:
     """The kind of task of a fine-tuned model, and the model, or those of all its seeds. InputError
     if it is no such model."""
-    saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
-    first_saved = next(iter(saved_by_run.values()))
-    kind = kind_of(first_saved["task_type"])
+    run_dirs = seed_directories(model)
+    kind: type[FinetuningTask]
+    if (run_dirs[0] / BASELINE_FILE).is_file():
+        kind = BaselinePredictions
+        saved_by_run = {run_dir: FittedBaseline.load(run_dir).task for run_dir in run_dirs}
+    else:
+        saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in run_dirs}
+        kind = kind_of(saved_by_run[run_dirs[0]]["task_type"])
     models = [
         SeedModel(run_dir, saved, kind.model_classes, options.device)
         for run_dir, saved in saved_by_run.items()

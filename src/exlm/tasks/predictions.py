@@ -17,13 +17,15 @@ from exlm.data.chemistry import fingerprints
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, SavedTask, load_finetuned
+from exlm.tasks.metrics import Score
 from exlm.tasks.reading import ReadOptions
 from exlm.train import distributed
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
 
-Score = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
+# from positions of rows [n] to the metrics of every label
+LabelScore = Callable[[np.ndarray], dict[str, dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -101,29 +103,41 @@ class Predictions:
         counts: of rows, by what they are.
         scores: how rows are scored, by the model's name; of several, `ensemble` is the first.
         labelled: positions of the rows that can be scored.
-        note: why there are no scores, "" if the file has no labels."""
+        note: why there are no scores, "" if the file has no labels.
+        score_labels: how every label is scored by itself, by the first of `scores`; {} if there is
+            only one label.
+        texts: [rows] the first text of every row, if the file is a table."""
 
     frame: pd.DataFrame
     counts: dict[str, int]
     scores: Mapping[str, Score] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
     note: str = ""
+    score_labels: LabelScore | None = None
+    texts: Sequence[str] | None = None
+
+
+def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
+    """The molecules that models were trained on, as far as these are kept beside them."""
+    molecules = set[str]()
+    for run_dir in run_dirs:
+        path = run_dir / TRAINING_MOLECULES
+        if path.is_file():
+            molecules |= set(path.read_text(encoding="utf-8").splitlines())
+    return molecules
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
     """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training
     molecule: [rows], from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it.
     InputError if the molecules were not kept."""
-    training_molecules = set[str]()
     for run_dir in run_dirs:
-        path = run_dir / TRAINING_MOLECULES
-        if not path.is_file():
+        if not (run_dir / TRAINING_MOLECULES).is_file():
             raise InputError(
-                f"{path} does not exist; "
+                f"{run_dir / TRAINING_MOLECULES} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
-        training_molecules |= set(path.read_text(encoding="utf-8").splitlines())
-    training_fingerprints = fingerprints(sorted(training_molecules))
+    training_fingerprints = fingerprints(sorted(training_molecules(run_dirs)))
     references = [bits for bits in training_fingerprints if bits is not None]
     distances = np.full(len(smiles), np.nan)
     for row, molecule in enumerate(fingerprints(smiles)):

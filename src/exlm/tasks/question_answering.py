@@ -3,7 +3,7 @@ file."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,8 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
-from exlm.tasks.predictions import Predictions, PredictOptions, Score, SeedModel
+from exlm.tasks.metrics import Score, quick_interval
+from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
 
@@ -135,12 +136,12 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def answer_split(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
+        def answer_split(split: str) -> tuple[pd.DataFrame, Score]:
             questions, windows = self.splits[split]
             answers = answer(
                 network, questions, windows, self.tokenizer, self.config.max_answer, hyper.precision
             )
-            return answers, summarise_answers(score_answers(questions, answers))
+            return answers, partial(summarise_answers, score_answers(questions, answers))
 
         _, train_windows = self.splits["train"]
         best_epoch = train_best_epoch(
@@ -149,21 +150,37 @@ class QuestionAnswering:
             batches=window_batches(train_windows, self.tokenizer, hyper.batch_size, seed),
             run_dir=run_dir,
             hyper=hyper,
-            score=lambda _: answer_split("valid")[1],
+            score=lambda _: answer_split("valid")[1](np.arange(self.sizes["valid"])),
             metric=self.metric,
             device=self.device,
         )
         save_model(run_dir, network, self.tokenizer)
+        return {
+            "best_epoch": best_epoch,
+            "split": self.sizes,
+            **self._record(run_dir, answer_split),
+        }
+
+    def _record(
+        self, run_dir: Path, answer_split: Callable[[str], tuple[pd.DataFrame, Score]]
+    ) -> dict[str, Any]:
+        """Writes the answers to all parts but train; returns their scores and counts, and the
+        interval of test, or of valid if there is no test."""
         scores = {}
+        interval = {}
         for split, (questions, _) in self.splits.items():
             if split == "train":
                 continue
-            answers, scores[split] = answer_split(split)
+            answers, score = answer_split(split)
+            rows = np.arange(len(questions))
+            scores[split] = score(rows)
+            interval = {split: quick_interval(score, rows, self.metric, 1)}
             table = vote(questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
             write_json(run_dir / f"predictions-{split}.json", answer_of_id)
-        return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
+        counts = {split: {"rows": self.sizes[split]} for split in scores}
+        return {"scores": scores, "counts": counts, "interval": interval}
 
 
 def _check(config: TaskConfig, metric: str) -> None:

@@ -15,6 +15,7 @@ from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
 
+CUT = "; cut"  # how the caveat of a text ends that was cut
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 # Kinds of text whose tokenizers know all of their letters, and what recognises such a tokenizer: a
 # text with another letter is something else.
@@ -189,7 +190,7 @@ class TextReader:
             problem = other_kind or too_long or ("" if keep else no_molecule)
             return Finding(problem, no_molecule or unknown, is_other_kind)
         if too_long:
-            return Finding(other_kind, f"{too_long}; cut", is_other_kind)
+            return Finding(other_kind, f"{too_long}{CUT}", is_other_kind)
         if pair is not None and not (text and pair):
             return Finding(other_kind, "one of the two texts is empty", is_other_kind)
         return Finding(other_kind, unknown, is_other_kind)

@@ -105,7 +105,9 @@ class TokenClassification(Classification):
         return {"predicted label": labels}
 
     @staticmethod
-    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
+    def logits(
+        model: TunedModel, table: LabelledTable, rows: np.ndarray, progress: str | None = None
+    ) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
         Diverged if one is no number."""
         network, tokenizer, saved = model
@@ -125,6 +127,7 @@ class TokenClassification(Classification):
             examples,
             tokenizer,
             saved["precision"],
+            progress,
             padding_side=TokenClassification.padding_side,
         )
         for numbers, logits in batches:

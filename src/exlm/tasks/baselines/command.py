@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.chemistry import molecule_problem, standardize
+from exlm.data.chemistry import standardize
 from exlm.errors import InputError
 from exlm.storage.files import to_json_types
 from exlm.storage.runs import identity
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.baselines.programs import environment
+from exlm.tasks.baselines.saved import (
+    FittedBaseline,
+    leave_out_what_is_no_molecule,
+    program_python,
+)
 from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.metrics import goodness
 from exlm.tasks.reading import TextKind
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.task import kind_of
@@ -35,8 +37,10 @@ def baseline(
 ) -> dict[str, Any]:
     """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
 
-    The files are the same, too, but no model is written. `exlm report` shows the results beside the
-    models of the same data. If it is interrupted and run again, finished seeds are not repeated.
+    The files are the same, too, but for the model: a baseline keeps the rows that it learned from,
+    and `exlm predict` and `exlm evaluate` fit it to them again. `exlm report` shows the results
+    beside the models of the same data. If it is interrupted and run again, finished seeds are not
+    repeated.
 
     Args:
         name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest,
@@ -61,7 +65,7 @@ def baseline(
         )
     kind_of(task.task_type)  # InputError for a type that there is not
     task, _ = resolve(replace(task, dataset=dataset))
-    labelled_task = BaselineTask(name, task, Path(environments).expanduser())
+    labelled_task = BaselineTask(name, task, environments)
     if not packages:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
@@ -81,8 +85,9 @@ def baseline(
 class BaselineTask(LabelledTask):
     """A labelled table, and how to train a baseline on it."""
 
-    def __init__(self, name: str, config: TaskConfig, environments: Path) -> None:
-        self.baseline = BASELINES[name]
+    def __init__(self, name: str, config: TaskConfig, environments: str) -> None:
+        self.name = name
+        self.environments = environments
         if not kind_of(config.task_type).has_baselines:
             raise InputError(
                 f"{config.task_type} has no baseline; "
@@ -90,26 +95,23 @@ class BaselineTask(LabelledTask):
             )
         super().__init__(config, TextKind(None, "none"))
         molecules = self.config.molecules
-        if molecules != self.baseline.molecules:
+        if molecules != BASELINES[name].molecules:
             fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
             raise InputError(
                 f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
                 f"not read; use {', '.join(fitting)}, or set task.molecules"
             )
-        packages = self.baseline.packages
-        self.python = environment(packages, environments) if packages else None
+        program_python(name, environments)  # installs it before anything is written
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         """The table without tokens. What RDKit cannot parse is left out."""
-        problems = list(table.problems)
         if self.config.molecules:
             if self.config.on_invalid == "keep":
                 raise InputError(
                     "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
                 )
-            for row, text in enumerate(table.texts):
-                problems[row] = problems[row] or molecule_problem(text) or ""
-        return replace(table, problems=problems, rows_to_split=table.usable)
+            table = leave_out_what_is_no_molecule(table)
+        return replace(table, rows_to_split=table.usable)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
@@ -121,39 +123,24 @@ class BaselineTask(LabelledTask):
         labels = np.full_like(table.labels, np.nan)
         for part in ("train", "valid"):
             labels[split[part]] = table.labels[split[part]]
-        # Nothing can be learned of a label column that is empty in train.
-        learnable = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
-        columns = np.arange(len(table.classes)) if table.classes else learnable
-
-        def spread_to_all_rows(predictions: np.ndarray) -> np.ndarray:
-            """Predictions for all rows and outputs: NaN where the row cannot be used, 0.5 for
-            labels of which nothing can be learned."""
-            width = len(table.classes or table.label_columns)
-            all_predictions = np.full((len(table.texts), width), np.nan)
-            all_predictions[usable_rows] = 0.5
-            all_predictions[np.ix_(usable_rows, columns)] = predictions
-            return all_predictions
-
-        def score(predictions: np.ndarray) -> float:
-            scores = self.score(spread_to_all_rows(predictions), split["valid"])
-            return goodness(scores[self.metric], self.metric)
-
-        standardize_how = self.config.standardize or "none"
-        inputs = BaselineInputs(
-            texts=[standardize(table.texts[row], standardize_how) for row in usable_rows],
-            pairs=[table.pairs[row] for row in usable_rows] if table.pairs else None,
-            labels=labels[np.ix_(usable_rows, learnable)],
-            train=np.searchsorted(usable_rows, split["train"]),
-            valid=np.searchsorted(usable_rows, split["valid"]),
-            task_type=table.task_type,
-            outputs=len(columns),
-            score=score,
+        task = self.saved_table(split["train"])
+        fitted = FittedBaseline(
+            name=self.name,
+            task=task,
+            metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            log=run_dir / "program.log",
-            python=self.python,
+            environments=self.environments,
+            texts=[standardize(table.texts[row], task["standardize"]) for row in usable_rows],
+            pairs=[table.pairs[row] for row in usable_rows] if table.pairs else None,
+            labels=labels[usable_rows],
+            train=np.searchsorted(usable_rows, split["train"]),
+            valid=np.searchsorted(usable_rows, split["valid"]),
         )
         start = time.monotonic()
-        predictions = spread_to_all_rows(self.baseline.fit_predict(inputs))
+        outputs = len(table.classes or table.label_columns)
+        predictions = np.full((len(table.texts), outputs), np.nan)
+        predictions[usable_rows] = fitted.predictions(run_dir / "program.log")
         seconds = round(time.monotonic() - start, 1)
+        fitted.save(run_dir)
         return {"seconds": seconds, **self.record(run_dir, split, predictions)}
