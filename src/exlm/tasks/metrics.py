@@ -77,9 +77,9 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the label
-    columns where it is defined, or NaN if there is none. Errors are measured in `units` [labels],
-    else in those of the labels.
+    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the
+    label columns where it is defined, or NaN if there is none. Errors are measured in `units`
+    [labels], else in those of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
