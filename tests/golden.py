@@ -18,10 +18,10 @@ import torch
 from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage.files import read_log
 from exlm.storage.runs import machine
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from exlm.train.tracking import read_log
 
 FILE = Path(__file__).with_name("golden.json")
 STEPS = 50

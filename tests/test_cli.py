@@ -16,6 +16,7 @@ import yaml
 from exlm import ExLMConfig, InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
+from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks.config import grid_cells
 from exlm_command import main
 from exlm_command.parser import build_parser, settings
@@ -239,6 +240,7 @@ def test_the_example_of_the_help_parses(command, monkeypatch):
         calls.append(settings(name, arguments))
         return 0, ""
 
+    monkeypatch.setattr("exlm_command._check_paths", lambda *_: None)
     monkeypatch.setattr("exlm_command.parser.run", parse_only)
     main([command, *shlex.split(COMMANDS[command].example)])
     assert command == "recipes" or calls
@@ -344,9 +346,13 @@ def test_the_general_help_has_a_whole_line_for_every_command(capsys):
         assert f"  {name:10s} {command.summary}" in lines
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_recipe_names_commands_that_exist(path):
-    for command in re.findall(r"(?:^# +|; do |`)exlm ([a-z]\w*)", path.read_text(), re.M):
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*.*")]
+
+
+@pytest.mark.parametrize("path", RECIPES + PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_recipes_and_pages_name_commands_that_exist(path):
+    begins = r"(?:^(?:# +|\$ |!|    )?|; do |`|\| )"
+    for command in re.findall(rf"{begins}exlm ([a-z]\w*)", path.read_text(), re.M):
         assert command in COMMANDS
 
 
@@ -364,25 +370,86 @@ def test_help_describes_every_option(capsys, command):
 
 
 WITHOUT_LIBRARY = [
-    ["--help"],
-    ["--version"],
-    ["dance"],
-    ["predict", "x"],
-    ["pretrain", "x.yaml"],
-    ["recipes", "exlm-1M"],
+    "--help",
+    "--version",
+    "dance",
+    "predict x",
+    "predict /nowhere x.csv",
+    "fill /nowhere C[MASK]",
+    "pretrain x.yaml",
+    "recipes exlm-1M",
+]
+WITHOUT_TORCH = [
+    "info CORPUS",
+    "info MODEL",
+    "info /nowhere",
+    "info --help",
+    "verify MODEL",
+    "verify /nowhere",
+    "recipes --help",
+    "prepare --help",
+    "prepare /nowhere.smi --output x",
+    "prepare /nowhere.smi --ouptut x",
 ]
 
 
-@pytest.mark.parametrize("arguments", WITHOUT_LIBRARY)
-def test_help_and_mistakes_wait_for_no_library(arguments):
-    """They are answered before PyTorch and transformers are imported, which takes seconds."""
-    code = (
-        "import sys, exlm_command\n"
-        f"try: exlm_command.main({arguments!r})\nexcept SystemExit: pass\n"
-        "sys.exit(bool({'torch', 'transformers', 'exlm'} & set(sys.modules)))"
+@pytest.fixture(scope="module")
+def tiny_model(corpus, tmp_path_factory):
+    """The directory of a model that was not trained."""
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    tokenizer = load_tokenizer(corpus)
+    config = ExLMConfig(
+        vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id, **sizes, num_states=2
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0 and len(done.stdout + done.stderr) > 5
+    path = tmp_path_factory.mktemp("tiny-model")
+    save_model(path, ExLMForMaskedLM(config), tokenizer)
+    return path
+
+
+def imported_modules(command):
+    """The modules that a command imports, and what it prints."""
+    command = [sys.executable, "-X", "importtime", *command]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    modules = {line.split("|")[-1].strip() for line in lines if line.startswith("import time:")}
+    messages = [line for line in lines if not line.startswith("import time:")]
+    return modules, "\n".join([done.stdout, *messages]).strip()
+
+
+@pytest.mark.parametrize("words", WITHOUT_LIBRARY + WITHOUT_TORCH)
+def test_what_needs_no_model_does_not_wait_for_pytorch(words, corpus, tiny_model):
+    """Importing PyTorch and transformers takes seconds."""
+    words = words.replace("CORPUS", str(corpus)).replace("MODEL", str(tiny_model))
+    code = f"import sys, exlm_command; sys.argv[1:] = {words.split()}; exlm_command.main()"
+    modules, printed = imported_modules(["-c", code])
+    assert "exlm_command.table" in modules and len(printed) > 5 and "Traceback" not in printed
+    assert "torch" not in modules
+    if words in WITHOUT_LIBRARY:
+        assert not {"transformers", "exlm"} & modules
+
+
+def test_the_command_by_the_name_of_the_package_does_not_import_models_either(corpus):
+    modules, printed = imported_modules(["-m", "exlm", "info", str(corpus)])
+    assert "torch" not in modules and "held-out sequences" in printed
+    # only there: `pytest -m exlm` is another command
+    modules, printed = imported_modules(["-c", "import exlm; print(exlm.ExLMConfig)", "-m", "exlm"])
+    assert "torch" in modules and "ExLMConfig" in printed
+
+
+def test_the_command_loads_models(tiny_model):
+    modules, printed = imported_modules(["-m", "exlm", "fill", str(tiny_model), "CC[MASK]"])
+    assert "torch" in modules and "CC" in printed and "Traceback" not in printed
+
+
+@pytest.mark.parametrize("moment", ["exlm_command.table.import_module", "exlm_command.parser.run"])
+def test_ctrl_c_is_one_line_at_any_moment(capsys, monkeypatch, moment):
+    """Also while the command is imported."""
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(moment, press)
+    assert fails(capsys, "info", ".") == (130, "exlm info: interrupted\n")
 
 
 ANYWHERE = {"errors", "randomness", "storage"}

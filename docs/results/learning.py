@@ -53,11 +53,11 @@ from exlm.pretrain.held_out import (
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import mix, uniform
+from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from exlm.train.tracking import read_log
 
 NARROW: dict[str, Any] = {
     "num_states": 2,

@@ -38,11 +38,11 @@ from exlm.ops.precision import in_precision
 from exlm.pretrain.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from exlm.train.tracking import read_log
 
 ARCHITECTURE: dict[str, Any] = {
     "num_states": 2, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -3,22 +3,23 @@
 
 Importing the package registers its models with transformers, so that
 `AutoModelForMaskedLM.from_pretrained` and its siblings load ExLM directories without remote
-code."""
+code. Only the command line imports it without them: each command imports what it needs."""
 
-import transformers
-
-from exlm.data.batching import ExLMDataCollator
-from exlm.errors import InputError
-from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.convert import from_official
-from exlm.model.downstream import (
-    ExLMForQuestionAnswering,
-    ExLMForSequenceClassification,
-    ExLMForTokenClassification,
-)
-from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.model.modeling_exlm import ExLMModel
+import exlm_command
 from exlm_command import VERSION as __version__
+
+if not exlm_command.is_running:
+    from exlm.data.batching import ExLMDataCollator
+    from exlm.errors import InputError
+    from exlm.model import (
+        ExLMConfig,
+        ExLMForMaskedLM,
+        ExLMForQuestionAnswering,
+        ExLMForSequenceClassification,
+        ExLMForTokenClassification,
+        ExLMModel,
+    )
+    from exlm.model.convert import from_official
 
 __all__ = [
     "ExLMConfig",
@@ -32,16 +33,3 @@ __all__ = [
     "__version__",
     "from_official",
 ]
-
-transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
-transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
-transformers.AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
-transformers.AutoModelForSequenceClassification.register(
-    ExLMConfig, ExLMForSequenceClassification, exist_ok=True
-)
-transformers.AutoModelForTokenClassification.register(
-    ExLMConfig, ExLMForTokenClassification, exist_ok=True
-)
-transformers.AutoModelForQuestionAnswering.register(
-    ExLMConfig, ExLMForQuestionAnswering, exist_ok=True
-)

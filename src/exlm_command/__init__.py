@@ -6,7 +6,10 @@ takes seconds. General help, the version, recipes and mistyped commands are answ
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
 signal n."""
 
+import signal
 import sys
+from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 from exlm_command.recipes import recipe_path, recipes
@@ -15,12 +18,27 @@ from exlm_command.table import COMMANDS, CommandLineError, similar
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
 
+# Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
+# runs). Then importing `exlm` does not import all models.
+is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
+# words that name something on disk
+ON_DISK = ("model", "input")
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
     if arguments is None:
+        global is_running
+        is_running = True
         arguments = sys.argv[1:]
     name, *others = arguments or [""]
+    try:
+        _run(name, others)
+    except KeyboardInterrupt:
+        _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+
+
+def _run(name: str, others: list[str]) -> None:
     if name == "--version":
         print(f"exlm {VERSION}")
         return
@@ -36,10 +54,11 @@ def main(arguments: list[str] | None = None) -> None:
             if name == "recipes" and not options:
                 recipes(*words)
                 return
+            _check_paths(name, words)
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
-    # imports PyTorch
+    # imports the command, most often with PyTorch
     from exlm_command.parser import run
 
     status, message = run(name, [*words, *options])
@@ -69,6 +88,13 @@ def _as_arguments(name: str, words: list[str]) -> list[str]:
     if last_word.name == "recipe" and len(words) == len(expected):
         return [*words[:-1], "--config", recipe_path(words[-1])]
     return words
+
+
+def _check_paths(name: str, words: list[str]) -> None:
+    """Raises CommandLineError if a word names something that is not there."""
+    for word, value in zip(COMMANDS[name].words, words, strict=False):
+        if word.name in ON_DISK and value != "-" and not Path(value).exists():
+            raise CommandLineError(f"{value} does not exist; check the path of {word.name.upper()}")
 
 
 def _usage() -> str:

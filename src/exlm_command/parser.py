@@ -4,14 +4,13 @@ commands."""
 
 import json
 import re
-import signal
+import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Collection
 from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import transformers
 import yaml
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loader
@@ -37,10 +36,12 @@ set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
     """Calls a command's function with `arguments`. Returns (0, ""), or an exit status and one
     sentence why."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     try:
-        function_of(name)(**settings(name, arguments))
+        function_settings = settings(name, arguments)
+        if transformers := sys.modules.get("transformers"):
+            transformers.logging.set_verbosity_error()
+            transformers.logging.disable_progress_bar()
+        function_of(name)(**function_settings)
     except InputError as error:
         return 2, f"error: {error}"
     # a full disk, too, can raise SafetensorError
@@ -51,8 +52,6 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         return 3, f"stopped: {error}"
     except Interrupted as error:
         return 128 + error.number, str(error)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT, "interrupted"
     return 0, ""
 
 

@@ -142,6 +142,47 @@ def test_directory_reads_data_and_counts_the_rest(tmp_path):
     assert manifest["ignored_files"] == 2
 
 
+def test_a_directory_is_read_with_its_subfolders_and_left_out_files_are_named(tmp_path, capsys):
+    folder = tmp_path / "data"
+    for part in ("b", "a/c", ".hidden", "corpus"):
+        (folder / part).mkdir(parents=True)
+    _write(folder / "z.smi", ["CC"])
+    _write(folder / "b/y.smi", ["CCC"])
+    _write(folder / "a/c/x.smi", ["CCCC"])
+    _write(folder / "a/c/notes.md", ["not a molecule"])
+    _write(folder / ".hidden/x.smi", ["N"])
+    _write(folder / "corpus/skipped.csv", ["smiles", "O"])
+    (folder / "corpus/manifest.json").write_text("{}")
+    manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
+    assert _texts(tmp_path / "out") == ["CCCC", "CCC", "CC"]
+    printed = capsys.readouterr().out
+    assert manifest["ignored_files"] == 4 and "4 files were left out, such as " in printed
+    assert str(folder / "a/c/notes.md") in printed
+
+
+TEXT = ["Once upon a time there was", "a molecule.", "No", "It was so in COCO."]
+PROTEINS = ["MKTAYIAKQRQISFVKSHFSRQ", "LEERLGLIEVQAPILSRVGDGT", "CNS"]
+
+
+@pytest.mark.parametrize("rows", [TEXT, PROTEINS], ids=["text", "proteins"])
+@pytest.mark.parametrize("documents", ["none", "row", "blank"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_is_no_smiles_is_not_cut_into_tokens_of_smiles(
+    smi, tmp_path, capsys, rows, documents, saved
+):
+    if saved:
+        train_smiles_tokenizer(MOLECULES).save_pretrained(tmp_path / "tokenizer")
+    file = _write(tmp_path / "in.txt", rows)
+    tokenizer = str(tmp_path / "tokenizer") if saved else "smiles"
+    message = "rows are no SMILES, such as .* add --tokenizer bpe, for proteins --tokenizer protein"
+    with pytest.raises(InputError, match=message):
+        _prepare(file, tmp_path / "out", tokenizer=tokenizer, documents=documents)
+    # with a few words among them they are SMILES still
+    mixed = _write(tmp_path / "mixed.txt", MOLECULES + rows[:2])
+    manifest = _prepare(mixed, tmp_path / "out", tokenizer=tokenizer, held_out=0)
+    assert manifest["counts"]["train_examples"] == len(MOLECULES)
+
+
 def test_hub_names_are_streamed(tmp_path, monkeypatch):
     asked = []
 

@@ -170,6 +170,20 @@ def test_documents_are_held_out_whole(text_file, tmp_path, cross):
     assert 0.1 < len(sides[1]) / len(documents) < 0.5
 
 
+def test_a_share_that_whole_documents_cannot_give_is_said(tmp_path, capsys):
+    path = tmp_path / "in.txt"
+    sizes = [200, 1, 1, 1]
+    path.write_text("\n\n".join("\n".join([f"row {i}"] * n) for i, n in enumerate(sizes)))
+    said = set()
+    for seed in range(6):
+        counts = _prepare(str(path), tmp_path / str(seed), held_out=0.3, seed=seed)["counts"]
+        share = counts["valid_tokens"] / (counts["train_tokens"] + counts["valid_tokens"])
+        is_said = "instead of 30%, because a document is held out whole" in capsys.readouterr().out
+        assert is_said == (0 < share < 0.15 or share > 0.6)
+        said.add(is_said)
+    assert said == {True, False}
+
+
 def _starts(stream, before, document, eos, cross):
     expected = _joined([*before, document], eos) if cross else sum(before, []) + document
     return stream[: len(expected)] == expected

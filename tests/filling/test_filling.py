@@ -11,6 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import encode, graphs, load_for_filling
@@ -484,13 +485,28 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     main([*command, "--valid_only", "true"])
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
-        assert record["fillings"] or record["warning"] == "no filling is a molecule; raise n_best"
+        assert record["fillings"] or record["warning"].startswith(
+            f"none of the {len(before['fillings'])} fillings that were made is a molecule"
+        )
     with pytest.raises(SystemExit):
         main(["fill", str(model), TWO, "--molecules", "false", "--valid_only", "true"])
     assert "valid_only is for molecules" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         main(["fill", str(model), "C" * 70 + "[MASK]"])
     assert caught.value.code == 2 and "line 1: too long" in capsys.readouterr().err
+
+
+def test_states_have_words_and_not_the_spelling_of_the_vocabulary():
+    tokenizer = train_text_tokenizer("bpe", ["this is very good and so is that"] * 9, 300)
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    config = ExLMConfig(
+        vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id, num_states=2, **sizes
+    )
+    network = ExLMForMaskedLM(config)
+    with torch.no_grad():
+        network.head.decoder.bias[tokenizer.convert_tokens_to_ids("Ġis")] = 50.0
+    [record] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
+    assert all(state["words"][0][0] == "is" for state in record["states"][0])
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):

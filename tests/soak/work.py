@@ -17,7 +17,7 @@ import pandas as pd
 from examples.public_tables import melting_points
 
 from exlm.data.prepare import prepare
-from exlm.train.tracking import read_log
+from exlm.storage.files import read_log
 
 STEPS = 40
 # Everything that may go wrong at once: dropout, order prior, micro-batches of several lengths, two

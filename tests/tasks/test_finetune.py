@@ -17,6 +17,7 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.files import read_log
 from exlm.storage.models import load_model, load_tokenizer, save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.embed import embed
@@ -24,7 +25,6 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import predict
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.train.tracking import read_log
 from tests.tasks.tiny_models import predicted
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")

@@ -32,13 +32,12 @@ from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import Purpose, draw
-from exlm.storage.files import to_json_types
+from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import checkpoint, tracking
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from exlm.train.tracking import read_log
 from tests.train.double_updates import updates
 
 STEPS = 10

@@ -266,6 +266,32 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
     assert same(recipe["output"], tmp_path / "whole")
 
 
+def test_a_finished_run_says_how_to_go_on_and_more_steps_are_a_new_run(recipe, tmp_path, capsys):
+    first, longer = recipe["output"], {"train": replace(recipe["train"], steps=8)}
+    pretrain(**recipe)
+    advice = rf"\(train.steps\): 6 instead of 8; choose .* add --start_from {first} to go on"
+    with pytest.raises(InputError, match=advice):
+        pretrain_with(recipe, **longer)
+    before = weights(first)
+    result = pretrain_with(recipe, **longer, output=str(tmp_path / "more"), start_from=first)
+    assert "; drawn: nothing" in capsys.readouterr().out
+    assert result["evaluation"]["step"] == 8 and result["identity"]["start"]
+    after = weights(first)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_links_that_tie_nothing_are_said_at_the_end(recipe, capsys):
+    """One state for each mask without a choice of paths: joint and marginal nll are equal."""
+    sentence = "the links between states tie no masks together: joint nll"
+    result = pretrain_with(recipe, model=replace(recipe["model"], num_states=1))
+    assert result["evaluation"]["nll"] - result["evaluation"]["joint_nll"] < 0.001
+    assert sentence in capsys.readouterr().out
+    result["evaluation"]["joint_nll"] = result["evaluation"]["nll"] - 0.1
+    assert sentence not in exlm.pretrain.run._describe(result, has_links=True)
+    result["evaluation"]["joint_nll"] = result["evaluation"]["nll"]
+    assert sentence not in exlm.pretrain.run._describe(result, has_links=False)
+
+
 def test_a_start_saves_most_of_the_training(recipe, tmp_path):
     """The start was trained with another objective and other masks."""
     general = replace(recipe["model"], initializer_range=0.1, objective="mlm")

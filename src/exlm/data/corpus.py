@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from jinja2 import Template
 
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty
@@ -178,6 +179,13 @@ def _open_index(path: Path, manifest: dict[str, Any], split: str) -> tuple[np.nd
 def corpus_name(paths: str | Sequence[str]) -> str:
     """The names of the directories, for people."""
     return " + ".join(Path(path).name for path in ([paths] if isinstance(paths, str) else paths))
+
+
+def describe(manifest: dict[str, Any], output: str) -> str:
+    """What a user must know about the result: what was written, what else was found, and how long
+    the sequences are."""
+    template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
+    return Template(template).render(manifest, output=output)
 
 
 class CorpusWriter:

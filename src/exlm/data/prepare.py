@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -10,17 +11,16 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jinja2 import Template
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules
-from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
+from exlm.data.corpus import FORMAT_VERSION, CorpusWriter, describe
 from exlm.data.encoding import (
     SPECIALS,
     Chunk,
@@ -34,6 +34,7 @@ from exlm.data.encoding import (
 from exlm.data.packing import pack
 from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
+    SMILES_PATTERN,
     TEXT_TOKENIZERS,
     smiles_tokenizer,
     splits_smiles,
@@ -50,6 +51,8 @@ OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
+REPORTED_FILES = 5
+FIRST_ROWS = 1000  # rows that say whether the input is SMILES
 
 
 def prepare(
@@ -79,7 +82,8 @@ def prepare(
 
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz,
-            .zst; .parquet, .xlsx), directories of them, Hugging Face data sets (`owner/name`,
+            .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
+            or what `exlm` wrote), Hugging Face data sets (`owner/name`,
             `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
             the first word is read, of a .txt file every line, unless it is a table with tabs or has
             molecules with names.
@@ -145,13 +149,15 @@ def _write_corpus(
     folder: Path,
     options: dict[str, Any],
     sources: list[Source],
-    ignored_files: int,
+    ignored_files: list[str],
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns. Replaces `molecules` in
     `options` by what the rows are."""
     tokenizer_name = options["tokenizer"]
     saved_tokenizer = None if tokenizer_name in LEARNED else load_tokenizer(tokenizer_name)
+    if _reads_smiles(options, saved_tokenizer):
+        _check_smiles(sources, options["text_column"])
     options["molecules"] = _rows_are_molecules(options, saved_tokenizer, sources)
     if saved_tokenizer is None:
         tokenizer_of_corpus, parsed = _learn(options, sources, workers)
@@ -166,7 +172,8 @@ def _write_corpus(
         "format_version": FORMAT_VERSION,
         "options": options,
         "sources": [asdict(source) for source in sources],
-        "ignored_files": ignored_files,
+        "ignored_files": len(ignored_files),
+        "ignored_for_example": ignored_files[:REPORTED_FILES],
         **statistics(counts, writer.examples, histograms),
         **_identity(folder, tokenizer_of_corpus, writer),
     }
@@ -191,6 +198,25 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         raise InputError(
             "drop_duplicates compares rows, but these are packed; "
             "leave it out or use documents=none"
+        )
+
+
+def _reads_smiles(options: dict[str, Any], saved_tokenizer: PreTrainedTokenizerFast | None) -> bool:
+    if saved_tokenizer is None:
+        return options["tokenizer"] == "smiles"
+    return splits_smiles(saved_tokenizer.backend_tokenizer)
+
+
+def _check_smiles(sources: list[Source], text_column: str | None) -> None:
+    """Raises InputError if most of the first rows have characters that are no part of a SMILES."""
+    rows = chain.from_iterable(read_chunks(sources, text_column))
+    texts = list(islice((row.text for row in rows if row.text), FIRST_ROWS))
+    others = [text for text in texts if re.sub(SMILES_PATTERN, "", text)]
+    if 2 * len(others) > len(texts):
+        raise InputError(
+            f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
+            f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
+            "or name the column of the SMILES with --text_column"
         )
 
 
@@ -221,10 +247,8 @@ def _molecules_by_default(
     tokenizer the first rows decide."""
     if options["documents"] != "none":
         return False
-    if saved_tokenizer is None:
-        return options["tokenizer"] == "smiles"
-    if splits_smiles(saved_tokenizer.backend_tokenizer):
-        return True
+    if saved_tokenizer is None or _reads_smiles(options, saved_tokenizer):
+        return _reads_smiles(options, saved_tokenizer)
     chunks = read_chunks(sources, options["text_column"])
     return are_molecules(row.text for chunk in chunks for row in chunk)
 
@@ -368,10 +392,3 @@ def _identity(
         "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
         "files": files,
     }
-
-
-def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know about the result: what was written, what else was found, and how long
-    the sequences are."""
-    template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
-    return Template(template).render(manifest, output=output)

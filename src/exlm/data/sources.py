@@ -17,6 +17,7 @@ from exlm.data.formats import (
     has_tabs_and_text_column,
 )
 from exlm.errors import InputError
+from exlm.storage.manifest import MANIFEST
 
 ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
@@ -33,12 +34,13 @@ class Source:
     header: bool = True  # whether a table has a header line
 
 
-def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], int]:
-    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files
-    were left out. A .txt file has a text on each line, unless it is a table with tabs or has
-    molecules with names. InputError if an input does not exist or has nothing that can be read."""
+def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], list[str]]:
+    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
+    directories that were left out. A .txt file has a text on each line, unless it is a table with
+    tabs or has molecules with names. InputError if an input does not exist or has nothing that can
+    be read."""
     sources: list[Source] = []
-    left_out = 0
+    left_out: list[str] = []
     for name in inputs:
         path = Path(name)
         if name == STANDARD_INPUT:
@@ -52,7 +54,7 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
                 if reader == "txt" and not (header and _is_table(file)):
                     reader = "lines"
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
-            left_out += others
+            left_out += map(str, others)
     return sources, left_out
 
 
@@ -62,18 +64,31 @@ def _is_table(file: Path) -> bool:
         return has_tabs_and_text_column(str(file)) or has_molecules_and_names(str(file))
 
 
-def _data_files(path: Path) -> tuple[list[Path], int]:
-    """The files of a directory that can be read, or the one file `path`, and how many others there
-    are; InputError if there is none."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    data = [file for file in files if file.is_file() and format_of(file)]
+def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a directory and its subfolders that can be read, or the one file `path`, and the
+    other files; InputError if none can be read. Hidden folders, and what `exlm` wrote, are no
+    data."""
     if path.is_dir():
-        data = [file for file in data if not file.name.lower().startswith(NOT_DATA)]
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        data = [file for file in files if format_of(file) and _is_data(file, path)]
+    else:
+        files = [path]
+        data = [path] if path.is_file() and format_of(path) else []
     if not data:
         raise InputError(
             f"the input {path} does not exist or has no {READABLE}; check its path and its name"
         )
-    return data, len(files) - len(data)
+    return data, sorted(set(files) - set(data))
+
+
+def _is_data(file: Path, directory: Path) -> bool:
+    """Whether a file in an input directory may hold data, by its name and its folders."""
+    for folder in file.parents:
+        if folder == directory:
+            break
+        if folder.name.startswith(".") or (folder / MANIFEST).exists():
+            return False
+    return not file.name.lower().startswith(NOT_DATA)
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import (
     AddedToken,
@@ -21,9 +21,12 @@ from tokenizers import (
     trainers,
 )
 from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
+
+if TYPE_CHECKING:
+    # It takes most of a second, and descriptions of directories (`exlm info`) do not need it.
+    from transformers import PreTrainedTokenizerFast
 
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
 # RDKit reads besides: ring closures as %(100), and dative bonds.
@@ -65,7 +68,7 @@ SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the 
 ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
 
 
-def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
+def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
     """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling
     other tokens. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
     `[ ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in
@@ -107,7 +110,7 @@ def splits_residues(tokenizer: Tokenizer) -> bool:
 
 def train_text_tokenizer(
     kind: str, rows: Iterable[str], vocabulary_size: int
-) -> PreTrainedTokenizerFast:
+) -> "PreTrainedTokenizerFast":
     """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`,
     evenly spaced. It has at most `vocabulary_size` tokens, special tokens included. InputError for
     no text or a vocabulary below SMALLEST."""
@@ -136,7 +139,7 @@ def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
     return sample
 
 
-def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+def _bpe(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     learner = ByteLevelBPETokenizer()
     special: list[Any] = list(ROBERTA.values())[:-1]  # the mask follows the other tokens
     learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
@@ -146,7 +149,7 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(learner._tokenizer, ROBERTA, lstrip=True)
 
 
-def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+def _wordpiece(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     learner = BertWordPieceTokenizer()
     # The trainer would number inner characters (`##a`) at random, and break ties by number. So it
     # gets them in order.
@@ -166,7 +169,7 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(BertWordPieceTokenizer(learner.get_vocab())._tokenizer, BERT)
 
 
-def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+def _protein(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters
     are `<unk>`."""
     *first, mask = ROBERTA.values()
@@ -183,9 +186,11 @@ def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 
 def _fast_tokenizer(
     tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool
-) -> PreTrainedTokenizerFast:
+) -> "PreTrainedTokenizerFast":
     """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer`
     lacks."""
+    from transformers import PreTrainedTokenizerFast
+
     names = {**special, "cls": special["bos"], "sep": special["eos"]}
     tokens: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
     tokens["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)

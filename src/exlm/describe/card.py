@@ -9,9 +9,8 @@ from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import splits_residues
-from exlm.storage.files import read_or_empty, to_json_types, write_text
+from exlm.storage.files import read_log, read_or_empty, to_json_types, write_text
 from exlm.storage.manifest import MANIFEST
-from exlm.train.tracking import read_log
 
 # by the end of the name of the model's class; of all others, fill-mask
 PIPELINES = {

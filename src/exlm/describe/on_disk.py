@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from exlm.data.corpus import Corpus
-from exlm.data.prepare import describe
+from exlm.data.corpus import Corpus, describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty

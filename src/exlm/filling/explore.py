@@ -4,6 +4,7 @@ show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`,
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from exlm.filling import search
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import allowed_graph, describe_states, fill_graph, filled_in
+from exlm.filling.texts import allowed_graph, describe_states, fill_graph, filled_in, spell
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import replacing
 from exlm.train import distributed
@@ -155,11 +156,7 @@ def build_case(
 def _states(
     graph: Graph, tokenizer: PreTrainedTokenizerFast, options: FillOptions, words: int
 ) -> list[dict[str, Any]]:
-    def spell(token: int) -> str:
-        text = str(tokenizer.decode([token])).strip()
-        return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
-
-    described = describe_states(graph, options, words, spell)
+    described = describe_states(graph, options, words, partial(spell, tokenizer))
     states = [{"mask": int(graph.mask_of_state[u]), **state} for u, state in enumerate(described)]
     # the first state emits BOS and the last one EOS, never a word
     states[0]["words"] = states[-1]["words"] = []

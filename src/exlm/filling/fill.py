@@ -63,7 +63,8 @@ def fill(
             `column 2`, ...
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
             the texts decide).
-        valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
+        valid_only: leave out those of the n_best fillings that are no molecule; no others are
+            searched for them, so there may be fewer, or none.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
@@ -140,4 +141,8 @@ def _drop_invalid(record: Record) -> Record:
     valid = [entry for entry in record["fillings"] if entry["valid"]]
     if valid or not record["fillings"]:
         return {**record, "fillings": valid}
-    return {**record, "fillings": [], "warning": "no filling is a molecule; raise n_best"}
+    warning = (
+        f"none of the {len(record['fillings'])} fillings that were made is a molecule, so all were "
+        "left out; no others were searched: raise --n_best"
+    )
+    return {**record, "fillings": [], "warning": warning}

@@ -1,7 +1,8 @@
 "use strict";
 // Computes the places of all parts of a case, in pixels with y downwards: a column of states for each mask, the matrix.
 
-const NODE = 100, END = 60, PITCH = 160; // widths of a state and of BOS or EOS; distance from one mask to the next
+const NODE = 100, END = 60; // widths of a state and of BOS or EOS
+const PITCH = 160, SMALLEST_PITCH = 125, DAG = 860; // from one mask to the next: less if needed so that the DAG fits
 const MARGIN = 34; // from the left edge to the middle of BOS; also above and below the states
 const LETTERS = 11, LETTER = 6.8; // a word shows at most so many; the mean width of one letter
 const CELL = 36, SMALLEST_CELL = 15, MATRIX = 768; // if needed, cells shrink to the smallest so that the matrix fits
@@ -13,7 +14,8 @@ function layOut(data) {
   for (const s of states) columns.set(s.mask, [...(columns.get(s.mask) ?? []), s]);
   const most = Math.max(...[...columns.values()].map(column => column.length)), dense = most > 4;
   const row = dense ? 40 : 58, height = 2 * MARGIN + row * most;
-  data.dag = { width: 2 * MARGIN + PITCH * (masks + 1), height, node: dense ? 30 : 40 };
+  const pitch = Math.max(SMALLEST_PITCH, Math.min(PITCH, (DAG - 2 * MARGIN) / (masks + 1)));
+  data.dag = { width: 2 * MARGIN + pitch * (masks + 1), height, node: dense ? 30 : 40 };
 
   for (const s of states) {
     const column = columns.get(s.mask), place = column.indexOf(s), isEnd = s.mask < 0 || s.mask >= masks;
@@ -23,7 +25,7 @@ function layOut(data) {
     s.colour = isEnd ? "end" : s.mask % 2 ? "odd" : "even";
     s.label = words[0];
     s.words_label = words.slice(0, 3).join(", ");
-    s.x = MARGIN + PITCH * (s.mask + 1);
+    s.x = MARGIN + pitch * (s.mask + 1);
     s.y = MARGIN + row * (place + 0.5 + (most - column.length) / 2);
     s.width = isEnd ? END : NODE;
   }

@@ -208,11 +208,17 @@ def describe_states(
     return states
 
 
+def spell(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
+    """A token as a word, or by its name in the vocabulary if nothing of it can be seen."""
+    text = str(tokenizer.decode([token])).strip()
+    return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
+
+
 def _states_of_masks(
     graph: Graph, options: FillOptions, tokenizer: PreTrainedTokenizerFast
 ) -> list[list[Record]]:
     """The states of each mask, without those of BOS and EOS."""
-    states = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
+    states = describe_states(graph, options, 5, partial(spell, tokenizer))
     states_of_masks: list[list[Record]] = [[] for _ in range(graph.num_masks)]
     for mask, state in zip(graph.mask_of_state.tolist(), states, strict=True):
         if 0 <= mask < graph.num_masks:

@@ -18,7 +18,7 @@ from exlm.paper.estimates import Number
 from exlm.paper.families import Family
 from exlm.paper.page import Figure
 from exlm.paper.values import MLM, PLUS, Cell, percent, title
-from exlm.train.tracking import read_log
+from exlm.storage.files import read_log
 
 # Drawn points of a curve, about; few, so that the files stay small.
 POINTS = 100

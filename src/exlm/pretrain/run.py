@@ -24,19 +24,20 @@ from exlm.pretrain.settings import (
 )
 from exlm.pretrain.start import start_fingerprint, take_weights
 from exlm.randomness import DRAWS_VERSION
-from exlm.storage.files import to_json_types, write_json, write_yaml
+from exlm.storage.files import read_log, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
-from exlm.train.tracking import read_log
 
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
     "the result changes by rounding alone, or with dropout by which units are dropped; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
+# Nats per masked token: with a smaller difference the links between states tell nothing.
+SMALLEST_TIE = 0.001
 # A setting that runs of earlier versions did not record, and what they did.
 EARLIER = {"model.state_share": 0.5}
 
@@ -86,9 +87,12 @@ def pretrain(
         origin = _origin(recipe, corpus)
         settings = _training_settings(recipe, device)
         all_settings = {**origin, **settings}
-        result = finished_result(directory / "result.json", "identity", all_settings, EARLIER)
+        advice = f"choose another output, and add --start_from {directory} to go on from it"
+        result = finished_result(
+            directory / "result.json", "identity", all_settings, EARLIER, advice
+        )
         if result and damage(directory) is None:
-            print(f"{directory} is finished already: {_describe(result)}")
+            print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
         check_positions(data, model)
         network = _build(recipe, corpus, tokenizer, device)
@@ -104,7 +108,7 @@ def pretrain(
         write_card(directory, result)
         # The last file says that the run is finished.
         write_json(directory / "result.json", result)
-        print(f"{directory}: {_describe(result)}")
+        print(f"{directory}: {_describe(result, model.has_links)}")
         return result
 
 
@@ -229,12 +233,20 @@ def _result(
     }
 
 
-def _describe(result: dict[str, Any]) -> str:
+def _describe(result: dict[str, Any], has_links: bool) -> str:
     evaluation = result["evaluation"]
+    nll, joint_nll = evaluation["nll"], evaluation["joint_nll"]
+    note = ""
+    if has_links and nll - joint_nll < SMALLEST_TIE:
+        note = (
+            "\nthe links between states tie no masks together: "
+            f"joint nll {joint_nll:.4f}, each mask by itself {nll:.4f}; more updates, masks or "
+            "states may change that (--steps, --mask_ratio 0.3, --num_states 4)"
+        )
     return (
         f"{result['parameters']:,} parameters, {evaluation['step']} updates in "
         f"{result['training_seconds']:.0f} s, "
         f"{result['infeasible']:.0f} training sequences without an alignment\n"
         f"{describe_scores(evaluation)} (perplexity: each masked token by itself; "
-        "joint perplexity: all masked tokens of a sequence together)"
+        f"joint perplexity: all masked tokens of a sequence together){note}"
     )

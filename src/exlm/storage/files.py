@@ -70,3 +70,14 @@ def read_or_empty(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content or {}
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records

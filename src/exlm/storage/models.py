@@ -8,24 +8,22 @@ import tempfile
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
 from exlm.storage.files import sha256, write_json
 from exlm.storage.manifest import MANIFEST, damage, write_manifest
 
-Model = TypeVar("Model", bound=PreTrainedModel)
+if TYPE_CHECKING:
+    # These import PyTorch, which takes seconds; what is wrong in an input is often said before.
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+Model = TypeVar("Model", bound="PreTrainedModel")
 
 # What the library sentence-transformers reads, by file, so that its vectors are those of
 # `ExLMModel.embedding`.
@@ -33,7 +31,7 @@ SENTENCE_TRANSFORMERS = resources.files("exlm.storage") / "sentence_transformers
 
 
 def save_model(
-    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any
+    directory: Path, model: "PreTrainedModel", tokenizer: PreTrainedTokenizerFast, **facts: Any
 ) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
     and the manifest with `facts` in it. All files are moved into place when they are complete, the
@@ -96,6 +94,8 @@ def load_model(
     that it lacks is random. `task_layers` replaces the configuration's unless None. InputError if
     files are damaged or do not match."""
     verify(path)
+    from transformers import AutoConfig
+
     tokenizer = load_tokenizer(path)
     try:
         # Code that comes with a model is never run.
@@ -112,7 +112,7 @@ def load_model(
         ) from error
 
 
-def _check_model(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+def _check_model(path: str, config: "PreTrainedConfig", tokenizer: PreTrainedTokenizerFast) -> None:
     """Raises an error if the model in `path` is no ExLM, if `tokenizer` is not its tokenizer, or if
     `config` asks for more memory than the weights on disk can need."""
     if config.model_type != "exlm":
@@ -160,6 +160,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     none."""
     try:
         check_name(name)
+        from transformers import AutoTokenizer
+
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     # Damaged tokenizers raise anything, even a bare Exception.
     except Exception as error:

@@ -64,11 +64,16 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
 
 
 def finished_result(
-    path: Path, entry: str, settings: dict[str, Any], earlier: dict[str, Any] | None = None
+    path: Path,
+    entry: str,
+    settings: dict[str, Any],
+    earlier: dict[str, Any] | None = None,
+    advice: str = "choose another output",
 ) -> dict[str, Any] | None:
     """What a finished run wrote into the JSON file `path`, or None where there is no such run.
     InputError names the first setting in its `entry` that is not as in `settings`. `earlier` are
-    the values of settings that runs of earlier versions did not record."""
+    the values of settings that runs of earlier versions did not record; `advice` is what the error
+    says of a way out."""
     result = read_or_empty(path)
     if entry not in result:
         return None
@@ -76,7 +81,7 @@ def finished_result(
         name, before, now = difference
         raise InputError(
             f"{path.parent} holds a finished run with other settings ({name}): "
-            f"{repr(before)[:80]} instead of {repr(now)[:80]}; choose another output"
+            f"{repr(before)[:80]} instead of {repr(now)[:80]}; {advice}"
         )
     return result
 

@@ -13,19 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from exlm.storage.files import write_text
+from exlm.storage.files import read_log, write_text
 from exlm.train import distributed
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
-    records = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
 
 
 class Sums(NamedTuple):
