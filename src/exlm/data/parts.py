@@ -83,7 +83,8 @@ def write_in_parts(
                 _join_tables(parts, whole)
             else:
                 _join_bytes(parts, whole, rows)
-    return {name: sum(count[name] for count in counts) for name in counts[0]}
+    names = dict.fromkeys(name for count in counts for name in count)
+    return {name: sum(count.get(name, 0) for count in counts) for name in names}
 
 
 def in_words(counts: dict[str, int]) -> str:

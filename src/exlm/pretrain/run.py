@@ -54,6 +54,7 @@ def pretrain(
     compile: bool = False,
     resume_anyway: bool = False,
     device: str = "auto",
+    license: str | None = None,
 ) -> dict[str, Any]:
     """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an
     interruption.
@@ -72,10 +73,12 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not data or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
+        license: licence of the weights, for the model's card, as the Hugging Face hub names it
+            (apache-2.0).
 
     Returns the content of `result.json`."""
     train = train.with_warmup_steps()
-    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile)
+    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
     directory = Path(output)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()

@@ -35,6 +35,7 @@ IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnam
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
+CUT = "; cut"  # the end of the caveat of a text that was cut
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,17 @@ class LabelledTable:
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
     def counts(self, done: str) -> dict[str, int]:
-        """How many rows can be used, for which something is `done`, and how many cannot."""
+        """How many rows can be used, for which something is `done`, how many cannot, and how many
+        are cut."""
         usable = int(self.usable.sum())
-        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
+        counts = {
+            f"rows {done}": usable,
+            "marked in the column problem": len(self.problems) - usable,
+        }
+        cut = sum(caveat.endswith(CUT) for caveat in self.caveats)
+        if cut:
+            counts["cut to the longest text that the model reads"] = cut
+        return counts
 
     def invalid_rows(self) -> pd.DataFrame:
         """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
