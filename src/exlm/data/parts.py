@@ -50,6 +50,7 @@ def write_in_parts(
     target: Path,
     settings: dict[str, Any],
     write: Callable[[pd.DataFrame, Path], dict[str, int]],
+    sheet: str | None = None,
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
     columns: `write` writes the results for some of them to a file, and returns how many there are
@@ -61,11 +62,13 @@ def write_in_parts(
     begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
+        common = pd.concat(
+            [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
+        )
         parts: list[Path] = []
         counts: list[dict[str, int]] = []
         rows = 0
-        for frame in read_frames(input, header, ROWS, common):
+        for frame in read_frames(input, header, ROWS, common, sheet):
             part = folder / f"{rows}{target.suffix}"
             done = part.with_suffix(".json")  # is written when the part is whole
             if not done.exists():

@@ -53,7 +53,8 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
-    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS))
+    sheet = read_options.sheet
+    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS, sheet=sheet))
     first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
     reader = TextReader.for_file(
@@ -74,7 +75,7 @@ def embed(
         "options": options,
         "weights": fingerprint(model),
     }
-    counts = parts.write_in_parts(input, read_options.header, target, settings, write)
+    counts = parts.write_in_parts(input, read_options.header, target, settings, write, sheet)
     print(
         f"{parts.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"

@@ -32,6 +32,7 @@ class ReadOptions:
             the texts decide.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`), or stop the command (`error`). With `keep`, molecules that RDKit cannot parse
             are used too.
@@ -40,6 +41,7 @@ class ReadOptions:
     text_column: str | None = None
     molecules: bool | None = None
     header: bool = True
+    sheet: str | None = None
     on_invalid: OnInvalid = "skip"
     device: str = "auto"
 
