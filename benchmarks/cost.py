@@ -59,6 +59,8 @@ class Shape:
         element: bytes of a number in the trunk.
         expanded_layers: how many of the last layers, at least one, read the expanded sequence; the
             others read the plain one. None, or as many as there are: all.
+        unequal_masks: every other sequence has half as many masks more than `masks`, the next one
+            as many fewer, so that rows have padding, as in training. Costs are those of equal ones.
     """
 
     batch: int
@@ -73,6 +75,7 @@ class Shape:
     boundary_states: int = 1
     element: int = 2
     expanded_layers: int | None = None
+    unequal_masks: bool = False
 
     @property
     def masks(self) -> int:

@@ -75,12 +75,17 @@ def random_batch(shape: Shape, seed: int = 0) -> Batch:
     )
     tokens[:, 0], tokens[:, -1] = 0, 2
     order = torch.rand(shape.batch, shape.length - 2, generator=generator).argsort(1)
-    chosen = torch.zeros_like(tokens, dtype=torch.bool)
-    chosen[:, 1:-1] = order < shape.masks
+    masks = torch.full((shape.batch, 1), shape.masks)
+    if shape.unequal_masks:
+        pairs = shape.batch // 2
+        masks[:pairs] += shape.masks // 2
+        masks[pairs : 2 * pairs] -= shape.masks // 2
+    is_masked = torch.zeros_like(tokens, dtype=torch.bool)
+    is_masked[:, 1:-1] = order < masks
     return {
-        "input_ids": tokens.masked_fill(chosen, shape.vocabulary - 1),
+        "input_ids": tokens.masked_fill(is_masked, shape.vocabulary - 1),
         "attention_mask": torch.ones_like(tokens),
-        "labels": tokens.masked_fill(~chosen, -100),
+        "labels": tokens.masked_fill(~is_masked, -100),
     }
 
 
@@ -92,7 +97,7 @@ def sizes(shape: Shape) -> dict[str, Any]:
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         intermediate_size=shape.intermediate,
-        max_position_embeddings=shape.expanded + 8,
+        max_position_embeddings=2 * shape.expanded + 8,
         pad_token_id=1,
         bos_token_id=0,
         eos_token_id=2,

@@ -10,6 +10,7 @@ says so; the others go on.
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -36,17 +37,19 @@ JOBS: dict[str, list[tuple[str, int]]] = {
         ("step.py peers --preset molecules-1M --pairs 7", 120),
     ],
     "cuda": [
-        ("step.py exlm --preset text-base-512 text-base-128 molecules-paper", 180),
-        ("step.py peers --preset text-base-512 molecules-paper", 180),
-        ("alignment.py", 120),
-        ("heads.py memory --batch 64 --layers 12", 90),
-        ("heads.py loss", 90),
-        ("heads.py emission --large", 60),
-        ("alignment.py --growth", 90),
-        ("step.py exlm --preset text-base-512 --dropout 0.1", 120),
-        ("step.py exlm --preset text-base-512 --compile", 180),
-        ("step.py peers --preset text-base-512 --compile --pairs 5", 240),
-        ("step.py defaults --preset text-base-512 --batch 16 --pairs 3", 120),
+        ("pytest tests/ops/test_emission.py tests/ops/test_alignment_triton.py", 50),
+        ("pytest tests/model/test_cuda.py -k 'not run'", 60),
+        ("pytest tests/model/test_cuda.py -k run", 60),
+        ("step.py exlm --preset text-base-512 --no-memory", 35),
+        ("step.py exlm --preset text-base-512 --no-memory --dropout 0.1 --unequal-masks", 35),
+        ("step.py exlm --preset text-base-512 --no-memory --compile", 60),
+        ("step.py exlm --preset molecules-paper --no-memory", 35),
+        ("step.py exlm --preset molecules-paper --no-memory --compile", 50),
+        ("step.py exlm --preset text-base-128 --no-memory", 30),
+        ("heads.py emission --large", 30),
+        ("alignment.py", 40),
+        ("heads.py memory --batch 64 --layers 12", 40),
+        ("step.py peers --preset text-base-512 --pairs 5 --no-memory", 60),
     ],
 }
 BUDGET = {"cpu": 900, "cuda": 590}
@@ -54,17 +57,14 @@ BUDGET = {"cpu": 900, "cuda": 590}
 
 def run(job: str, limit: float, device: str, out: Path) -> str | None:
     """Runs one job; what went wrong, or None."""
-    script, *options = job.split()
-    command = [
-        sys.executable,
-        str(Path(__file__).parent / script),
-        *options,
-        "--device",
-        device,
-        "--output",
-        str(out),
-    ]
-    process = subprocess.Popen(command, start_new_session=True)
+    script, *options = shlex.split(job)
+    root = Path(__file__).parent.parent
+    if script == "pytest":
+        command = [sys.executable, "-m", "pytest", "-q", *options]
+    else:
+        command = [sys.executable, str(root / "benchmarks" / script), *options]
+        command += ["--device", device, "--output", str(out)]
+    process = subprocess.Popen(command, start_new_session=True, cwd=root)
     try:
         code = process.wait(limit)
     except BaseException as reason:
@@ -98,7 +98,7 @@ def main() -> int:
         left = end - start
         print(f"\n> {job}", flush=True)
         failure = (
-            run(job, min(limit, left), options.device, options.output)
+            run(job, min(limit, left), options.device, options.output.resolve())
             if left > 10
             else "not started: no time left"
         )

@@ -4,8 +4,8 @@ pre-training.
     python benchmarks/scale.py
 
 Nothing is measured here. The hours follow from the floating-point operations of a step
-(`cost.step_flops`) and an assumed utilisation, the memory from the shapes of a micro-batch
-(`memory.py`).
+(`cost.step_flops`), a range of assumed utilisations and the time that the host needs to launch a
+micro-batch; the memory follows from its shapes (`memory.py`).
 """
 
 import re
@@ -21,8 +21,11 @@ from exlm_command.parser import settings
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-# bfloat16 operations a second that products reach on an H100, and the share assumed
-PEAK, UTILISATION = 790e12, 0.4
+PEAK = 790e12  # bfloat16 operations a second that products reach on an H100
+SHARES = (0.4, 0.25)  # of PEAK that a run may use
+# Seconds of the host for a micro-batch: 1,255 calls of PyTorch (counted for the base recipe) of some
+# 7 microseconds.
+LAUNCHES = 1255 * 7e-6
 GPUS = (1, 8, 64)
 TYPICAL_MOLECULE = 46  # tokens
 CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
@@ -120,10 +123,17 @@ def show_hours() -> None:
         shape = shape_of(
             run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch
         )
-        hours = steps * step_flops(shape, objective) / (PEAK * UTILISATION) / 3600
+        step = step_flops(shape, objective) / PEAK
+        micro_batches = run.data.tokens_per_batch / run.data.tokens_per_micro_batch
+        times = []
+        for gpus in GPUS:
+            # At least one micro-batch is launched on every GPU.
+            launching = max(micro_batches / gpus, 1) * LAUNCHES
+            ends = [steps * max(step / share / gpus, launching) / 3600 for share in SHARES]
+            times.append(_range(*map(_time, ends)))
         # weights and two moments
         checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9
-        print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {checkpoint:.1f} |")
+        print(f"| {name} | {' | '.join(times)} | {checkpoint:.1f} |")
 
 
 def show_memory() -> None:
@@ -142,6 +152,14 @@ def memory_row(recipe: str, model: Model, memory: Memory) -> str:
     name = f"{recipe} ({model.name})" if model.name else recipe
     sizes = " | ".join(f"{value / 1e9:.1f}" for value in (memory.state, memory.kept, memory.peak))
     return f"| {name} | {model.data.tokens_per_micro_batch:,} | {sizes} |"
+
+
+def _range(shortest: str, longest: str) -> str:
+    """As in "2 to 3 h", or one time if both are the same."""
+    if shortest == longest:
+        return longest
+    number, unit = shortest.split()
+    return f"{number if unit == longest.split()[1] else shortest} to {longest}"
 
 
 def _time(hours: float) -> str:

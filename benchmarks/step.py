@@ -51,7 +51,7 @@ def shape_of(preset: str, options: Namespace) -> Shape:
     """The preset, with sizes changed on the command line."""
     names = ("batch", "layers", "num_states", "expanded_layers")
     changes = {name: value for name in names if (value := getattr(options, name)) is not None}
-    return dataclasses.replace(PRESETS[preset], **changes)
+    return dataclasses.replace(PRESETS[preset], **changes, unequal_masks=options.unequal_masks)
 
 
 def measure_memory(shape: Shape, contender: Contender, device: str) -> dict[str, int]:
@@ -157,6 +157,9 @@ def main() -> None:
     )
     parser.add_argument("--precision", default="bf16", choices=("auto", "bf16", "fp32"))
     parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument(
+        "--unequal-masks", action="store_true", help="rows with padding, as in training"
+    )
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile")
     parser.add_argument(
         "--gradient-checkpointing", action="store_true", help="compute the layers again"

@@ -2,12 +2,15 @@
 
     python examples/hf_trainer.py TEXTS TOKENIZER OUTPUT [STEPS]
 
-TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a
-tokenizer, such as a corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal
-token counts, resuming that is exact on a CPU, and verified checkpoints; this shows that nothing
-else depends on it. It needs `pip install 'exlm[hub]' accelerate`.
+TEXTS is a text file with one SMILES string or sentence per line, of which the first 128 tokens are
+read; TOKENIZER a directory with a tokenizer, such as a corpus of `exlm prepare`. TRACKER=trackio or
+TRACKER=wandb in the environment records the run there, if that library is installed. The loop of
+`exlm pretrain` adds batches of equal token counts, resuming that is exact on a CPU, and verified
+checkpoints; this shows that nothing else depends on it. It needs
+`pip install 'exlm[hub]' accelerate`.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -17,6 +20,8 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 from exlm import ExLMDataCollator, ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
+
+MAX_LENGTH = 128
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
@@ -32,11 +37,13 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict[str, float]:
     tokenizer = load_tokenizer(tokenizer_path)
     rows = load_dataset("text", data_files=texts, split="train", streaming=True)
-    rows = rows.map(  # the index decides, with seed and epoch, which tokens are masked
-        lambda row, index: {"input_ids": tokenizer(row["text"])["input_ids"], "index": index},
-        with_indices=True,
-        remove_columns="text",
-    )
+
+    def tokenize(row: dict[str, str], index: int) -> dict[str, object]:
+        # the index decides, with seed and epoch, which tokens are masked
+        tokens = tokenizer(row["text"], truncation=True, max_length=MAX_LENGTH)
+        return {"input_ids": tokens["input_ids"], "index": index}
+
+    rows = rows.map(tokenize, with_indices=True, remove_columns="text")
     sizes = dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
     model = ExLMForMaskedLM(ArchitectureConfig(**sizes, num_states=2).build(tokenizer))
     arguments = TrainingArguments(
@@ -44,7 +51,7 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
         max_steps=steps,
         per_device_train_batch_size=64,
         learning_rate=1e-3,
-        report_to=[],
+        report_to=os.environ.get("TRACKER", "none"),
         logging_steps=20,
         remove_unused_columns=False,
     )

@@ -50,7 +50,9 @@ def tuned(run) -> Path:
         table, index=False
     )
     task = TaskConfig(str(table), split="random", task_type="regression")
-    finetune(str(run.parent / "tuned"), str(run), task, FinetuneConfig(epochs=1), seeds=[0, 1])
+    output = str(run.parent / "tuned")
+    train = FinetuneConfig(epochs=1)
+    finetune(output, str(run), task, train, seeds=[0, 1], license="cc-by-4.0")
     return run.parent / "tuned"
 
 
@@ -100,7 +102,8 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
 def test_the_card_of_a_pre_training(run, corpus):
     metadata, text = card(run)
     assert metadata["library_name"] == "transformers" and metadata["pipeline_tag"] == "fill-mask"
-    assert metadata["license"] == "mit" and "exlm" in metadata["tags"]
+    assert "license" not in metadata and "exlm" in metadata["tags"]
+    assert "No licence of the weights was named" in text
     manifest = json.loads((corpus / "manifest.json").read_text())
     result = json.loads((run / "result.json").read_text())
     assert manifest["corpus_hash"] in text
@@ -114,6 +117,7 @@ def test_the_card_of_a_fine_tuning(tuned):
         metadata, text = card(directory)
         assert metadata["pipeline_tag"] == "text-classification" and "regression of size" in text
         assert "lengths.csv" in text and "split random" in text
+        assert metadata["license"] == "cc-by-4.0"
     report = json.loads((tuned / "results.json").read_text())
     assert f"rmse of 2 seeds: median {report['test']['rmse']['median']:.4f}" in card(tuned)[1]
 

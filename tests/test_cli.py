@@ -146,7 +146,7 @@ def test_the_values_of_a_list_may_be_typed_one_after_the_other():
     assert given["output"] == "x"
 
 
-@pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null"])
+@pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])
 def test_any_name_of_a_column_may_be_given_to_a_list(name):
     def label_columns(*options):
         words = ["ecfp-rf", "table.csv", "--output", "x"]
@@ -157,6 +157,8 @@ def test_any_name_of_a_column_may_be_given_to_a_list(name):
     assert label_columns("--label_columns", f"[a, {name}]") == ["a", name]
     assert label_columns("--label_columns", f"['{name}', b]") == [name, "b"]
     assert label_columns("--label_columns", "a", "--label_columns+", name) == ["a", name]
+    if name != "null":  # which leaves an option out
+        assert settings("embed", ["model", "a.csv", "--text_column", name])["text_column"] == name
 
 
 def test_quotes_keep_commas_and_other_lists_are_yaml():

@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import cost
+import run
 from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.ops.emission import CHUNK
@@ -230,3 +231,7 @@ def test_logits_that_do_not_fit_a_chunk_are_made_again(objective, batch, model, 
         - cost.step_flops(SMALL, objective, chunk=10**6)
         == once_more
     )
+
+
+def test_every_job_on_a_gpu_may_take_its_whole_time():
+    assert sum(limit for _, limit in run.JOBS["cuda"]) < run.BUDGET["cuda"]

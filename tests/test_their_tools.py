@@ -1,5 +1,6 @@
 """Models inside other libraries: sentence-transformers, pipelines, scikit-learn."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -8,18 +9,21 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from joblib import parallel_backend
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from transformers import PreTrainedModel, pipeline
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, pipeline
 
 from exlm import (
     ExLMForMaskedLM,
     ExLMForQuestionAnswering,
     ExLMForSequenceClassification,
+    ExLMForTokenClassification,
+    ExLMModel,
     InputError,
 )
 from exlm.integrations.sklearn import Embedder
@@ -27,6 +31,7 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.embed import embed
+from exlm.tasks.predict import predict
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 SIZES = dict(
@@ -36,6 +41,11 @@ SIZES = dict(
     intermediate_size=32,
     initializer_range=0.3,
 )
+RECIPES = []  # of pre-trainings
+for place in sorted(Path(__file__).parents[1].glob("recipes/*/*.yaml")):
+    content = yaml.safe_load(place.read_text())
+    if isinstance(content.get("model"), dict):
+        RECIPES.append(place)
 KINDS = {
     "plain": {},
     "late expansion": {"expanded_layers": 1},
@@ -45,12 +55,19 @@ KINDS = {
 }
 
 
-def save(path: Path, head: type = ExLMForMaskedLM, repeat: int = 1, **switches: object) -> str:
-    """A directory with an untrained model of molecules."""
+def save(
+    path: Path,
+    head: type = ExLMForMaskedLM,
+    repeat: int = 1,
+    task: dict | None = None,
+    **switches: object,
+) -> str:
+    """A directory with an untrained model of molecules, or of what the `task` says."""
     torch.manual_seed(0)
     tokenizer = train_smiles_tokenizer(MOLECULES)
-    config = ArchitectureConfig(**SIZES, **switches).build(tokenizer, repeat)
-    config.molecules = True
+    config = ArchitectureConfig(**SIZES | switches).build(tokenizer, repeat)
+    config.molecules = task is None
+    config.task = task
     if head is not ExLMForMaskedLM:  # as exlm finetune does
         config.task_layers = config.num_hidden_layers
     save_model(path, head(config), tokenizer)
@@ -67,6 +84,125 @@ def embedded(model: str, folder: Path, **options: object) -> np.ndarray:
     pd.DataFrame({"smiles": MOLECULES}).to_csv(folder / "molecules.csv", index=False)
     target = embed(model, str(folder / "molecules.csv"), str(folder / "vectors.parquet"), **options)
     return np.stack(pq.read_table(target)["embedding"].to_pylist()).astype(np.float32)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_a_text_has_one_vector_in_every_tool(recipe, tmp_path):
+    """Of a tiny version of the recipe's model; the exported model is in tests/test_export.py."""
+    library = pytest.importorskip("sentence_transformers")
+    settings = yaml.safe_load(recipe.read_text())
+    layers = min(settings["model"]["num_hidden_layers"], 3)
+    switches = settings["model"] | SIZES | {"num_hidden_layers": layers}
+    path = save(tmp_path / "model", repeat=settings["data"].get("repeat", 1), **switches)
+    expected = embedded(path, tmp_path)
+    network, tokenizer = AutoModel.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    batch = tokenizer(MOLECULES, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        output = network(**batch, output_hidden_states=True)
+    real = batch["attention_mask"][..., None]
+    mean = (output.last_hidden_state * real).sum(1) / real.sum(1)
+    np.testing.assert_allclose(mean, expected, atol=1e-5)
+    assert torch.equal(output.hidden_states[-1], output.last_hidden_state)
+    features = pipeline("feature-extraction", path, device="cpu")(MOLECULES[0])
+    np.testing.assert_allclose(np.mean(features[0], 0), expected[0], atol=1e-5)
+    loaded = library.SentenceTransformer(path, device="cpu")
+    np.testing.assert_allclose(loaded.encode(MOLECULES), expected, atol=1e-5)
+    np.testing.assert_allclose(Embedder(path).transform(MOLECULES), expected, atol=1e-5)
+
+
+def test_models_without_the_number_of_layers_keep_the_vectors_of_embed(tmp_path):
+    """Earlier versions did not save it; nor did their directories name `forward`."""
+    library = pytest.importorskip("sentence_transformers")
+    path = Path(save(tmp_path / "model", expanded_layers=1))
+    expected = embedded(str(path), tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    assert config["task_layers"] == 1
+    (path / "config.json").write_text(json.dumps(config | {"task_layers": None}))
+    settings = (path / "sentence_bert_config.json").read_text()
+    (path / "sentence_bert_config.json").write_text(settings.replace("forward", "task_states"))
+    (path / "manifest.json").unlink()
+    np.testing.assert_array_equal(embedded(str(path), tmp_path), expected)
+    np.testing.assert_allclose(
+        library.SentenceTransformer(str(path)).encode(MOLECULES), expected, atol=1e-5
+    )
+
+
+def test_long_texts_are_cut_alike_in_every_tool(tmp_path, capsys):
+    library = pytest.importorskip("sentence_transformers")
+    task = {
+        "task_type": "multiclass",
+        "max_length": 8,
+        "precision": "fp32",
+        "text_column": "text",
+        "pair_column": None,
+        "label_columns": ["label"],
+        "classes": ["a", "b"],
+        "molecules": False,
+    }
+    path = save(tmp_path / "model", ExLMForSequenceClassification, task=task)
+    texts = ["CCO", "CCOCCNCCC", "CCCCCCOCCCCCCN"]
+    pd.DataFrame({"text": texts}).to_csv(tmp_path / "texts.csv", index=False)
+    predicted = pd.read_csv(predict(path, str(tmp_path / "texts.csv")))
+    assert "2 cut to the longest text that the model reads" in capsys.readouterr().out
+    classify = pipeline("text-classification", path, device="cpu", truncation=True)
+    answers = [classify(text)[0]["score"] for text in texts]
+    np.testing.assert_allclose(predicted["confidence"], answers, atol=1e-5)
+    expected = Embedder(path).transform(texts)
+    target = embed(path, str(tmp_path / "texts.csv"), str(tmp_path / "vectors.npy"))
+    np.testing.assert_allclose(np.load(target), expected, atol=1e-6)
+    assert "2 cut to the longest text that the model reads" in capsys.readouterr().out
+    vectors = library.SentenceTransformer(path, device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    extract = pipeline(
+        "feature-extraction", path, device="cpu", tokenize_kwargs={"truncation": True}
+    )
+    means = [np.mean(extract(text)[0], 0) for text in texts]
+    np.testing.assert_allclose(means, expected, atol=1e-5)
+
+
+LABELS = {
+    "SEQ_CLS": (ExLMForSequenceClassification, {"labels": torch.tensor([0, 1])}),
+    "TOKEN_CLS": (ExLMForTokenClassification, {"labels": torch.tensor([[0, 1, 1, 0, 1]] * 2)}),
+    "QUESTION_ANS": (
+        ExLMForQuestionAnswering,
+        {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([3, 3])},
+    ),
+    "FEATURE_EXTRACTION": (ExLMModel, {}),
+    None: (ExLMForMaskedLM, {"labels": torch.tensor([[-100, 5, -100, 6, -100]] * 2)}),
+}
+
+
+@pytest.mark.parametrize("task_type", LABELS)
+def test_an_adapter_of_peft_learns_is_saved_and_merged(task_type, tmp_path):
+    peft = pytest.importorskip("peft")
+    head, labels = LABELS[task_type]
+    path = save(tmp_path / "model", head if labels else ExLMForMaskedLM)
+    inputs = {"input_ids": torch.tensor([[0, 5, 7, 6, 2], [0, 6, 5, 6, 2]])}
+
+    def output(model, labels):
+        return model.eval()(**inputs, **labels).to_tuple()[0]
+
+    # with random adapters, none of which starts at 0, every one of them has a gradient
+    config = peft.LoraConfig(
+        task_type=task_type,
+        target_modules="all-linear",
+        # PEFT trains these heads as a whole, but does not leave them out of "all-linear" itself
+        exclude_modules={"TOKEN_CLS": "classifier", "QUESTION_ANS": "qa_outputs"}.get(task_type),
+        r=2,
+        init_lora_weights=False,
+    )
+    model = peft.get_peft_model(head.from_pretrained(path), config)
+    output(model.train(), labels).square().mean().backward()
+    parts = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    missing = [name for name, grad in parts.items() if grad is None or not grad.any()]
+    assert not missing and any("layers.1.attention.qkv" in name for name in parts)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+    model.save_pretrained(tmp_path / "adapter")
+    again = peft.PeftModel.from_pretrained(head.from_pretrained(path), tmp_path / "adapter")
+    expected = output(model, {})
+    assert torch.equal(output(again, {}), expected)
+    torch.testing.assert_close(output(again.merge_and_unload(), {}), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

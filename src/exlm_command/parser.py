@@ -11,12 +11,26 @@ from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from docstring_parser import parse as parse_docstring
-from jsonargparse import ActionConfigFile, ArgumentParser
+from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loader
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm_command.table import COMMANDS, did_you_mean, function_of, similar
+
+_load_yaml = get_loader("yaml")
+
+
+def _load(text: str) -> Any:
+    """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
+    name of a column."""
+    value = _load_yaml(text)
+    is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text
+    return text if is_text else value
+
+
+set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
@@ -162,7 +176,9 @@ def _as_yaml(value: str, value_type: Any) -> str:
     has_quotes = re.search(r"""(^|[\[,])\s*["']""", value)
     if value_type != list[str] or has_quotes:
         return value if value.startswith("[") else f"[{value}]"
-    elements = value.removeprefix("[").removesuffix("]").split(",")
+    if value.startswith("[") and value.endswith("]"):
+        value = value[1:-1]
+    elements = value.split(",")
     return json.dumps([element.strip() for element in elements if element.strip()])
 
 

@@ -12,7 +12,7 @@ from rdkit import Chem
 
 from exlm.data import files
 from exlm.data.columns import choose_column
-from exlm.data.frames import read_frame
+from exlm.data.frames import malformed_rows, read_frame
 from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import find_sources, read_rows
@@ -117,6 +117,18 @@ def test_lines_of_molecules_and_names_are_told_from_sentences(tmp_path):
     assert texts(write(tmp_path / "a.txt", "CCCCO butanol\nCC ethane\nC\n")) == ["CCCCO", "CC", "C"]
     sentences = ["I saw it", "CCCCO is butanol", "the end"]
     assert texts(write(tmp_path / "b.txt", "\n".join(sentences))) == sentences
+
+
+def test_lines_have_no_line_ends_and_prepare_reads_tables_as_predict_does(tmp_path):
+    lines = write(tmp_path / "a.txt", "CCO\r\nCC\n")
+    assert read_frame(lines)["text"].tolist() == ["CCO", "CC"]
+    for content in ("smiles\tname\nCCO\tb\nCC\ta\n", "CCCO propanol\nCC ethane\n"):
+        path = write(tmp_path / "b.txt", content)
+        [source], _ = find_sources([path])
+        assert [text for text, _ in read_rows(source)] == read_frame(path)["smiles"].tolist()
+    prose = ["Structure, function\tand text", "CC is short."]
+    [source], _ = find_sources([write(tmp_path / "c.txt", "\n".join(prose))])
+    assert [text for text, _ in read_rows(source)] == prose
 
 
 def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
@@ -259,3 +271,43 @@ def test_a_separator_is_found_though_only_the_first_long_lines_are_read(tmp_path
     lines = [f"protein {i};{'MKVL' * 1000};{i}" for i in range(30)]
     path = write(tmp_path / "a.csv", "\n".join(["name;sequence;label", *lines]))
     assert read_frame(path).columns.tolist() == ["name", "sequence", "label"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_files_that_begin_with_a_mark_of_their_encoding_are_read(tmp_path, encoding):
+    content = "smiles,IC50 [µM]\nCCO,1.5\n"
+    (tmp_path / "a.csv").write_bytes(content.encode(encoding))
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(content.encode(encoding)))
+    for name in ("a.csv", "b.csv.gz"):
+        frame = read_frame(tmp_path / name)
+        assert list(frame) == ["smiles", "IC50 [µM]"] and frame.iloc[0].tolist() == ["CCO", "1.5"]
+    (tmp_path / "a.csv").write_bytes(content.encode("cp1252"))
+    with pytest.raises(InputError, match="byte 0xb5 after 'smiles,IC50 .'; .*iconv -f cp1252"):
+        read_frame(tmp_path / "a.csv")
+
+
+def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
+    path = tmp_path / "a.xlsx"
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
+    assert list(read_frame(path)) == ["made by"]
+    assert "the sheet 'Notes' is read; there are also: IC50 (--sheet)" in capsys.readouterr().out
+    assert read_frame(path, sheet="IC50")["smiles"].tolist() == ["CCO"]
+    with pytest.raises(InputError, match="no sheet 'X'; it has: Notes, IC50"):
+        read_frame(path, sheet="X")
+    with pytest.raises(InputError, match="a.csv has no sheets; leave out sheet"):
+        read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), sheet="IC50")
+
+
+def test_sentences_of_conll_files(tmp_path):
+    content = (
+        "-DOCSTART- -X- O\n\n# id 1 en\nEU NNP B-ORG\nrejects VBZ O\n\n\n# NN O\nfoo NN\n\n"
+        "# NN O\nhit VB O\n"
+    )
+    frame = read_frame(write(tmp_path / "a.conll", content))
+    assert frame["tokens"].tolist() == [["EU", "rejects"], ["foo"], ["#", "hit"]]
+    assert frame["tags"][0] == ["B-ORG", "O"] and frame["column 2"][2] == ["NN", "VB"]
+    frame = read_frame(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
+    assert frame["tokens"][0] == ["New York", "is"]
+    assert malformed_rows(frame) == {1: "lines of several widths"}

@@ -1,9 +1,25 @@
-"""A whole step on a GPU: batches from the host, no waiting, the losses and gradients of the CPU."""
+"""On a GPU: steps take batches from the host without waiting and have the losses and gradients of
+the CPU; runs stop, go on and are shared by processes."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from exlm import ExLMForMaskedLM, ExLMForSequenceClassification
+from exlm.errors import Interrupted
+from exlm.model.encoder import Spans, attention, packed_attention
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.storage.files import to_json_types
+from exlm.train import loop
+from exlm.train.loop import LoopConfig
+from exlm.train.optim import OptimizerConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 SWITCHES = [
@@ -68,3 +84,89 @@ def test_classification_takes_batches_from_the_host(tiny_config, tiny_batch, poo
         torch.testing.assert_close(
             model.cuda()(**inputs).logits.cpu(), expected, atol=0.05, rtol=0.05
         )
+
+
+def test_masked_attention_in_bfloat16_is_close_to_float32():
+    query, key, value = torch.randn(3, 2, 4, 33, 16, device="cuda").unbind()
+    mask = (torch.arange(33, device="cuda") < torch.tensor([[33], [20]], device="cuda"))[
+        :, None, None
+    ]
+    expected = attention(query.cpu(), key.cpu(), value.cpu(), mask.cpu(), 0.0)
+    half = attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask, 0.0)
+    torch.testing.assert_close(half.float().cpu(), expected, atol=0.05, rtol=0.05)
+
+
+def test_packed_attention_drops_weights_and_keeps_their_mean():
+    """With all values 1, a row of attention is the sum of its weights: 1 without dropout."""
+    ends = torch.tensor([0, 700, 1000], dtype=torch.int32, device="cuda")
+    query, key = torch.randn(2, 1, 4, 1000, 32, device="cuda", dtype=torch.bfloat16).unbind()
+    value = torch.ones_like(key, requires_grad=True)
+    spans = Spans(ends, 700)
+    whole = packed_attention(query, key, value, spans, spans, 0.0)
+    torch.testing.assert_close(whole, torch.ones_like(whole), atol=0.02, rtol=0)
+    torch.manual_seed(0)
+    dropped = packed_attention(query, key, value, spans, spans, 0.1)
+    torch.manual_seed(0)
+    assert torch.equal(dropped, packed_attention(query, key, value, spans, spans, 0.1))
+    assert dropped.std() > 0.01 and abs(dropped.float().mean() - 1) < 0.01
+    dropped.sum().backward()
+    assert value.grad.isfinite().all() and (value.grad != 0).any()
+
+
+@pytest.fixture
+def recipe(corpus, tmp_path):
+    """A run of 20 updates in bfloat16 with evaluations and checkpoints."""
+    return {
+        "output": str(tmp_path / "run"),
+        "data": DataConfig(
+            str(corpus), 0.3, tokens_per_batch=512, tokens_per_micro_batch=256, eval_sequences=50
+        ),
+        "model": ArchitectureConfig(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
+        ),
+        "train": LoopConfig(20, OptimizerConfig(1e-3, 2), precision="bf16", eval_every=10),
+        "seed": 3,
+        "device": "cuda",
+    }
+
+
+def losses(directory):
+    lines = Path(directory, "log.jsonl").read_text().splitlines()
+    records = map(json.loads, lines)
+    return [record["exlm_loss"] for record in records if record["kind"] == "train"]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_run_stops_and_goes_on(recipe, monkeypatch, tmp_path, compiled, dropout):
+    """With threads, evaluation and checkpoints; a GPU adds some sums in any order."""
+    recipe["compile"] = compiled
+    recipe["model"] = replace(recipe["model"], attention_probs_dropout_prob=dropout)
+    whole = pretrain(**recipe | {"output": str(tmp_path / "whole")})
+    update = loop.update
+
+    def stopped(*arguments):
+        sums, norm, _ = update(*arguments)
+        return sums, norm, 15 if arguments[6] == 6 else 0
+
+    monkeypatch.setattr(loop, "update", stopped)
+    with pytest.raises(Interrupted):
+        pretrain(**recipe)
+    monkeypatch.setattr(loop, "update", update)
+    resumed = pretrain(**recipe)
+    assert losses(recipe["output"]) == pytest.approx(losses(tmp_path / "whole"), rel=0.02)
+    for name in ("nll", "joint_nll"):
+        assert resumed["evaluation"][name] == pytest.approx(whole["evaluation"][name], rel=0.02)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_processes_share_a_run(recipe, tmp_path):
+    alone = pretrain(**recipe | {"output": str(tmp_path / "alone")})
+    path = tmp_path / "recipe.yaml"
+    del recipe["device"]
+    path.write_text(yaml.safe_dump(to_json_types(recipe)))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc_per_node", "2", "-m", "exlm", "pretrain", str(path)]
+    subprocess.run(command, check=True, timeout=300)
+    result = json.loads(Path(recipe["output"], "result.json").read_text())
+    assert result["evaluation"]["nll"] == pytest.approx(alone["evaluation"]["nll"], rel=0.02)

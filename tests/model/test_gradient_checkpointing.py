@@ -69,11 +69,12 @@ def test_loss_and_gradients_are_the_same(tiny_config, tiny_batch, switches, rate
     assert_equal(losses(tiny_config(**switches, **rates), tiny_batch, dtype=dtype))
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("switches", SWITCHES[:2], ids=str)
-def test_packed_rows_too(tiny_config, tiny_batch, monkeypatch, switches):
+def test_packed_rows_too(tiny_config, tiny_batch, monkeypatch, switches, rate):
     monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
-    monkeypatch.setattr(encoder.varlen, "varlen_attn", each_sequence)
-    assert_equal(losses(tiny_config(**switches, attention_probs_dropout_prob=0.0), tiny_batch))
+    monkeypatch.setattr(encoder, "flash_attention", each_sequence)
+    assert_equal(losses(tiny_config(**switches, attention_probs_dropout_prob=rate), tiny_batch))
 
 
 def test_traced_states_too(tiny_config, tiny_batch):

@@ -1,6 +1,8 @@
 """The encoder gives the same hidden states however the batch is laid out and however few positions
 are read."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -20,8 +22,9 @@ LAYOUTS = [
 ]
 
 
-def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
+def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k, rate, is_causal, return_debug_mask):
     """What variable-length attention promises, one sequence at a time."""
+    assert not (is_causal or return_debug_mask)
     parts = []
     for b in range(len(cu_q) - 1):
         assert cu_q[b + 1] - cu_q[b] <= max_q and cu_k[b + 1] - cu_k[b] <= max_k
@@ -29,8 +32,8 @@ def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
             x[ends[b] : ends[b + 1]].transpose(0, 1)
             for x, ends in ((query, cu_q), (key, cu_k), (value, cu_k))
         )
-        parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
-    return torch.cat(parts)
+        parts.append(F.scaled_dot_product_attention(q, k, v, dropout_p=rate).transpose(0, 1))
+    return torch.cat(parts), None
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def pack(monkeypatch):
 
     def switch_on():
         monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
-        monkeypatch.setattr(encoder.varlen, "varlen_attn", each_sequence)
+        monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on
 
@@ -130,3 +133,18 @@ def test_gathering_rows_and_its_gradient():
         for n in range(3)
     )
     assert torch.autograd.gradcheck(lambda x: gather_positions(x, index), hidden)
+
+
+@pytest.mark.parametrize("installed, rate", [(True, 0.0), (True, 0.1), (False, 0.0)])
+def test_the_newest_attention_is_used_where_it_is_and_put_back(monkeypatch, installed, rate):
+    """With a stand-in for the GPU and for the package."""
+    device, registry = torch.device("cuda"), {"FA3": lambda: SimpleNamespace(remove=lambda: None)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(
+        encoder.importlib.util, "find_spec", lambda _: "a package" * installed or None
+    )
+    monkeypatch.setattr(torch.nn.attention._registry, "_FLASH_ATTENTION_IMPLS", registry)
+    current = torch.nn.attention.current_flash_attention_impl
+    with encoder.newest_flash_attention(device, rate):
+        assert current() == ("FA3" if installed and rate == 0 else None)
+    assert current() is None

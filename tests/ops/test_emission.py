@@ -63,6 +63,17 @@ def test_emission_is_the_log_softmax_at_the_targets(kind, dtype, chunk, monkeypa
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("kind", ["ordinary", "large", "forbidden"])
+def test_a_padded_vocabulary_changes_nothing(kind, chunk, monkeypatch):
+    """As on a GPU, where 11 tokens become 64."""
+    monkeypatch.setitem(module.CHUNK, "cpu", chunk)
+    inputs, targets = case(kind)
+    expected = gradients(emission, inputs, targets)
+    monkeypatch.setitem(module.VOCABULARY_MULTIPLE, "cpu", 64)
+    torch.testing.assert_close(gradients(emission, inputs, targets), expected)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_cross_entropy(chunk, monkeypatch):
     monkeypatch.setitem(module.CHUNK, "cpu", chunk)
     (hidden, weight, bias), _ = case()

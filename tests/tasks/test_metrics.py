@@ -5,7 +5,14 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
-from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, score_predictions, summarise
+from exlm.tasks.entities import entity_f1, has_entities
+from exlm.tasks.metrics import (
+    LOWER_IS_BETTER,
+    METRICS,
+    metric_names,
+    score_predictions,
+    summarise,
+)
 
 NAN = np.nan
 
@@ -139,7 +146,7 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
         score_predictions(task_type, labels, 1 - good)[name],
     )
     assert best < worst if name in LOWER_IS_BETTER else best > worst
-    assert MAIN_METRIC[task_type] in METRICS[task_type]
+    assert metric_names(task_type, None) == list(METRICS[task_type])
 
 
 def test_diverged_or_misshapen_predictions_are_refused():
@@ -163,3 +170,44 @@ def test_summarise_gives_median_mean_sample_deviation_and_range():
         "min": 1.0,
         "max": 1.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "score"),
+    [
+        # the example of seqeval's documentation: 1 of 2 entities, and 1 of 2 predicted
+        (
+            ["O O O B-MISC I-MISC I-MISC O", "B-PER I-PER O"],
+            ["O O B-MISC I-MISC I-MISC I-MISC O", "B-PER I-PER O"],
+            0.5,
+        ),
+        (["B-PER B-PER"], ["B-PER I-PER"], 0.0),  # two entities, not one
+        (["I-PER I-PER O"], ["B-PER I-PER O"], 1.0),  # I behind O begins an entity
+        (["B-PER I-LOC"], ["B-PER B-LOC"], 1.0),  # another kind begins another entity
+        (["S-PER I-PER"], ["S-PER B-PER"], 1.0),  # so does what is behind S or E
+        (["B-PER", "I-PER"], ["B-PER", "B-PER"], 1.0),  # and every row
+        (["B-PER O B-LOC"], ["B-PER B-LOC O"], 0.5),
+        (["B-PER - I-PER"], ["B-PER O I-PER"], 1.0),  # what has no label does not count
+        (["O O"], ["O B-PER"], 0.0),
+        (["O O"], ["O O"], NAN),
+    ],
+)
+def test_f1_of_entities_by_hand(truth, predicted, score):
+    classes = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O", "S-PER", "B-MISC", "I-MISC"]
+    width = max(len(row.split()) for row in truth)
+    labels = np.full((len(truth), width), NAN)
+    predictions = np.full((len(truth), width, len(classes)), NAN)
+    for row, (names, others) in enumerate(zip(truth, predicted, strict=True)):
+        for unit, (name, other) in enumerate(zip(names.split(), others.split(), strict=True)):
+            predictions[row, unit] = np.eye(len(classes))[classes.index(other)]
+            if name != "-":
+                labels[row, unit] = classes.index(name)
+    np.testing.assert_equal(entity_f1(labels, predictions, classes), score)
+    scores = score_predictions("token_classification", labels, predictions, classes=classes)
+    np.testing.assert_equal(scores["entity_f1"], score)
+
+
+def test_only_tags_of_entities_have_entities():
+    assert metric_names("token_classification", ["O", "B-X"])[0] == "entity_f1"
+    for classes in (["H", "E", "C"], ["O"], ["0", "1"], ["B-X", "noun"], None):
+        assert not has_entities(classes)

@@ -95,6 +95,18 @@ def test_random_split_partitions_by_seed():
     assert set(carved["valid"]) < set(split["train"])
 
 
+def test_rows_of_a_group_stay_together_and_without_groups_nothing_changes():
+    groups = np.arange(100)
+    assert as_lists(random_split(range(100), FRACTIONS, 3, groups)) == as_lists(
+        random_split(range(100), FRACTIONS, 3)
+    )
+    groups = groups // 3 * 3
+    split = random_split(range(100), FRACTIONS, 3, groups)
+    parts = [set(groups[rows]) for rows in split.values()]
+    assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & parts[2]
+    assert sum(map(len, split.values())) == 100 and 78 <= len(split["train"]) <= 80
+
+
 def test_column_split_accepts_the_usual_names():
     frame = pd.DataFrame({"part": ["Train", "val", "validation", " DEV ", "valid", "test"]})
     assert as_lists(column_split(frame, "part")) == {

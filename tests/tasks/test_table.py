@@ -1,4 +1,6 @@
 import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +8,15 @@ import pandas as pd
 import pytest
 
 from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.columns import match_columns
 from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
+from exlm.tasks.duplicates import (
+    count_shared,
+    describe_duplicates,
+    find_groups,
+    resolve_duplicates,
+)
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -245,3 +254,160 @@ def test_molecule_problem(capfd):
         == "not a SMILES string: it has '\ub81b'"
     )
     assert capfd.readouterr().err == ""
+
+
+def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
+    records = [
+        {"tokens": ["EU", "rejects"], "both": ["A man eats.", "He eats."], "label": 1},
+        {"tokens": ["New York", "wins"], "both": ["It rains.", "It is dry."], "label": 0},
+        {"tokens": None, "both": ["a", "b"], "label": 0},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    pd.DataFrame(records).to_parquet(tmp_path / "a.parquet")
+    for file in (path, tmp_path / "a.parquet"):
+        table = load_table(file, "tokens", ["label"])
+        assert table.texts == ["EU rejects", "New York wins", ""]
+        assert table.problems == ["", "'New York' in its list is not one word", "empty text"]
+        table = load_table(file, "both", ["label"])
+        assert table.texts == ["A man eats.", "It rains.", "a"]
+        assert table.pairs == ["He eats.", "It is dry.", "b"]
+        assert table.inferred["pair_column"] == "both"
+        write_frame(table.frame, tmp_path / "out.csv")
+        assert '"[""EU"", ""rejects""]"' in (tmp_path / "out.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "message"),
+    [
+        ([1, 2], 1, r"row 1: \[1, 2\] is not text; choose another column with text_column"),
+        ({"en": "a"}, 1, "row 1: .* is not text"),
+        ("a b", ["x", "y"], "column 'label', row 1.* add --task_type token_classification"),
+        ("a b", "O B-PER", "column 'label', row 1.* add --task_type token_classification"),
+        ("['EU', 'rejects']", 1, "column 'text' has lists that were written as text"),
+        ("EU rejects", "[3, 0]", "column 'label' has lists that were written as text"),
+    ],
+)
+def test_lists_that_make_no_sense_are_refused(text, label, message):
+    frame = pd.DataFrame({"text": [text] * 2, "label": [label] * 2})
+    for label_columns in (["label"], None):
+        with pytest.raises(InputError, match=message):
+            make_table(frame, "a.jsonl", "text", label_columns)
+
+
+def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
+    path = write(tmp_path / "a.csv", 'smiles, logP,"Ki, nM",Ki\nC,1.5,2.5,3.5\n')
+    table = load_table(path, None, ["Ki", "logP", "Ki, nM"])
+    assert table.label_columns == ["Ki", " logP", "Ki, nM"]
+    assert match_columns(["Ki", "nM"], table.frame.columns) == ["Ki, nM"]
+    # as the command line divides --label_columns 'Kd, nM,Ki, nM'
+    columns = ["Ki, nM", "Kd,nM", "Kd ", "a", "b"]
+    assert match_columns(["Kd", "nM", "Ki", "nM", "x"], columns) == ["Kd,nM", "Ki, nM", "x"]
+    assert match_columns(["b", "a", "Kd"], columns) == ["b", "a", "Kd "]
+
+
+@pytest.mark.parametrize(
+    ("cells", "positive", "words", "labels"),
+    [
+        (["Active", "inactive", "active"], None, ["inactive", "Active"], [1, 0, 1]),
+        (["no", "YES", "", "no"], None, ["no", "YES"], [0, 1, np.nan, 0]),
+        (["True", "False"], None, ["False", "True"], [1, 0]),
+        (["active", "inactive"], "inactive", ["active", "inactive"], [0, 1]),
+        (["toxic", "safe"], "Toxic", ["safe", "toxic"], [1, 0]),
+        (["1", "2"], "2", ["1", "2"], [0, 1]),
+        (["1", "0"], None, None, [1, 0]),
+    ],
+)
+def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels):
+    path = write(tmp_path / "a.csv", "\n".join(["smiles,y", *(f"CC,{cell}" for cell in cells)]))
+    table = load_table(path, None, ["y"], positive=positive)
+    assert (table.task_type, table.words, table.classes) == ("binary", words, None)
+    np.testing.assert_array_equal(table.labels[:, 0], labels)
+    assert table.inferred.get("positive") == (words[1] if words and not positive else None)
+    # another table may have 0 and 1, or one of the words alone
+    other = pd.DataFrame({"smiles": ["C", "CC"], "y": [words[1] if words else "1", ""]})
+    assert make_table(other, "b.csv", None, ["y"], "binary", words).labels[0, 0] == 1
+
+
+def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
+    assert make_table(frame, "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]
+    with pytest.raises(InputError, match="positive is 'yes'; it must be one of two classes"):
+        make_table(frame, "a.csv", None, ["y"], positive="yes")
+    two = frame[:2]
+    assert make_table(two, "a.csv", None, ["y"], "multiclass").classes == ["no", "yes"]
+    with pytest.raises(InputError, match="'yes' is no regression label"):
+        make_table(two, "a.csv", None, ["y"], "regression")
+    frame = frame[:2].assign(z=["no", "no"])
+    table = make_table(frame, "a.csv", None, ["y", "z"])
+    assert table.task_type == "multilabel" and table.labels.tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["10,8", "3", "-0,25", "1,234"], [10.8, 3, -0.25, 1.234]),
+        (["0,123", "0,456"], [0.123, 0.456]),
+        (["10.8%", "5 %"], [10.8, 5]),
+        (["10,8%", "5,25%"], [10.8, 5.25]),
+        (["1,5e-3", "2"], [0.0015, 2]),
+    ],
+)
+def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, capsys):
+    frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
+    table = make_table(frame, "a.csv", None, ["y"])
+    assert table.task_type == "regression" and table.labels[:, 0].tolist() == numbers
+    assert f"note: in column 'y', {cells[0]!r} is read as {numbers[0]:g}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "cells", [["1,234", "5,678"], ["1,234.5", "3"], ["10%", "0.1"], ["1.234,5", "2,5"]]
+)
+def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
+    frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
+    with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
+        make_table(frame, "a.csv", None, ["y"])
+    assert make_table(frame, "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
+
+
+@pytest.mark.parametrize(
+    ("columns", "pair"),
+    [
+        (["idx", "Premise", "hypothesis", "y"], ("Premise", "hypothesis")),
+        (["question", "sentence", "y"], ("question", "sentence")),
+        (["sentence_1", "sentence 2", "y"], ("sentence_1", "sentence 2")),
+        (["text", "sentence1", "sentence2", "y"], ("text", None)),
+    ],
+)
+def test_two_texts_are_found_by_their_names(columns, pair):
+    frame = pd.DataFrame({name: ["0", "1"] for name in columns})
+    table = make_table(frame, "a.csv", None, ["y"])
+    assert (table.text_column, table.pair_column) == pair
+    assert table.inferred.get("pair_column") == pair[1]
+    frame = pd.DataFrame({"left": ["a"], "right": ["b"], "y": [1]})
+    with pytest.raises(InputError, match="left, right, y .and pair_column, if there are two texts"):
+        make_table(frame, "a.csv", None, ["y"])
+
+
+def test_rows_with_the_same_molecule_are_counted_and_merged():
+    frame = pd.DataFrame(
+        {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
+    )
+    table = make_table(frame, "a.csv", None, ["y"], "regression")
+    table = replace(table, groups=find_groups(table, True, "none"))
+    assert table.groups.tolist() == [0, 1, 0, 0, 1, 5]
+    assert describe_duplicates(table).startswith("5 rows share 2 texts or molecules, 1 of these")
+    mean = resolve_duplicates(table, "mean")
+    assert mean.usable.tolist() == [True, True, False, False, False, False]
+    assert mean.labels[:2, 0].tolist() == [3, 2]
+    drop = resolve_duplicates(table, "drop")
+    assert drop.usable.tolist() == [False, True, False, False, False, False]
+    assert drop.problems[4] == "the same text or molecule as row 2"
+    assert resolve_duplicates(table, "keep") is table
+    assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
+    with pytest.raises(InputError, match="mean is for regression"):
+        resolve_duplicates(replace(table, task_type="binary"), "mean")
+    # rows of a test file are not merged with those of a train file
+    files = make_table({"train": frame, "test": frame}, "a.csv", None, ["y"], "regression")
+    files = replace(files, groups=find_groups(files, True, "none"))
+    assert resolve_duplicates(files, "drop").usable.tolist() == drop.usable.tolist() * 2

@@ -1,5 +1,6 @@
 """A label for every residue of a protein, or for every word of a text."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
+from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import TunedModel
@@ -226,3 +228,32 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
         and np.isnan(found).all()
         and spelled(found, table.texts, task["classes"], task["unit"]) == ["", "", ""]
     )
+
+
+@pytest.mark.parametrize("tags", [["O", "B-PER", "B-LOC"], [0, 3, 7]])
+def test_lists_of_words_and_tags(tags, tmp_path):
+    """The usual layout of `datasets`; -100 is no label."""
+    model, out = save(tmp_path / "model", train_text_tokenizer("bpe", LINES, 300)), tmp_path / "out"
+    records = []
+    for line in LINES:
+        words = line.split()
+        kinds = [tags[(word in NAMES) + 2 * (word.strip(".!") in TOWNS)] for word in words]
+        kinds[2] = -100
+        records.append({"id": len(records), "tokens": words, "ner_tags": kinds})
+    data = str(tmp_path / "data.parquet")
+    pd.DataFrame(records).astype({"ner_tags": object}).to_json(
+        tmp_path / "data.jsonl", orient="records", lines=True
+    )
+    if isinstance(tags[0], int):
+        pd.DataFrame(records).to_parquet(data)
+    else:
+        data = str(tmp_path / "data.jsonl")
+    report = finetune(
+        str(out), model, TaskConfig(data, task_type="token_classification"), FAST, [0]
+    )
+    assert report["test"]["accuracy"]["mean"] > 0.9
+    assert saved_task(str(out))["classes"] == sorted(map(str, tags))
+    found = predicted(str(out), data, str(tmp_path / "predicted.csv"))
+    for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
+        assert len(json.loads(words)) == len(labels.split())
+    assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)

@@ -408,7 +408,7 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
     assert f"{correct:.4f} (" in capsys.readouterr().out
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
-    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; rename"):
+    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
 
 
@@ -490,3 +490,33 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     assert 0.88 < hits / 200 < 0.99
     none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]
     assert none["value"] == 1.0 and np.isnan(none["low"])
+
+
+def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", "nitrogen"]]
+    frame["activity"] = frame.pop("nitrogen").map({0: "inactive", 1: "Active"})
+    frame = pd.concat([frame, frame[:3]])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    out = str(tmp_path / "out")
+    task = TaskConfig(str(tmp_path / "a.csv"), split="random")
+    report = finetune(out, str(molecules / "model"), task, FAST, [0])
+    printed = capsys.readouterr().out
+    assert "task.task_type = binary, task.positive = Active" in printed
+    assert "6 rows share 3 texts or molecules, 0 of these with different labels" in printed
+    assert report["metric"] == "roc_auc"
+    table = predicted(out, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    expected = np.where(table["predicted activity"] >= 0.5, "Active", "inactive")
+    assert table["predicted class"].tolist() == expected.tolist()
+    other = frame.rename(columns={"activity": "IC50, class"})
+    other["IC50, class"] = (other["IC50, class"] == "Active").astype(int)
+    other.to_csv(tmp_path / "b.csv", index=False)
+    target = str(tmp_path / "e.json")
+    scores = [
+        evaluate(out, str(tmp_path / name), target, resamples=0, **options)["metrics"]["seed-0"]
+        for name, options in (("a.csv", {}), ("b.csv", {"label_columns": ["IC50", "class"]}))
+    ]
+    for name, score in scores[0].items():
+        assert score["value"] == scores[1][name]["value"]
+    with pytest.raises(InputError, match="label_columns names smiles, IC50, class; give the"):
+        names = ["smiles", "IC50, class"]
+        evaluate(out, str(tmp_path / "b.csv"), target, label_columns=names)

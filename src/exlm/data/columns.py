@@ -1,7 +1,7 @@
 """Finds the column of the texts in a table, and notices that a table has no header line."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
@@ -15,11 +15,27 @@ OTHER_NAMES = frozenset(
     | {"molecule", "drug", "sequence", "sentence", "review", "document", "content", "comment"}
     | {"tweet", "headline"}
 )
+LIST_NAMES = frozenset({"tokens", "words"})
+# Usual names of the columns of two texts
+PAIR_NAMES = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("sentencea", "sentenceb"),
+    ("texta", "textb"),
+    ("question", "sentence"),
+    ("query", "passage"),
+)
+NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
-def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
+def choose_column(
+    columns: Iterable[str], text_column: str | None, where: str, may_be_pair: bool = False
+) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
-    or the only one. InputError if none fits."""
+    or the only one. InputError if none fits; `may_be_pair`: it names the column of a second text,
+    too."""
     columns = list(columns)
     if text_column is not None:
         check_columns(columns, where, text_column)
@@ -27,13 +43,27 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     elif len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     else:
-        candidates = text_columns(columns, USUAL_NAMES) or text_columns(columns, OTHER_NAMES)
+        candidates = next(filter(None, (text_columns(columns, names) for names in NAMES)), [])
     if len(candidates) == 1:
         return candidates[0]
     check_header(columns, where)
+    for_pairs = " (and pair_column, if there are two texts)" if may_be_pair else ""
     raise InputError(
-        f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)}"
+        f"{where}: cannot tell the text column; set text_column to one of: "
+        f"{listed(columns)}{for_pairs}"
     )
+
+
+def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
+    """The only two columns that have names of PAIR_NAMES, if no column has one of USUAL_NAMES."""
+    pairs = []
+    for names in PAIR_NAMES:
+        first, second = (text_columns(columns, {name}) for name in names)
+        if len(first) == len(second) == 1:
+            pairs.append((first[0], second[0]))
+    if len(pairs) == 1 and not text_columns(columns, USUAL_NAMES):
+        return pairs[0]
+    return None, None
 
 
 def text_columns(columns: Iterable[str], names: Set[str] = USUAL_NAMES | OTHER_NAMES) -> list[str]:
@@ -70,6 +100,30 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
         if name is not None and name not in columns:
             check_header(columns, where)
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
+
+
+def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
+    """The columns that `names` mean. The command line divides the name of a column at its commas
+    and loses the spaces there; so the most neighbours that are a column together are joined: `Ki`
+    and `nM` mean `Ki, nM`. Names that mean nothing are returned as they are."""
+    columns = list(columns)
+    by_name = {_without_spaces(str(column)): column for column in columns}
+    by_name |= {str(column): column for column in columns}
+    matches = []
+    start = 0
+    while start < len(names):
+        for end in range(len(names), start, -1):
+            name = _without_spaces(",".join(names[start:end]))
+            if name in by_name:
+                break
+        matches.append(by_name.get(name, names[start]))
+        start = end
+    return matches
+
+
+def _without_spaces(name: str) -> str:
+    """A name without spaces at its ends and around its commas."""
+    return re.sub(r"\s*,\s*", ",", name.strip())
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

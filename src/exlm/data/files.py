@@ -1,6 +1,7 @@
 """Opens files, plain or compressed, and standard input; says what is wrong with those that cannot
 be read."""
 
+import codecs
 import gzip
 import io
 import lzma
@@ -47,24 +48,30 @@ def read_errors(name: str | Path) -> Iterator[None]:
     except READ_ERRORS as error:
         reason = first_line(error)
         if isinstance(error, UnicodeDecodeError):
-            reason = f"it is not UTF-8: {not_utf8(name) or reason}"
+            raise InputError(
+                f"{name} cannot be read: it is not UTF-8: {not_utf8(name) or reason}; save it as "
+                "UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
+                "iconv -f cp1252 -t utf-8"
+            ) from error
         raise InputError(
             f"{name} cannot be read: {reason}; correct the file, or get a whole copy"
         ) from error
 
 
 def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
-    """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of
-    READ_ERRORS."""
+    """A UTF-8 file, or a UTF-16 file that begins with a mark of it, plain or compressed as its name
+    says (COMPRESSIONS). Damage raises one of READ_ERRORS."""
     path = _standard_input().name if str(name) == STANDARD_INPUT else str(name)
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":
         # Arrow reads every frame and notices a truncated file; the zstandard package does neither.
-        file: Any = pyarrow.input_stream(path, compression="zstd")
+        stream: Any = pyarrow.input_stream(path, compression="zstd")
     else:
         openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-        file = openers.get(suffix, open)(path, "rb")
-    return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
+        stream = openers.get(suffix, open)(path, "rb")
+    file = io.BufferedReader(stream)
+    is_utf16 = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig", errors, newline=newline)
 
 
 def text_lines(name: str, newline: str = "") -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import pyarrow.parquet
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.columns import text_columns
+from exlm.data.columns import listed, text_columns
 from exlm.data.files import (
     COMPRESSIONS,
     LARGEST,
@@ -27,6 +28,7 @@ from exlm.data.files import (
 )
 from exlm.errors import InputError, first_line, import_optional
 
+LONGEST_SENTENCE = 100_000  # words
 SEPARATORS = ",;\t"
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(
@@ -58,7 +60,7 @@ def format_of(path: str | Path) -> str | None:
 
 def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     for line in text_lines(name):
-        yield Record({"text": line})
+        yield Record({"text": line.rstrip("\r\n")})
 
 
 def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -72,17 +74,28 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """As .smi if the first lines have molecules and names; as a table if the first line has a tab
     or the name of a text column, or if `header` is set; lines otherwise."""
-    lines = _first_lines(name)[:10] or [""]
-    words = [line.split() for line in lines if line.strip()]
-    # A word of up to three letters may be a molecule by accident.
-    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    first = (_first_lines(name) or [""])[0]
     if header is not True:
         return _tsv(name, header, pick)
-    if may_be_smi and all(molecule_problem(line[0]) is None for line in words):
+    if has_molecules_and_names(name):
         return _smi(name, header, pick)
-    if "\t" in lines[0] or text_columns(re.split("[,;]", lines[0])):
+    if "\t" in first or text_columns(re.split("[,;]", first)):
         return _tsv(name, header, pick)
     return _lines(name, header, pick)
+
+
+def has_molecules_and_names(name: str) -> bool:
+    """Whether the first lines of a file have molecules and, some of them, names behind these."""
+    words = [line.split() for line in _first_lines(name)[:10] if line.strip()]
+    # A word of up to three letters may be a molecule by accident.
+    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
+
+
+def has_tabs_and_text_column(name: str) -> bool:
+    """Whether the first line of a file has tabs, and the name of a text column between them."""
+    columns = (_first_lines(name) or [""])[0].split("\t")
+    return len(columns) > 1 and bool(text_columns(columns))
 
 
 def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -144,22 +157,34 @@ def _tsv_rows(name: str) -> Iterator[list[str]]:
         yield line.split("\t") if line else []
 
 
-def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    """The first sheet of a workbook."""
+def _xlsx(name: str, header: Header, pick: Pick, sheet: str | None = None) -> Iterator[Record]:
+    """A sheet of a workbook, the first where none is named. InputError if there is none of the
+    name."""
     openpyxl = import_optional("openpyxl", "excel", f"reading {name}")
     try:
         with zipfile.ZipFile(name) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                 raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
         with closing(openpyxl.load_workbook(name, read_only=True, data_only=True)) as book:
-            sheet = book.worksheets[0]
-            yield from _records(_xlsx_rows(sheet), header, pick, may_be_short=True)
+            sheets = {entry.title: entry for entry in book.worksheets}
+            if sheet is not None and sheet not in sheets:
+                raise InputError(f"{name}: no sheet {sheet!r}; it has: {listed(sheets)}")
+            if sheet is None:
+                sheet = next(iter(sheets))
+                _name_sheet(name, sheet, listed(other for other in sheets if other != sheet))
+            yield from _records(_xlsx_rows(sheets[sheet]), header, pick, may_be_short=True)
     except InputError:
         raise
     except Exception as error:  # the library raises anything
         raise InputError(
             f"{name} cannot be read: {first_line(error)}; save it again as .xlsx"
         ) from error
+
+
+@cache  # a command may read a file several times
+def _name_sheet(name: str, sheet: str, others: str) -> None:
+    if others:
+        print(f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (--sheet)")
 
 
 def _xlsx_rows(sheet: Any) -> Iterator[list[Any]]:
@@ -238,6 +263,36 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
             check_length(sequence, name, "a sequence")
 
 
+def _conll(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    """Sentences between blank lines: a word in each line and behind it its labels, the last of them
+    in the column `tags`. Lines before a sentence that begin with # are comments."""
+    sentence: list[list[str]] = []
+    # The added line ends the last sentence.
+    for line in chain(text_lines(name), [""]):
+        fields = line.split("\t") if "\t" in line else line.split()
+        if line.strip() and not line.startswith("-DOCSTART-"):
+            sentence.append([field.strip() for field in fields])
+            if len(sentence) > LONGEST_SENTENCE:
+                raise InputError(
+                    f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
+                    "put a blank line between sentences"
+                )
+            continue
+        width = len(sentence[-1]) if sentence else 0
+        while sentence and sentence[0][0].startswith("#") and len(sentence[0]) != width:
+            del sentence[0]
+        if sentence:
+            yield _sentence(sentence, width)
+        sentence = []
+
+
+def _sentence(lines: list[list[str]], width: int) -> Record:
+    if any(len(fields) != width for fields in lines):
+        return Record({"tokens": [fields[0] for fields in lines]}, "lines of several widths")
+    names = ["tokens", *[f"column {i}" for i in range(2, width)], "tags"][:width]
+    return Record({name: [fields[i] for fields in lines] for i, name in enumerate(names)})
+
+
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a
     fault."""
@@ -282,11 +337,11 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 # Each yields the records of the file of that name. `header` and `pick` are for tables; the other
-# readers ignore them. `txt` is a list or a table, as its first lines say; `prepare` reads such a
-# file as `lines`.
-READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
+# readers ignore them. That of .xlsx takes the name of a sheet, too. `txt` is a list or a table, as
+# its first lines say; `prepare` reads such a file as `lines`.
+READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet,
-    "fasta": _fasta, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
+    "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
 SUFFIXES |= {".fa": "fasta", ".faa": "fasta"}

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,17 +25,18 @@ Faults = dict[int, str]
 MALFORMED = "malformed"
 
 
-def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
+def read_frame(path: str | Path, header: Header = True, sheet: str | None = None) -> pd.DataFrame:
     """A whole table, read from a file in any format of SUFFIXES or from standard input (`-`).
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
     number of fields than the header are cut or filled up with "" and must not be used:
     `frame.attrs[MALFORMED]` has the reasons by row, from 0. `header` is False for a table without
-    a header line, or it has the columns of a file that may lack this line.
+    a header line, or it has the columns of a file that may lack this line. `sheet` is that of a
+    workbook, the first where absent.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
-    return next(read_frames(path, header))
+    return next(read_frames(path, header, sheet=sheet))
 
 
 def read_frames(
@@ -42,6 +44,7 @@ def read_frames(
     header: Header = True,
     rows: int | None = None,
     like: pd.DataFrame | None = None,
+    sheet: str | None = None,
 ) -> Iterator[pd.DataFrame]:
     """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each part has the columns and types that its rows need, or
@@ -49,10 +52,12 @@ def read_frames(
     kind = format_of(path)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
+    if sheet is not None and kind != "xlsx":
+        raise InputError(f"{path} has no sheets; leave out sheet, which is for .xlsx files")
     columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
-        for frame, faults in _parts(kind, path, header, rows, columns):
+        for frame, faults in _parts(kind, path, header, rows, columns, sheet):
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
@@ -75,7 +80,12 @@ def malformed_rows(frame: pd.DataFrame) -> dict[int, str]:
 
 
 def _parts(
-    kind: str, path: str | Path, header: Header, rows: int | None, columns: pd.Index | None
+    kind: str,
+    path: str | Path,
+    header: Header,
+    rows: int | None,
+    columns: pd.Index | None,
+    sheet: str | None,
 ) -> Iterator[tuple[pd.DataFrame, Faults]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
@@ -84,7 +94,8 @@ def _parts(
                 yield _from_arrow(table), {}
         return
     pick = partial(_all_columns, str(path))
-    records = _without_blank_end(READERS[kind](str(path), header, pick))
+    of_sheet = {} if sheet is None else {"sheet": sheet}
+    records = _without_blank_end(READERS[kind](str(path), header, pick, **of_sheet))
     while part := list(islice(records, rows)):
         frame = pd.DataFrame([record.cells for record in part], columns=columns)
         faults = {row: record.fault for row, record in enumerate(part) if record.fault}
@@ -94,9 +105,18 @@ def _parts(
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     try:
-        return table.to_pandas().reset_index(drop=True)
+        frame = table.to_pandas().reset_index(drop=True)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
+    for field in table.schema:
+        if pa.types.is_nested(field.type) and field.name in frame:
+            frame[field.name] = frame[field.name].map(_as_list)
+    return frame
+
+
+def _as_list(cell: Any) -> Any:
+    """A list of a cell as JSONL has it; pandas makes an array of it."""
+    return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
@@ -136,8 +156,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that
-    TSV cannot hold."""
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; lists as JSON where a format
+    has none. InputError for cells that TSV cannot hold."""
+    if path.suffix != ".parquet":
+        frame = frame.copy(deep=False)
+        for name in frame.select_dtypes("object"):
+            frame[name] = frame[name].map(_without_list)
     with replacing(path) as file:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
@@ -155,6 +179,10 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
         else:
             frame.to_csv(file, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
         sync(file)
+
+
+def _without_list(cell: Any) -> Any:
+    return json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, list) else cell
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:

@@ -50,6 +50,7 @@ def write_in_parts(
     target: Path,
     settings: dict[str, Any],
     write: Callable[[pd.DataFrame, Path], dict[str, int]],
+    sheet: str | None = None,
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
     columns: `write` writes the results for some of them to a file, and returns how many there are
@@ -63,11 +64,13 @@ def write_in_parts(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
+        common = pd.concat(
+            [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
+        )
         parts: list[Path] = []
         counts: list[dict[str, int]] = []
         rows = 0
-        for frame in read_frames(input, header, ROWS, common):
+        for frame in read_frames(input, header, ROWS, common, sheet):
             part = folder / f"{rows}{target.suffix}"
             done_file = part.with_suffix(".json")  # is written when the part is whole
             if not done_file.exists():
@@ -82,7 +85,8 @@ def write_in_parts(
                 _join_tables(parts, whole)
             else:
                 _join_bytes(parts, whole, rows)
-    return {name: sum(count[name] for count in counts) for name in counts[0]}
+    names = dict.fromkeys(name for count in counts for name in count)
+    return {name: sum(count.get(name, 0) for count in counts) for name in names}
 
 
 def in_words(counts: dict[str, int]) -> str:

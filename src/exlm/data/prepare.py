@@ -111,7 +111,8 @@ def prepare(
             .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
             or what `exlm` wrote), Hugging Face data sets (`owner/name`,
             `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
-            the first word is read, of a .txt file every line.
+            the first word is read, of a .txt file every line, unless it is a table with tabs or has
+            molecules with names.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
             uncased BERT's) learn a vocabulary from the inputs. `protein` has a token for each

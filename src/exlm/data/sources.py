@@ -8,7 +8,14 @@ from pathlib import Path
 
 from exlm.data.columns import choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of
+from exlm.data.formats import (
+    HUB_NAME,
+    READABLE,
+    READERS,
+    format_of,
+    has_molecules_and_names,
+    has_tabs_and_text_column,
+)
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
@@ -29,8 +36,9 @@ class Source:
 
 def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], list[str]]:
     """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
-    directories that were left out. A .txt file has a text on each line. InputError if an input does
-    not exist or has nothing that can be read."""
+    directories that were left out. A .txt file has a text on each line, unless it is a table with
+    tabs or has molecules with names. InputError if an input does not exist or has nothing that can
+    be read."""
     sources: list[Source] = []
     left_out: list[str] = []
     for name in inputs:
@@ -42,10 +50,18 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
         else:
             files, others = _data_files(path)
             for file in files:
-                reader = "lines" if format_of(file) == "txt" else str(format_of(file))
+                reader = str(format_of(file))
+                if reader == "txt" and not (header and _is_table(file)):
+                    reader = "lines"
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out
+
+
+def _is_table(file: Path) -> bool:
+    """Whether a .txt file is a table: prose may have a tab or a comma in its first line."""
+    with read_errors(file):
+        return has_tabs_and_text_column(str(file)) or has_molecules_and_names(str(file))
 
 
 def _data_files(path: Path) -> tuple[list[Path], list[Path]]:

@@ -46,7 +46,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, kind)
     config = network.config
-    if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
+    if config.tasks_copy_boundaries:
         raise InputError(
             "a model with boundary_states k cannot be exported: its input grows inside the model"
         )
@@ -84,5 +84,5 @@ class _ToTuple(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         if not isinstance(self.network, ExLMModel):
             return self.network(input_ids, attention_mask).to_tuple()
-        states = self.network.token_states(input_ids, attention_mask)
+        states = self.network(input_ids, attention_mask).last_hidden_state
         return states, self.network.embedding(input_ids, attention_mask)

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.storage.models import load_model, verify
+from exlm.storage.models import load_model, longest_text, verify
 from exlm.tasks.embed import embeddings
 from exlm.tasks.reading import ReadOptions, TextReader, text_kind
 from exlm.tasks.table import make_table
@@ -34,8 +34,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         layers: how many of the layers to use; None: all, or with late expansion those before it.
         molecules: whether the strings are SMILES, which RDKit must be able to read; None: what the
             model was trained on, or for models that do not say, what most strings are.
-        max_length: longest string in tokens. Longer text is cut, and a longer molecule cannot be
-            used.
+        max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
+            cut, and a longer molecule cannot be used.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
             vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
@@ -47,7 +47,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         pooling: Literal["mean", "first"] = "mean",
         layers: int | None = None,
         molecules: bool | None = None,
-        max_length: int = 512,
+        max_length: int | None = None,
         on_invalid: Literal["error", "nan"] = "error",
         device: str = "auto",
     ) -> None:
@@ -80,9 +80,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         options, trained_on = ReadOptions(molecules=self.molecules), text_kind(network.config)
-        reader = TextReader.for_file(
-            texts, "the input", tokenizer, self.max_length, trained_on, options
-        )
+        max_length = self.max_length or longest_text(tokenizer)
+        reader = TextReader.for_file(texts, "the input", tokenizer, max_length, trained_on, options)
         table = reader.read(make_table(pd.DataFrame({"text": texts}), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))

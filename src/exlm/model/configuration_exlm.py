@@ -165,6 +165,7 @@ class ArchitectureConfig:
             mask_token_id=tokenizer.mask_token_id,
             vocab_size=len(tokenizer),
             repeat=repeat,
+            task_layers=self.plain_layers or self.num_hidden_layers,
             order_prior=order,
             sticky_prior=sticky,
         )
@@ -190,8 +191,10 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     classifier_dropout: float = 0.1  # before and inside the classification head
     # it reads the first state (paper), or the mean
     classifier_pooling: Literal["first", "mean"] = "first"
-    # how many layers the task heads read; None: all, or those before a late expansion
+    # how many layers embeddings and task heads read; None (models of earlier versions): all, or
+    # those before a late expansion
     task_layers: int | None = None
+    type_vocab_size = 1  # no setting: two texts are told apart by the token between them
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.
     # SMILES; None: unknown, as of models that were saved before this was recorded
@@ -218,12 +221,18 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
 
     @property
     def read_layers(self) -> int:
-        """How many of the first layers the heads for tasks read."""
+        """How many of the first layers embeddings and the heads for tasks read: the states behind
+        them are the model's embeddings, in every tool."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
             raise InputError(
                 f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"
             )
         return self.task_layers or self.plain_layers or self.num_hidden_layers
+
+    @property
+    def tasks_copy_boundaries(self) -> bool:
+        """Whether BOS and EOS have copies in the layers that tasks read."""
+        return self.states_per_boundary > 1 and self.read_layers > self.plain_layers
 
 
 def check(config: ArchitectureConfig, name: str, possible: bool, rule: str) -> None:

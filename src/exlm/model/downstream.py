@@ -2,7 +2,7 @@
 question answering.
 
 In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first
-`config.read_layers` layers."""
+`config.read_layers` layers. What is not described at a head is as for `ExLMModel.task_input`."""
 
 import torch
 from torch import Tensor, nn
@@ -29,17 +29,24 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
         [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden
         states end with the layer that is read."""
-        trace = self.new_trace(output_hidden_states)
+        trace = self.new_trace(output_hidden_states, output_attentions)
+        sequences = self.exlm.task_input(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        )
         pooling = self.config.classifier_pooling
-        pooled = self.exlm.embedding(input_ids, attention_mask, pooling, trace)
+        pooled = self.exlm.pool(sequences, attention_mask, pooling, trace)
         logits = self.classifier(pooled)
         loss = None
         if labels is not None:
@@ -62,17 +69,24 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.TokenClassifierOutput:
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
-        trace = self.new_trace(output_hidden_states)
-        hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
+        trace = self.new_trace(output_hidden_states, output_attentions)
+        sequences = self.exlm.task_input(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        )
+        hidden = self.exlm.hidden_for_task(sequences, trace)
         logits = linear(self.dropout(self.exlm.first_copies(hidden)), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
@@ -95,17 +109,24 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
         [B] are given. Padding has a finite logit that is never chosen. Hidden states end with the
         layer that is read."""
-        trace = self.new_trace(output_hidden_states)
-        hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
+        trace = self.new_trace(output_hidden_states, output_attentions)
+        sequences = self.exlm.task_input(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        )
+        hidden = self.exlm.hidden_for_task(sequences, trace)
         logits = linear(self.exlm.first_copies(hidden), self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))

@@ -2,20 +2,28 @@
 batch: padded rows, or one packed row without any padding. The last layer computes only the
 positions that a head reads, and exactly."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import attention as torch_attention
 from torch.nn import functional as F
-from torch.nn.attention import varlen
+from transformers import AttentionInterface
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops.dropout import Dropout, dropout
+from exlm.ops.dropout import Dropout
+from exlm.ops.dropout import dropout as drop
 from exlm.ops.expansion import ExpandedInput, tensors_to
 from exlm.ops.rotary import apply_rotary
+
+# The operator behind `torch.nn.attention.varlen.varlen_attn`, which has no dropout.
+flash_attention = torch.ops.aten._flash_attention_forward
 
 
 class Spans(NamedTuple):
@@ -42,6 +50,8 @@ class Layout:
     queries: Spans | None = None  # of the output positions; packed only
     # [B, N] where each sequence's output positions are among those of the packed row; packed only
     unpack_index: Tensor | None = None
+    # for an implementation of attention that is not ours
+    attention_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def copy_index(self) -> Tensor:
@@ -51,7 +61,7 @@ class Layout:
     def unpack(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden states [R, N, D] as [B, N, D]; sequences with fewer states are
         padded with other states."""
-        return hidden if self.unpack_index is None else hidden[0][self.unpack_index]
+        return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
 
 
 def arrange(
@@ -74,13 +84,14 @@ def arrange(
 def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout:
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
-    whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
+    whole = mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all())
     return Layout(
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
         output_positions=output_positions,
         origin=None if sequences.unexpanded is None else sequences.source_token,
         mask=None if whole else mask[:, None, None, :],
+        attention_options=sequences.attention_options,
     )
 
 
@@ -125,8 +136,8 @@ def _spans(lengths: Tensor) -> Spans:
 
 
 def at_tokens(hidden: Tensor, sequences: ExpandedInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token, which
-    for padding may lie behind the end."""
+    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token.
+    For padding it may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
     return gather_positions(hidden, first.to(hidden.device))
 
@@ -137,48 +148,114 @@ def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)
 
 
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float
-) -> Tensor:
-    """Softmax attention; query [B, H, N, d], key, value [B, H, L, d], mask [B, 1, 1, L] bool, true
-    where attended. Plain products where PyTorch's fused kernel is slow (in bfloat16 on a CPU) or
-    missing (with dropout on a CPU)."""
-    if query.device.type != "cpu" or (query.dtype != torch.bfloat16 and rate == 0):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
+def sdpa_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Softmax attention, as the interface of transformers has it; query [B, H, N, d], key, value
+    [B, H, L, d], mask [B, 1, 1, L] bool, true where attended; the result is [B, N, H, d] and, if
+    they are computed, weights [B, H, N, L]. PyTorch's fused kernel, or `eager_attention` where that
+    kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU)."""
+    if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
+        return eager_attention(module, query, key, value, attention_mask, dropout)
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, dropout_p=dropout
+    )
+    return mixed.transpose(1, 2), None
+
+
+def eager_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`sdpa_attention` by plain products."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    if mask is not None:
-        floor = torch.zeros(mask.shape, dtype=query.dtype)
-        scores = scores + floor.masked_fill_(~mask, torch.finfo(query.dtype).min)
-    return dropout(scores.softmax(-1), rate) @ value
+    if attention_mask is not None:
+        floor = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
+        scores = scores + floor.masked_fill_(~attention_mask, torch.finfo(query.dtype).min)
+    weights = drop(scores.softmax(-1), dropout)
+    return (weights @ value).transpose(1, 2), weights
+
+
+# By the name that `attn_implementation` of transformers gives, with whatever is registered there.
+ALL_ATTENTION_FUNCTIONS = AttentionInterface()
+ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa_attention
+ALL_ATTENTION_FUNCTIONS["eager"] = eager_attention
 
 
 def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans
+    query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans, rate: float
 ) -> Tensor:
-    """Attention within each sequence of a packed row; query [1, H, N, d], key, value [1, H, L,
-    d]."""
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    mixed = varlen.varlen_attn(
-        query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest
+    """Attention within each sequence of a packed row, with dropout of its weights; query [1, H, N,
+    d], key, value [1, H, L, d] -> [1, N, H, d]."""
+    mixed, *_ = flash_attention(
+        query.squeeze(0).transpose(0, 1),
+        key.squeeze(0).transpose(0, 1),
+        value.squeeze(0).transpose(0, 1),
+        queries.cu_seqlens,
+        keys.cu_seqlens,
+        queries.longest,
+        keys.longest,
+        rate,
+        is_causal=False,
+        return_debug_mask=False,
     )
-    assert isinstance(mixed, Tensor)
-    return mixed.transpose(0, 1)[None]
+    return mixed.unsqueeze(0)
 
 
-def can_pack(device: torch.device, head_dim: int, rate: float) -> bool:
-    """Whether `packed_attention` can be used: on a recent GPU under autocast, without dropout of
-    attention weights."""
+def can_pack(implementation: str | None, head_dim: int, device: torch.device) -> bool:
+    """Whether `packed_attention` can be used: on a recent GPU under autocast, unless another
+    implementation of attention is asked for."""
+    if implementation != "sdpa":
+        return False
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
-    if rate > 0 or head_dim % 8 or head_dim > 256:
+    if head_dim % 8 or head_dim > 256:
         return False
     recent = torch.cuda.get_device_capability(device) >= (8, 0)
     return torch.backends.cuda.is_flash_attention_available() and recent
 
 
+def _has_flash_attention_3(device: torch.device) -> bool:
+    """Whether this is a Hopper GPU and FlashAttention 3 is installed and known to PyTorch."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    list_implementations = getattr(torch_attention, "list_flash_attention_impls", list)
+    installed = importlib.util.find_spec("flash_attn_interface") is not None
+    return installed and "FA3" in list_implementations()
+
+
+@contextmanager
+def newest_flash_attention(device: torch.device, rate: float) -> Iterator[None]:
+    """Inside the `with` block, attention uses FlashAttention 3 where it can. That has no dropout:
+    with a `rate` nothing changes."""
+    if rate > 0 or not _has_flash_attention_3(device):
+        yield
+        return
+    torch_attention.activate_flash_attention_impl("FA3")
+    try:
+        yield
+    finally:
+        torch_attention.restore_flash_attention_impl()
+
+
 class ExLMAttention(nn.Module):
-    def __init__(self, config: ExLMConfig) -> None:
+    is_causal = False
+
+    def __init__(self, config: ExLMConfig, layer_idx: int) -> None:
         super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
         self.heads = config.num_attention_heads
         self.dropout = config.attention_probs_dropout_prob
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
@@ -195,25 +272,40 @@ class ExLMAttention(nn.Module):
         query, key, value = self._project(hidden, output_positions)
         cos, sin = tables
         if output_positions is not None:
-            cos, sin = (
-                gather_positions(cos, output_positions),
-                gather_positions(sin, output_positions),
-            )
+            cos = gather_positions(cos, output_positions)
+            sin = gather_positions(sin, output_positions)
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
+        rate = self.dropout if self.training else 0.0
         if layout.keys is not None and layout.queries is not None:
             queries = layout.keys if output_positions is None else layout.queries
-            mixed = packed_attention(query, key, value, queries, layout.keys)
+            mixed = packed_attention(query, key, value, queries, layout.keys, rate)
         else:
-            rate = self.dropout if self.training else 0.0
-            mixed = attention(query, key, value, layout.mask, rate)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+            name = self.config._attn_implementation or "sdpa"
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)
+            mixed, _ = attend(
+                self,
+                query,
+                key,
+                value,
+                layout.mask,
+                dropout=rate,
+                scaling=query.shape[-1] ** -0.5,
+                is_causal=False,
+                **layout.attention_options,
+            )
+        return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
     def _project(self, hidden: Tensor, output_positions: Tensor | None) -> tuple[Tensor, ...]:
         """Query, key and value; the query only of the `output_positions`."""
         if output_positions is None:
             return self._split(self.qkv(hidden))
         width = hidden.shape[-1]
+        if type(self.qkv) is not nn.Linear:  # an adapter, or a quantised layer: more than a weight
+            query, key_value = self.qkv(hidden).split([width, 2 * width], dim=-1)
+            (query,) = self._split(gather_positions(query, output_positions))
+            key, value = self._split(key_value)
+            return query, key, value
         query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
         query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
         query_hidden = gather_positions(hidden, output_positions)
@@ -229,10 +321,10 @@ class ExLMAttention(nn.Module):
 
 
 class ExLMLayer(GradientCheckpointingLayer):
-    def __init__(self, config: ExLMConfig) -> None:
+    def __init__(self, config: ExLMConfig, layer_idx: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = ExLMAttention(config)
+        self.attention = ExLMAttention(config, layer_idx)
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
         self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)

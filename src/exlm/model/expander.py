@@ -2,6 +2,7 @@
 batches can be expanded without the network."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,19 +55,34 @@ class Expander:
             lattice = replace(lattice, unexpanded=unexpanded)
         return lattice
 
-    def for_task(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ExpandedInput:
+    def for_task(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        vectors: Tensor | None = None,
+        attention_options: dict[str, Any] | None = None,
+    ) -> ExpandedInput:
         """The input of a task [B, S]: no token counts as masked, not even [MASK], and each is
-        repeated `config.repeat` times. BOS and EOS are copied where they have k states and a layer
-        is read that sees them."""
+        repeated `config.repeat` times. BOS and EOS are copied where `config.tasks_copy_boundaries`.
+        `position_ids` number the words, by default from 0; `vectors` and `attention_options` are
+        those of `ExpandedInput`."""
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         input_ids = input_ids.repeat_interleave(config.repeat, 1)
         attention_mask = attention_mask.repeat_interleave(config.repeat, 1)
-        if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
+        if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return self.expand(input_ids, attention_mask, masked=nothing)
         in_place = leave_in_place(input_ids, attention_mask, config.pad_token_id or 0)
+        in_place = replace(in_place, vectors=vectors, attention_options=attention_options or {})
+        if position_ids is not None:
+            copies = torch.arange(config.repeat, device=position_ids.device)
+            word = (position_ids[..., None] * config.repeat + copies).flatten(-2)
+            word = word.to(input_ids.device).expand_as(input_ids)
+            positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
+            in_place = replace(in_place, position_ids=positions)
         if 0 < config.plain_layers < config.read_layers:
             return replace(in_place, unexpanded=in_place)
         return in_place

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import can_return_tuple
 
+from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import at_tokens, gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
-from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
 from exlm.model.objectives import OBJECTIVES, LatticeOutput
 from exlm.ops.expansion import Lattice
 from exlm.ops.transition import Prior
@@ -50,12 +51,16 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         lattice: Lattice | None = None,
         prior: Prior | None = None,
         return_logits: bool | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> ExLMMaskedLMOutput:
         """The loss if `labels` are given; logits without labels, or if `return_logits` asks for
@@ -69,9 +74,18 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             prior: the order prior, if it is not the configuration's (a schedule over training).
             return_logits: whether to return logits, which need much time, with a loss. Default: in
                 evaluation mode.
-            output_hidden_states: as for `ExLMModel`."""
-        trace = self.new_trace(output_hidden_states)
-        lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
+            token_type_ids: as for `ExLMModel.task_input`.
+            position_ids, inputs_embeds, output_attentions: InputError unless None or false.
+            output_hidden_states: whether to return the states of the embedding and of every layer,
+                [B, S, D] each, of a masked token its first."""
+        check_token_types(token_type_ids)
+        reason = "the masks are found by their ids, and their copies numbered, inside the model"
+        refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
+        trace = self.new_trace(output_hidden_states, output_attentions)
+        if lattice is None:
+            if input_ids is None:
+                raise InputError("give input_ids")
+            lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
         if return_logits is None:
             return_logits = not self.training
         result = ExLMMaskedLMOutput()

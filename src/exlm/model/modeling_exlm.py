@@ -1,6 +1,6 @@
 """The encoder as a Hugging Face model. Shapes follow the legend of `exlm.ops`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
+from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
 from exlm.model.expander import Expander
@@ -22,6 +23,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
     _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
+    _supports_attention_backend = True
     supports_gradient_checkpointing = True
     # An encoder may be loaded with another head than it was trained with.
     _keys_to_ignore_on_load_unexpected = [
@@ -39,9 +41,18 @@ class ExLMPreTrainedModel(PreTrainedModel):
             with torch.no_grad():
                 module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def new_trace(self, output_hidden_states: bool | None) -> list[Tensor] | None:
+    def new_trace(
+        self, output_hidden_states: bool | None, output_attentions: bool | None
+    ) -> list[Tensor] | None:
         """An empty list for `ExLMModel.encode` to fill, if hidden states are wanted (default: the
-        configuration's)."""
+        configuration's). InputError if attentions are wanted."""
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_attentions:
+            raise InputError(
+                "output_attentions cannot be used: the weights of the attention are not kept, and "
+                "they lie between copies that are not in the input; use output_hidden_states"
+            )
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return [] if output_hidden_states else None
@@ -57,7 +68,8 @@ class CopyEmbedding(nn.Embedding):
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens.
+    """The encoder. Inputs are ordinary token ids. Called as it is, it reads them as tasks do, a
+    [MASK] like any other token; for `ExLMForMaskedLM`, `expand` and `encode` expand the masks.
 
     `embeddings` is the table of tokens; the method `embedding` gives a vector for a sequence."""
 
@@ -68,7 +80,7 @@ class ExLMModel(ExLMPreTrainedModel):
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
         self.dropout = Dropout(config.hidden_dropout_prob)
-        self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(ExLMLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         # made last, so that with one seed all other encoder weights start as an MLM's do
         self.copies = None
@@ -89,30 +101,85 @@ class ExLMModel(ExLMPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        masked: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        **attention_options: Any,
     ) -> BaseModelOutput:
-        """Hidden states [B, S, D] of the input tokens, of a masked one its first state. `masked`
-        [B, S] are the tokens to expand, by default all [MASK]. `output_hidden_states` adds those of
-        the embedding and of every layer."""
-        trace = self.new_trace(output_hidden_states)
-        lattice = self.expand(input_ids, attention_mask, masked)
-        last = at_tokens(self.encode(lattice, trace=trace), lattice)
-        return BaseModelOutput(
-            last_hidden_state=last, hidden_states=None if trace is None else tuple(trace)
+        """The states [B, S, D] behind the layers that tasks read, `config.read_layers`: the vectors
+        of tokens in every tool, and their mean is the vector of a text. If the model repeats its
+        input, a state is the mean over the copies.
+
+        Args:
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds: as for
+                `task_input`.
+            output_attentions: InputError unless false.
+            output_hidden_states: adds the states of the embedding and of every layer that is read.
+            attention_options: for an implementation of attention that is not the model's own."""
+        trace = self.new_trace(output_hidden_states, output_attentions)
+        sequences = self.task_input(
+            input_ids,
+            attention_mask,
+            position_ids,
+            token_type_ids,
+            inputs_embeds,
+            attention_options,
+        )
+        states = self.mean_copies(self.hidden_for_task(sequences, trace))
+        hidden_states = None if trace is None else tuple(map(self.mean_copies, trace))
+        return BaseModelOutput(last_hidden_state=states, hidden_states=hidden_states)
+
+    def task_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> BaseModelOutput:
+        """`forward`, under the name that sentence-transformers finds in directories of earlier
+        versions."""
+        return self(input_ids, attention_mask)
+
+    def task_input(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_options: dict[str, Any] | None = None,
+    ) -> ExpandedInput:
+        """`Expander.for_task` of the arguments that transformers' encoders take. InputError names
+        one that this model cannot use.
+
+        Args:
+            input_ids: [B, S] token ids.
+            attention_mask: [B, S] 1 on real tokens, 0 on padding; by default all are real.
+            position_ids: [B, S] or [1, S] numbers of the words, by default from 0.
+            token_type_ids: [B, S] zeros, which mean nothing to the model.
+            inputs_embeds: [B, S, D] vectors in place of `input_ids`.
+            attention_options: as for `ExpandedInput`."""
+        check_token_types(token_type_ids)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise InputError("give either input_ids or inputs_embeds")
+        if self.config.tasks_copy_boundaries:
+            reason = "a model with boundary_states k copies tokens by their ids"
+            refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
+        vectors = None
+        if inputs_embeds is not None:
+            vectors = inputs_embeds.flatten(0, 1)
+            rows = torch.arange(len(vectors), device=vectors.device)
+            input_ids = rows.view(inputs_embeds.shape[:2])
+        assert input_ids is not None
+        return self.expander.for_task(
+            input_ids, attention_mask, position_ids, vectors, attention_options
         )
 
     def hidden_for_task(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        trace: list[Tensor] | None = None,
+        self, sequences: ExpandedInput, trace: list[Tensor] | None = None
     ) -> Tensor:
-        """The states that tasks read, [B, repeat S, D] of inputs [B, S]: no token is masked, and
+        """The states [B, repeat S, D] that tasks read of a `task_input`: no token is masked, and
         only the first `config.read_layers` layers are run. `trace` as for `encode`."""
-        sequences = self.expander.for_task(input_ids, attention_mask)
         hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
         return at_tokens(hidden, sequences)
 
@@ -121,45 +188,41 @@ class ExLMModel(ExLMPreTrainedModel):
         copy."""
         return hidden[:, :: self.config.repeat]
 
+    def mean_copies(self, hidden: Tensor) -> Tensor:
+        """States [B, repeat S, D] that tasks read -> [B, S, D], the mean over the copies."""
+        return hidden.unflatten(1, (-1, self.config.repeat)).mean(2)
+
     def trace_of_input(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
         """The `first_copies` of every layer's states in a trace, if there is one."""
         return None if trace is None else tuple(map(self.first_copies, trace))
-
-    def token_states(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        trace: list[Tensor] | None = None,
-    ) -> Tensor:
-        """The states [B, S, D] of `hidden_for_task`. If the model repeats its input, each is the
-        mean over the copies."""
-        hidden = self.hidden_for_task(input_ids, attention_mask, trace)
-        return hidden.unflatten(1, (-1, self.config.repeat)).mean(2)
-
-    def task_states(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> BaseModelOutput:
-        """`token_states` for sentence-transformers; directories of models name this method."""
-        return BaseModelOutput(last_hidden_state=self.token_states(input_ids, attention_mask))
 
     def embedding(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         pooling: Literal["mean", "first"] = "mean",
+    ) -> Tensor:
+        """One vector [B, D] per sequence: the mean of the states of its real tokens (`forward`), or
+        the state of the first one."""
+        return self.pool(self.task_input(input_ids, attention_mask), attention_mask, pooling)
+
+    def pool(
+        self,
+        sequences: ExpandedInput,
+        attention_mask: Tensor | None,
+        pooling: Literal["mean", "first"],
         trace: list[Tensor] | None = None,
     ) -> Tensor:
-        """One vector [B, D] per sequence: the mean of `token_states` over the real tokens, or the
-        state of the first one. `trace` as for `encode`."""
+        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
+        `trace` as for `encode`."""
         if pooling == "first":
-            sequences = self.expander.for_task(input_ids, attention_mask)
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)
-            depth = self.config.read_layers
-            return self.encode(sequences, first, count, depth, trace)[:, 0]
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        states = self.token_states(input_ids, mask, trace)
-        weight = mask[..., None].to(states)
+            return self.encode(sequences, first, count, self.config.read_layers, trace)[:, 0]
+        states = self.mean_copies(self.hidden_for_task(sequences, trace))
+        if attention_mask is None:
+            return states.mean(1)
+        weight = attention_mask[..., None].to(states)
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
     def encode(
@@ -189,8 +252,8 @@ class ExLMModel(ExLMPreTrainedModel):
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
-        rate = config.attention_probs_dropout_prob if self.training else 0.0
-        pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
+        head_dim = config.hidden_size // config.num_attention_heads
+        pack = can_pack(config._attn_implementation, head_dim, device)
         layout = arrange(sequences, device, pack, output_positions, count)
         hidden, layers_run = self._embed(sequences, layout, pack, trace)
         copies = config.expands and depth > config.plain_layers
@@ -211,7 +274,8 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [R, L, D] with all copies of masks, and the number of layers that they have
         already passed: those before a late expansion, or none."""
         if sequences.unexpanded is None:
-            hidden = self.dropout(self._add_copies(self.embeddings(layout.input_ids), layout))
+            vectors = self._vectors(layout, sequences)
+            hidden = self.dropout(self._add_copies(vectors, layout))
             add_to_trace(trace, hidden, layout, sequences)
             return hidden, 0
         hidden = self._run_plain_layers(sequences.unexpanded, pack, trace)
@@ -224,13 +288,21 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> Tensor:
         """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
         layout = arrange(sequences, self.embeddings.weight.device, pack)
-        hidden = self.dropout(self.embeddings(layout.input_ids))
+        hidden = self.dropout(self._vectors(layout, sequences))
         add_to_trace(trace, hidden, layout, sequences)
         tables = self._rotary_tables(layout, copies=False)
         for layer in self.layers[: self.config.plain_layers]:
             hidden = layer(hidden, tables, layout)
             add_to_trace(trace, hidden, layout, sequences)
         return hidden
+
+    def _vectors(self, layout: Layout, sequences: ExpandedInput) -> Tensor:
+        """The embeddings [R, L, D] of the tokens, or the vectors that stand in their place."""
+        if sequences.vectors is None:
+            return self.embeddings(layout.input_ids)
+        vectors = sequences.vectors.to(layout.input_ids.device)
+        # The id of padding may be larger than any row.
+        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
@@ -247,6 +319,22 @@ class ExLMModel(ExLMPreTrainedModel):
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
+
+
+def check_token_types(token_type_ids: Tensor | None) -> None:
+    """Raises InputError for types that are not all 0."""
+    if token_type_ids is not None and token_type_ids.any():
+        raise InputError(
+            "token_type_ids are not all 0, but the model tells two texts apart by the token "
+            "between them; leave them out"
+        )
+
+
+def refuse(reason: str, **arguments: Tensor | None) -> None:
+    """Raises InputError with the reason if one of the arguments was given."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise InputError(f"{name} cannot be used: {reason}; leave it out")
 
 
 def add_to_trace(

@@ -7,7 +7,7 @@ word i        0    1     2   2     3    4
 copy index    0    0     1   2     0    0
 lattice       0          1   2          3          states, in order"""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -44,6 +44,10 @@ class ExpandedInput:
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "ExpandedInput | None" = None
+    # [tokens, D] vectors in place of embeddings; then `input_ids` are their rows, not token ids
+    vectors: Tensor | None = None
+    # for an implementation of attention that is not the model's own
+    attention_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def copy_index(self) -> Tensor:

@@ -31,17 +31,23 @@ def triton_works() -> bool:
     return True
 
 
+def compiles_on(device: torch.device) -> bool:
+    """Whether `fused` functions are compiled on a device."""
+    return device.type == "cuda" and triton_works()
+
+
 def fused(function: Callable) -> Callable:
     """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model
-    calls it."""
+    calls it. It computes in the precision of its arguments, also under autocast."""
     compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)
-    def dispatch(first: Tensor, *rest: Any) -> Any:
-        use_compiled = first.is_cuda and not torch.compiler.is_compiling() and triton_works()
-        if use_compiled:
-            return compiled()(first, *rest)
-        return function(first, *rest)
+    def dispatch(first: Tensor, *others: Any) -> Any:
+        if compiles_on(first.device) and not torch.compiler.is_compiling():
+            # With autocast a forward pass would need kernels of its own.
+            with torch.autocast(first.device.type, enabled=False):
+                return compiled()(first, *others)
+        return function(first, *others)
 
     return dispatch
 

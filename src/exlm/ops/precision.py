@@ -62,8 +62,8 @@ def exact_level(device: torch.device) -> str:
 
 def exact_on_cpu(device: torch.device) -> AbstractContextManager:
     """True float32 products on a CPU, whatever the process's setting. A GPU keeps the setting: runs
-    in bfloat16 allow TF32."""
-    if device.type != "cpu":
+    in bfloat16 allow TF32. So does code of torch.compile, which cannot change it inside a graph."""
+    if device.type != "cpu" or torch.compiler.is_compiling():
         return nullcontext()
     return matmul_precision(exact_level(device))
 

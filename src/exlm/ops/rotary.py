@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from exlm.ops.fused import fused
+
 
 def rotary_tables(
     positions: Tensor, head_dim: int, base: float = 10000.0, state_share: float = 0.5
@@ -63,17 +65,19 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _rotate(x, cos, sin)
+        return _rotate(x.contiguous(), cos, sin)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return _rotate(grad, cos, -sin), None, None
+        return _rotate(grad.contiguous(), cos, -sin), None, None
 
 
+@fused
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    x = x.contiguous()  # then all steps below but one run over whole rows of L x head_dim
+    """x [B, H, L, head_dim], contiguous: on a CPU all steps but one then run over whole rows, and a
+    GPU compiles one kernel, not one for each order of strides."""
     first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)
     swapped = torch.stack([second, first], dim=-2).flatten(-3)
     return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])

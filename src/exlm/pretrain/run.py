@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
+from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import CompleteBatches, check_positions
@@ -53,6 +54,7 @@ def pretrain(
     compile: bool = False,
     resume_anyway: bool = False,
     device: str = "auto",
+    license: str | None = None,
 ) -> dict[str, Any]:
     """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an
     interruption.
@@ -71,11 +73,13 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not data or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
+        license: licence of the weights, for the model's card, as the Hugging Face hub names it
+            (apache-2.0).
 
     Returns the content of `result.json`; in all processes but the main one {}, unless the run was
     finished already."""
     train = train.with_warmup_steps()
-    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile)
+    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
     directory = Path(output)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
@@ -183,24 +187,26 @@ def _train(
         world=world,
         repeat=data.repeat,
     )
-    scores = fit(
-        model=network,
-        loss=pretraining_loss,
-        batches=CompleteBatches(
-            masked_batches=masked_batches,
-            expander=network.exlm.expander,
-            prior_schedule=recipe.prior,
-            steps_of_run=recipe.train.steps,
-        ),
-        config=recipe.train,
-        directory=Path(recipe.output),
-        seed=recipe.seed,
-        evaluate=measure,
-        identity={**compared_settings, "random streams": DRAWS_VERSION},
-        loss_name=f"{objective}_loss",
-        description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
-        memory_advice=MEMORY_ADVICE,
-    )
+    attention_dropout = network.config.attention_probs_dropout_prob
+    with newest_flash_attention(network.device, attention_dropout):
+        scores = fit(
+            model=network,
+            loss=pretraining_loss,
+            batches=CompleteBatches(
+                masked_batches=masked_batches,
+                expander=network.exlm.expander,
+                prior_schedule=recipe.prior,
+                steps_of_run=recipe.train.steps,
+            ),
+            config=recipe.train,
+            directory=Path(recipe.output),
+            seed=recipe.seed,
+            evaluate=measure,
+            identity={**compared_settings, "random streams": DRAWS_VERSION},
+            loss_name=f"{objective}_loss",
+            description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+            memory_advice=MEMORY_ADVICE,
+        )
     # There are none if the newest checkpoint is that of the last update.
     return scores or measure(network, recipe.train.steps)
 

@@ -150,3 +150,4 @@ class Recipe:
     evaluate: EvaluateConfig
     start_from: str | None
     compile: bool
+    license: str | None = None

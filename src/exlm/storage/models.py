@@ -14,6 +14,7 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_c
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from exlm.errors import InputError, first_line
 from exlm.storage.files import sha256, write_json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 Model = TypeVar("Model", bound="PreTrainedModel")
+LONGEST_TEXT = 512  # in tokens, where nothing else is said
 
 # What the library sentence-transformers reads, by file, so that its vectors are those of
 # `ExLMModel.embedding`.
@@ -34,18 +36,22 @@ def save_model(
     directory: Path, model: "PreTrainedModel", tokenizer: PreTrainedTokenizerFast, **facts: Any
 ) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
-    and the manifest with `facts` in it. All files are moved into place when they are complete, the
-    manifest last. They get the permissions of any new file (safetensors would let the owner alone
-    read the weights)."""
+    and the manifest with `facts` in it. `model_max_length` of the tokenizer becomes the longest
+    text of the task that the model was tuned for, or LONGEST_TEXT. All files are moved into place
+    when they are complete, the manifest last. They get the permissions of any new file (safetensors
+    would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
     for killed_save in directory.glob(".partial-model-*"):
         shutil.rmtree(killed_save, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
+        task = getattr(model.config, "task", None) or {}
+        tokenizer.model_max_length = task.get("max_length", LONGEST_TEXT)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         if model.config.model_type == "exlm":
-            _write_sentence_transformers(partial, model.config.hidden_size)
+            width = model.config.hidden_size
+            _write_sentence_transformers(partial, width, tokenizer.model_max_length)
         files = [path for path in partial.rglob("*") if path.is_file()]
         write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
         permissions = (partial / MANIFEST).stat().st_mode
@@ -56,9 +62,17 @@ def save_model(
             path.replace(target)
 
 
-def _write_sentence_transformers(directory: Path, width: int) -> None:
+def longest_text(tokenizer: PreTrainedTokenizerFast) -> int:
+    """The longest text, in tokens, that the model of this tokenizer is to read: what is saved with
+    it; LONGEST_TEXT for models of earlier versions, which saved nothing."""
+    length = tokenizer.model_max_length
+    return length if length < LARGE_INTEGER else LONGEST_TEXT
+
+
+def _write_sentence_transformers(directory: Path, width: int, max_length: int) -> None:
     contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
     contents["1_Pooling/config.json"]["embedding_dimension"] = width
+    contents["sentence_bert_config.json"]["max_seq_length"] = max_length
     for name, content in contents.items():
         write_json(directory / name, content)
 

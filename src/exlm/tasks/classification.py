@@ -232,7 +232,7 @@ class Classification(LabelledTask):
             if len(runs) > 1:
                 columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
         if saved["classes"] or saved["task_type"] == "binary":
-            columns |= _class_columns(means, saved["classes"])
+            columns |= _class_columns(means, saved["classes"], saved.get("words"))
         return columns
 
     @staticmethod
@@ -245,7 +245,7 @@ class Classification(LabelledTask):
             table.text_column,
             saved["label_columns"],
             saved["task_type"],
-            saved["classes"],
+            saved["classes"] or saved.get("words"),
         )
         return labelled.labels
 
@@ -265,7 +265,7 @@ class Classification(LabelledTask):
                 "calibrated probabilities need a classification "
                 "that was fine-tuned by this version of exlm"
             )
-        frame = read_frame(input, options.header) if part is None else part
+        frame = read_frame(input, options.header, options.sheet) if part is None else part
         table, runs = cls._run(models, frame, input, options, shows_progress=part is None)
         columns = cls.prediction_columns(list(runs.values()), table, saved)
         counts = table.counts("predicted")
@@ -277,11 +277,12 @@ class Classification(LabelledTask):
             counts[f"far from the training molecules (distance over {FAR})"] = far
         result = with_columns(frame, {**columns, "problem": table.problems})
 
-        needed_columns = [*saved["label_columns"], saved.get("mask_column")]
+        label_columns = options.labels_in(frame, input, saved["label_columns"])
+        needed_columns = [*label_columns, saved.get("mask_column")]
         if part is not None or not all(name in frame for name in needed_columns if name):
             return Predictions(result, counts)
         try:
-            labels = cls.saved_labels(table, input, saved)
+            labels = cls.saved_labels(table, input, {**saved, "label_columns": label_columns})
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
@@ -340,9 +341,11 @@ class Classification(LabelledTask):
         return read_table, runs
 
 
-def _class_columns(means: np.ndarray, classes: list[str] | None) -> dict[str, Any]:
+def _class_columns(
+    means: np.ndarray, classes: list[str] | None, words: list[str] | None
+) -> dict[str, Any]:
     """The predicted class of every row, and how sure the models are of it, from mean probabilities
-    [rows, classes] or, of label 1, [rows, 1]."""
+    [rows, classes] or, of label 1, [rows, 1]. `words` are the names of labels 0 and 1."""
     if classes:
         best = means.argmax(1)
         confidence = means.max(1)
@@ -350,8 +353,9 @@ def _class_columns(means: np.ndarray, classes: list[str] | None) -> dict[str, An
         best = (means[:, 0] >= 0.5).astype(int)
         confidence = np.maximum(means, 1 - means)[:, 0]
     predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-    if classes:
-        predicted = predicted.map(dict(enumerate(classes)))
+    names = classes or words
+    if names:
+        predicted = predicted.map(dict(enumerate(names)))
     # without the index: that of a part begins at its first row
     return {"predicted class": predicted.array, "confidence": confidence}
 
@@ -366,8 +370,13 @@ def _scores(
         runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
 
     def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        units = saved.get("error_units")
-        scores = score_predictions(task_type, labels[rows], predictions[rows], units)
+        scores = score_predictions(
+            task_type,
+            labels[rows],
+            predictions[rows],
+            saved.get("error_units"),
+            classes=saved["classes"],
+        )
         if task_type != "regression":  # the predictions are probabilities
             row_labels, probabilities = as_rows(labels[rows], predictions[rows])
             scores["calibration_error"] = calibration_error(row_labels, probabilities)

@@ -10,6 +10,7 @@ from exlm.data.files import plain_suffix
 from exlm.errors import InputError, check_at_least
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
+from exlm.tasks.duplicates import Duplicates
 from exlm.tasks.table import TaskType
 
 
@@ -25,8 +26,10 @@ class TaskConfig:
             training.
         test: file of the test rows, where they have one; without `valid`, a tenth of `dataset` is
             drawn for validation.
-        text_column: column of the SMILES or text; found by its name where absent.
-        pair_column: column of the second text, for tasks on pairs.
+        text_column: column of the SMILES or text, or of lists of words; found by its name where
+            absent.
+        pair_column: column of the second text, for tasks on pairs; found with the first by their
+            usual names (premise and hypothesis, sentence1 and sentence2, ...).
         label_columns: columns of the labels; where absent the only other column or the numeric
             ones, but never a column of identifiers (it is called so, or all its words or whole
             numbers differ).
@@ -34,7 +37,9 @@ class TaskConfig:
             (token_classification).
         task_type: binary, multiclass, multilabel (cells may be missing), regression, or, if named,
             question_answering or token_classification (in the label column, a letter for every
-            residue or a word for every word).
+            residue, a word for every word, or a list of labels; -100 is none).
+        positive: the one of two classes that is label 1; it makes a column of any two values
+            binary. Where absent: active, yes or true beside inactive, no or false, in any case.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type
             decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is
@@ -46,6 +51,10 @@ class TaskConfig:
             used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows
             without text or label and over-long molecules are always left out. Over-long text is cut
             and reported, tokens that are not known are reported.
+        duplicates: rows with the same molecule (canonical SMILES) or the same text, which every
+            split keeps together but those by column or file. All are used (`keep`); the first of
+            them, with the mean of their labels (`mean`, regression only); or the first of them if
+            their labels agree, else none (`drop`). Not for questions.
         train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for
             questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its
@@ -57,6 +66,7 @@ class TaskConfig:
             names.
         header: whether tables have a header line; without it, their columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of .xlsx files; the first where absent.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`), or not (`none`). Where absent, as the corpus of the model was.
             Predictions do the same."""
@@ -69,16 +79,19 @@ class TaskConfig:
     label_columns: list[str] | None = None
     mask_column: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
     task_type: TaskType | None = None
+    positive: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
     metric: str | None = None
     split: str | None = None
     molecules: bool | None = None
     on_invalid: Literal["error", "skip", "keep"] = "skip"
+    duplicates: Duplicates = field(default="keep", metadata=IDENTITY_IF_CHANGED)
     train_rows: int | None = None
     max_length: int | None = None
     stride: int = 128
     max_answer: int = 30
     data_dir: str | None = None
     header: bool = field(default=True, metadata=IDENTITY_IF_CHANGED)
+    sheet: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
     standardize: Standardize | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
 
     def __post_init__(self) -> None:
@@ -86,6 +99,10 @@ class TaskConfig:
             raise InputError(
                 "task.split excludes task.valid and task.test; "
                 "name a split or the files of the parts"
+            )
+        if self.positive is not None and self.task_type not in (None, "binary"):
+            raise InputError(
+                f"task.positive is for a binary task, not for {self.task_type}; leave it out"
             )
         check_at_least(self, train_rows=1, max_length=3, stride=0, max_answer=1)
 
@@ -166,6 +183,7 @@ DECIDED_BY_NAME = (
     "pair_column",
     "label_columns",
     "task_type",
+    "positive",
     "split",
     "molecules",
 )

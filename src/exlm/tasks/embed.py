@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import frames, parts
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.storage.models import load_model, weight_hash
+from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import ReadOptions, TextReader, text_kind
 from exlm.tasks.table import LabelledTable, make_table
@@ -27,7 +27,7 @@ def embed(
     output: str | None = None,
     pooling: Pooling = "mean",
     layers: int | None = None,
-    max_length: int = 512,
+    max_length: int | None = None,
     **options: Any,
 ) -> Path:
     """Writes one vector per row of a table, in constant memory; if it is interrupted, the same
@@ -44,7 +44,7 @@ def embed(
         pooling: mean over the tokens, or the first state.
         layers: how many of the layers to use; where absent all, or with late expansion those before
             the expansion.
-        max_length: longest text in tokens.
+        max_length: longest text in tokens; where absent that of the fine-tuning, or 512.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
     target = parts.output_path(
@@ -52,7 +52,9 @@ def embed(
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, read_options.device)
-    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS))
+    max_length = max_length or longest_text(tokenizer)
+    sheet = read_options.sheet
+    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS, sheet=sheet))
     first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
     reader = TextReader.for_file(
@@ -73,7 +75,7 @@ def embed(
         "options": options,
         "weights": weight_hash(model),
     }
-    counts = parts.write_in_parts(input, read_options.header, target, settings, write)
+    counts = parts.write_in_parts(input, read_options.header, target, settings, write, sheet)
     print(
         f"{parts.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"

@@ -21,8 +21,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, r
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS
-from exlm.tasks.reading import CUT
-from exlm.tasks.table import first_invalid_row
+from exlm.tasks.table import CUT, first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
 
@@ -37,6 +36,7 @@ def finetune(
     grid: dict[str, list[Any]] | None = None,
     start_from: str | None = None,
     device: str = "auto",
+    license: str | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and
     spread.
@@ -59,6 +59,8 @@ def finetune(
         start_from: output of another fine-tuning; training starts from the encoder of its best seed
             (often from MNLI for RTE, MRPC and STS-B).
         device: auto, cpu, cuda or cuda:NUMBER.
+        license: licence of the weights, for the model's card, as the Hugging Face hub names it
+            (apache-2.0).
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median,
     mean and spread."""
@@ -96,6 +98,7 @@ def finetune(
         "start_from": start_from,
         "train": hyper,
         "grid": grid,
+        "license": license,
     }
     cells = grid_cells(hyper, grid or {})
     return run_task(Path(output), labelled_task, cells, seeds, to_json_types(settings), recipe)

@@ -19,14 +19,14 @@ from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.encoders import SavedTask
-from exlm.tasks.metrics import (
-    MAIN_METRIC,
-    METRICS,
-    quick_interval,
-    score_labels,
-    score_predictions,
+from exlm.tasks.duplicates import (
+    count_shared,
+    describe_duplicates,
+    find_groups,
+    resolve_duplicates,
 )
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
@@ -42,7 +42,10 @@ class LabelledTask(ABC):
         table, differences = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
-        self.table = self.read_rows(table)
+        rows = self.read_rows(table)
+        how = self.config.standardize or "none"
+        rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
+        self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         if config.train_rows is not None:
             differences.append(f"at most {config.train_rows} rows of the train part are used")
@@ -55,6 +58,9 @@ class LabelledTask(ABC):
         }
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = summary(table, bool(self.config.molecules))
+        repeated = describe_duplicates(rows)
+        if repeated:
+            self.summary += f"; {repeated}"
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with its labels, and how it differs from the published one."""
@@ -77,7 +83,9 @@ class LabelledTask(ABC):
             self._check_every_column_has_a_label(split)
             self._check_metric_is_defined(split)
             sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-            print(f"seed {seed}: {sizes} (split {self.config.split})")
+            shared = count_shared(self.table, split)
+            note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+            print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
             self._splits[seed] = split
         return self._splits[seed]
 
@@ -117,7 +125,7 @@ class LabelledTask(ABC):
         of `error_units`."""
         table = self.table
         return score_predictions(
-            table.task_type, table.labels[rows], predictions[rows], units, metrics
+            table.task_type, table.labels[rows], predictions[rows], units, metrics, table.classes
         )
 
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
@@ -137,6 +145,7 @@ class LabelledTask(ABC):
             "pair_column": table.pair_column,
             "label_columns": table.label_columns,
             "classes": table.classes,
+            "words": table.words,
             "molecules": self.config.molecules,
             "standardize": self.config.standardize or "none",
             "error_units": self.error_units(train_rows),
@@ -225,7 +234,9 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
     files = {"train": config.dataset, "valid": config.valid, "test": config.test}
-    frames = {part: read_frame(file, config.header) for part, file in files.items() if file}
+    frames = {
+        part: read_frame(file, config.header, config.sheet) for part, file in files.items() if file
+    }
     table = make_table(
         frames if len(frames) > 1 else frames["train"],
         config.dataset,
@@ -233,6 +244,7 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         config.label_columns,
         config.task_type,
         pair_column=config.pair_column,
+        positive=config.positive,
     )
     return table, []
 
@@ -265,7 +277,7 @@ def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKi
 def main_metric(config: TaskConfig, table: LabelledTable) -> str:
     """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
     task type."""
-    metrics = METRICS[table.task_type]
+    metrics = metric_names(table.task_type, table.classes)
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
@@ -275,7 +287,7 @@ def main_metric(config: TaskConfig, table: LabelledTable) -> str:
         return config.metric
     if config.dataset in GLUE:
         return GLUE[config.dataset].metric
-    return MAIN_METRIC[table.task_type]
+    return metrics[0]
 
 
 def content_hash(table: LabelledTable) -> str:
@@ -310,7 +322,7 @@ def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     split = {name: rows[table.usable[rows]] for name, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
-        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed)
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, table.groups)
         split["train"] = train_and_valid["train"]
         split["valid"] = train_and_valid["valid"]
     for name, rows in list(split.items()):

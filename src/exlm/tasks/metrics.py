@@ -16,6 +16,7 @@ from sklearn.metrics import (
 from tqdm import tqdm
 
 from exlm.errors import Diverged
+from exlm.tasks.entities import entity_f1, has_entities
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
@@ -39,7 +40,9 @@ _CLASSES: dict[str, Metric] = {
     "matthews": matthews_corrcoef,
 }
 # For these types, predictions are probabilities of classes; all others are scored as they are.
-TYPES_WITH_CLASSES = {"multiclass", "token_classification"}
+UNITS = "token_classification"
+TYPES_WITH_CLASSES = {"multiclass", UNITS}
+ENTITY_F1 = "entity_f1"  # a metric of UNITS whose classes are those of `has_entities`
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
     "multilabel": _BINARY,
@@ -53,13 +56,17 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
         "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
     },
 }
-# the first metric of each type, which chooses the epoch where the user names none
-MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
     "each in units of its standard deviation in the training rows"
 )
+
+
+def metric_names(task_type: TaskType, classes: Sequence[str] | None) -> list[str]:
+    """The metrics of a task; the first one chooses the epoch where the user names none."""
+    names = list(METRICS[task_type])
+    return [ENTITY_F1, *names] if task_type == UNITS and has_entities(classes) else names
 
 
 def score_predictions(
@@ -68,16 +75,22 @@ def score_predictions(
     predictions: np.ndarray,
     units: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """All METRICS of a task type, or those of `metrics`. Each is the mean over the label columns
-    where it is defined, or NaN if there is none. Errors are measured in `units` [labels], else in
-    those of the labels.
+    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the
+    label columns where it is defined, or NaN if there is none. Errors are measured in `units`
+    [labels], else in those of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
     classes], for regression values like the labels, for token_classification as in `as_rows`.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
+    scores = {}
+    names = list(metrics or metric_names(task_type, classes))
+    if ENTITY_F1 in names and classes:
+        scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
+        names.remove(ENTITY_F1)
     if units is not None:
         labels = labels / np.asarray(units)
         predictions = predictions / np.asarray(units)
@@ -96,8 +109,7 @@ def score_predictions(
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    scores = {}
-    for name in metrics or METRICS[task_type]:
+    for name in names:
         metric = METRICS[task_type][name]
         with warnings.catch_warnings():
             # A small part may have a single class, of which scikit-learn warns.

@@ -29,7 +29,13 @@ from exlm.tasks.predictions import (
 from exlm.tasks.task import FinetuningTask, kind_of
 
 
-def predict(model: str, input: str, output: str | None = None, **options: Any) -> Path:
+def predict(
+    model: str,
+    input: str,
+    output: str | None = None,
+    label_columns: list[str] | None = None,
+    **options: Any,
+) -> Path:
     """Adds a fine-tuned model's predictions to a table, in constant memory; if interrupted, the
     same command goes on.
 
@@ -44,15 +50,19 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
             standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the
             input where absent.
+        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`."""
     target = output_path(
         model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx")
     )
-    predict_options = PredictOptions(**options)
+    predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     if issubclass(kind, Classification) and kind.reads_parts and target.suffix != ".xlsx":
-        first_rows = next(read_frames(input, predict_options.header, ROWS))
-        if not set(models[0].saved["label_columns"]) <= set(first_rows):
+        first_rows = next(
+            read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet)
+        )
+        trained_on = models[0].saved["label_columns"]
+        if not set(predict_options.labels_in(first_rows, input, trained_on)) <= set(first_rows):
             counts = _predict_in_parts(kind, models, input, target, predict_options)
             print(f"{in_words(counts)}: {target}")
             return target
@@ -89,7 +99,7 @@ def _predict_in_parts(
         directory = str(model.directory)
         identities.append((directory, model.saved, weight_hash(directory)))
     settings = {"models": identities, "options": options}
-    return write_in_parts(input, options.header, target, settings, write)
+    return write_in_parts(input, options.header, target, settings, write, options.sheet)
 
 
 def evaluate(
@@ -98,6 +108,7 @@ def evaluate(
     output: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    label_columns: list[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
@@ -112,6 +123,7 @@ def evaluate(
         output: .json file to write; INPUT-MODEL-evaluation.json beside the input where absent.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
+        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`.
 
     Returns the content of the file: for every model and metric `value`, `low` and `high`, and with
@@ -121,15 +133,15 @@ def evaluate(
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
     if seed < 0:
         raise InputError(f"seed is {seed}; it must be 0 or more")
-    predict_options = PredictOptions(**options)
+    predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     predictions = kind.predict(models, input, predict_options)
     labelled = predictions.labelled
     if not len(labelled):
-        label_columns = listed(models[0].saved.get("label_columns", ["answer"]), 5)
+        names = listed(models[0].saved.get("label_columns", ["answer"]), 5)
         reason = predictions.note or (
-            f"no row has a prediction and a label in {label_columns}; "
-            "rename the column that has the labels"
+            f"no row has a prediction and a label in {names}; "
+            "name the column that has the labels with label_columns"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {

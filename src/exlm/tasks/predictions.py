@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
+from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, SavedTask, load_finetuned
 from exlm.tasks.metrics import Score
@@ -35,11 +36,28 @@ class PredictOptions(ReadOptions):
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so
             that probabilities are closer to how often they are right. Which class is the most
             probable stays the same for one model.
+        label_columns: the columns of the labels, in the order of the training; where absent, those
+            with the names of the training.
         distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training
             molecule."""
 
     calibrated: bool = False
     distance: bool = False
+    label_columns: list[str] | None = None
+
+    def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:
+        """The columns of a table that have, or would have, the labels that were `trained_on`.
+        InputError if `label_columns` names others, or not as many."""
+        if self.label_columns is None:
+            return trained_on
+        names = match_columns(self.label_columns, frame.columns)
+        check_columns(frame, path, *names)
+        if len(names) != len(trained_on):
+            raise InputError(
+                f"label_columns names {listed(names)}; give the columns of {listed(trained_on)}, "
+                "in this order"
+            )
+        return names
 
 
 class TunedModel(NamedTuple):

@@ -87,11 +87,9 @@ class QuestionAnswering:
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
         """Answers a file's questions with all models; `problem` says why a question cannot be
         answered."""
-        if options.text_column or options.calibrated or options.distance:
-            raise InputError(
-                "question answering has no text column, calibrated probabilities or distances; "
-                "leave them out"
-            )
+        for name in ("text_column", "label_columns", "sheet", "calibrated", "distance"):
+            if getattr(options, name):
+                raise InputError(f"question answering has no {name}; leave it out")
         saved = models[0].saved
         questions, problems = read_questions(input, labelled=False, header=options.header)
         runs: dict[str, pd.DataFrame] = {}
@@ -194,6 +192,10 @@ def _check(config: TaskConfig, metric: str) -> None:
     if config.train_rows is not None:
         raise InputError(
             "question answering always trains on all questions; leave out task.train_rows"
+        )
+    if config.sheet or config.positive or config.duplicates != "keep":
+        raise InputError(
+            "question answering has no task.sheet, task.positive or task.duplicates; leave them out"
         )
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(

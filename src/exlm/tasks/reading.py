@@ -13,9 +13,8 @@ from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, st
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
-from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
+from exlm.tasks.table import CUT, LabelledTable, OnInvalid, Tokens
 
-CUT = "; cut"  # how the caveat of a text ends that was cut
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 # Kinds of text whose tokenizers know all of their letters, and what recognises such a tokenizer: a
 # text with another letter is something else.
@@ -33,6 +32,7 @@ class ReadOptions:
             the texts decide.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`), or stop the command (`error`). With `keep`, molecules that RDKit cannot parse
             are used too.
@@ -41,6 +41,7 @@ class ReadOptions:
     text_column: str | None = None
     molecules: bool | None = None
     header: bool = True
+    sheet: str | None = None
     on_invalid: OnInvalid = "skip"
     device: str = "auto"
 
@@ -213,7 +214,9 @@ def tokenize(
     """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the
     longer text is cut."""
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
-    columns = tokenizer(texts, pairs, truncation=max_length is not None, max_length=max_length)
+    columns = tokenizer(
+        texts, pairs, truncation=max_length is not None, max_length=max_length, verbose=False
+    )
     return [
         {name: np.array(columns[name][row], dtype=np.int32) for name in names}
         for row in range(len(texts))

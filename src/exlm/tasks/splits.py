@@ -39,7 +39,7 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
     if kind == "scaffold":
         split = scaffold_split(table.texts, rows.tolist())
     elif kind == "random":
-        split = random_split(rows, FRACTIONS, seed)
+        split = random_split(rows, FRACTIONS, seed, table.groups)
     elif name == "column" and argument:
         split = column_split(table.frame, argument)
     elif name == "file" and argument:
@@ -94,14 +94,22 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> RowSplit:
 
 
 def random_split(
-    rows: Sequence[int] | np.ndarray, fractions: Sequence[float], seed: int
+    rows: Sequence[int] | np.ndarray,
+    fractions: Sequence[float],
+    seed: int,
+    groups: np.ndarray | None = None,
 ) -> RowSplit:
     """Shuffle the rows with the seed, and cut them into parts with the fractions of train, valid
-    and test (rounded)."""
-    shuffled = np.random.default_rng(seed).permutation(rows)
-    cuts = np.rint(np.cumsum(fractions)[:2] * len(shuffled)).astype(int)
-    parts = zip(PARTS, np.split(shuffled, cuts), strict=True)
-    return {part: np.sort(part_rows) for part, part_rows in parts}
+    and test (rounded). Rows of the same group ([all rows]) stay together, so that parts may lack
+    a few."""
+    rows = np.asarray(rows)
+    group_of_row = rows if groups is None else groups[rows]
+    names, sizes = np.unique(group_of_row, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    ends = np.rint(np.cumsum(fractions)[:2] * len(rows))
+    cuts = np.searchsorted(np.cumsum(sizes[order]), ends, side="right")
+    parts = zip(PARTS, np.split(names[order], cuts), strict=True)
+    return {part: np.sort(rows[np.isin(group_of_row, members)]) for part, members in parts}
 
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:

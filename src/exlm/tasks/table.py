@@ -4,14 +4,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, choose_column, listed
+from exlm.data.columns import check_columns, choose_column, listed, match_columns, pair_columns
 from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
+from exlm.tasks.cells import (
+    are_pairs,
+    check_numbers,
+    check_single_labels,
+    read_numbers,
+    read_texts,
+    row_name,
+    two_words,
+    zeros_and_ones,
+)
 
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
@@ -25,6 +35,7 @@ IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnam
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
+CUT = "; cut"  # the end of the caveat of a text that was cut
 
 
 @dataclass(frozen=True)
@@ -40,12 +51,14 @@ class LabelledTable:
         labels: [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction;
             [rows, units] for token_classification.
         classes: the label values whose indices are in `labels`, for tasks with classes.
+        words: what label 0 and label 1 of a binary task are called, if the table has words.
         problems: [rows] why a row cannot be used, "" if it can.
         caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
         inferred: what was inferred, by the name of the option that the user can set instead.
         examples: [rows] their tokens, if a model reads them.
         rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
             before any is left out for its tokens. None means all rows that can be used.
+        groups: [rows] the first row with the same text or molecule; a split keeps these together.
         unit: token_classification: a regular expression for what has a label.
         unit_starts: token_classification: [rows, units] the first token of every unit, -1 for
             none."""
@@ -59,11 +72,13 @@ class LabelledTable:
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None
+    words: list[str] | None
     problems: list[str]
     caveats: list[str]
     inferred: dict[str, str]
     examples: list[Tokens] = field(default_factory=list)
     rows_to_split: np.ndarray | None = None
+    groups: np.ndarray | None = None
     unit: str | None = None
     unit_starts: np.ndarray | None = None
 
@@ -80,9 +95,17 @@ class LabelledTable:
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
     def counts(self, done: str) -> dict[str, int]:
-        """How many rows can be used, for which something is `done`, and how many cannot."""
+        """How many rows can be used, for which something is `done`, how many cannot, and how many
+        are cut."""
         usable = int(self.usable.sum())
-        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
+        counts = {
+            f"rows {done}": usable,
+            "marked in the column problem": len(self.problems) - usable,
+        }
+        cut = sum(caveat.endswith(CUT) for caveat in self.caveats)
+        if cut:
+            counts["cut to the longest text that the model reads"] = cut
+        return counts
 
     def invalid_rows(self) -> pd.DataFrame:
         """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
@@ -128,54 +151,74 @@ def make_table(
     task_type: TaskType | None = None,
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
+    positive: str | None = None,
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
-    of a pair, `classes` are in the order of their indices. Columns and the task type are inferred
-    where they are None (`choose_column`, `_infer_label_columns`, `_infer_task_type`). InputError if
-    columns cannot be used, a value is no label of the task, or no row can be used."""
+    of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
+    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
+    (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
+    used, a value is no label of the task, or no row can be used."""
     malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
-    inferred = dict[str, str]()
-    if text_column is None:
-        text_column = choose_column(frame.columns, None, str(path))
-        inferred["text_column"] = text_column
+    if label_columns:
+        label_columns = match_columns(label_columns, frame.columns)
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    text_columns = [text_column] if pair_column is None else [text_column, pair_column]
+    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns != [])
     _check_not_shared(text_columns, label_columns or (), path)
-    other_columns = [name for name in frame.columns if name not in text_columns]
-    columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
-    cells, numbers = _label_cells(frame, columns, malformed)
+    texts, malformed = read_texts(frame, text_columns, path, malformed)
+    columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
-        columns = _infer_label_columns(cells, numbers, path)
-        cells = cells[columns]
-        numbers = numbers[columns]
-        inferred["label_columns"] = listed(columns, 5)
-    if task_type is None:
-        task_type = _infer_task_type(cells, numbers)
-        inferred["task_type"] = task_type
-    labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
-    texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
-    problems = _problems(malformed, texts, labels)
-    if columns:
-        _check_some_row_is_usable(texts[0], problems, columns, path)
+        others = [name for name in frame.columns if name not in text_columns]
+        columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
+    cells, numbers = _label_cells(frame, columns, malformed)
+    read = _read_labels(cells, numbers, path, task_type, classes, positive)
+    problems = _problems(malformed, texts, read.labels)
+    _check_some_row_is_usable(texts[0], problems, columns, path)
+    pair = text_columns[1] if len(text_columns) > 1 else None
+    choices = {
+        "text_column": (text_column, text_columns[0]),
+        "pair_column": (pair_column, pair),
+        "label_columns": (label_columns, listed(columns, 5)),
+        "task_type": (task_type, read.task_type),
+        "positive": (positive, read.words and read.words[1]),
+    }
     return LabelledTable(
         frame=frame,
         texts=texts[0],
-        pairs=texts[1] if pair_column else None,
-        text_column=text_column,
-        pair_column=pair_column,
-        labels=labels,
+        pairs=texts[1] if pair else None,
+        text_column=text_columns[0],
+        pair_column=pair,
+        labels=read.labels,
         label_columns=columns,
-        task_type=task_type,
-        classes=class_names,
+        task_type=read.task_type,
+        classes=read.classes,
+        words=read.words,
         problems=problems,
         caveats=[""] * len(problems),
-        inferred=inferred,
+        inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
+
+
+def _choose_texts(
+    frame: pd.DataFrame,
+    path: str | Path,
+    text_column: str | None,
+    pair_column: str | None,
+    is_labelled: bool,
+) -> list[str]:
+    """The column of the texts, and for pairs that of the second texts: as named, or by their usual
+    names. Pairs are not looked for where the table is only to predict for."""
+    if text_column is None and pair_column is None and is_labelled:
+        text_column, pair_column = pair_columns(frame.columns)
+    if text_column is None:
+        text_column = choose_column(frame.columns, None, str(path), may_be_pair=is_labelled)
+    if pair_column is None and is_labelled and are_pairs(frame[text_column]):
+        pair_column = text_column
+    return [text_column] if pair_column is None else [text_column, pair_column]
 
 
 def _check_not_shared(
@@ -192,7 +235,7 @@ def _check_not_shared(
 def _check_some_row_is_usable(
     texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
 ) -> None:
-    if all(problems):
+    if label_columns and all(problems):
         raise InputError(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
             f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
@@ -243,7 +286,7 @@ def _label_cells(
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_malformed = np.array(malformed, dtype=object) != ""
     cells = cells.mask(missing | is_malformed[:, None])
-    return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
+    return cells, cells.apply(read_numbers)
 
 
 def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
@@ -258,18 +301,20 @@ def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str |
         return columns
     if not len(cells.columns):
         raise InputError(f"{path}: cannot tell the label columns; there are no other columns")
+    check_single_labels(cells, path)
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)} "
         "(a column of identifiers is never taken by itself)"
     )
 
 
-def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame) -> TaskType:
-    """One column of 0 and 1 is binary, several are multilabel. One of 2 to 50 distinct words or 2
-    to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
+    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
+    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
+    labels."""
     if not len(cells.columns):
         return "regression"
-    if _is_binary(cells, numbers):
+    if _is_binary(cells, bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
@@ -303,20 +348,38 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     return not _is_binary(cells.to_frame(), numbers.to_frame())
 
 
+class Labels(NamedTuple):
+    """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
+
+    labels: np.ndarray  # [rows, labels], NaN where missing
+    task_type: TaskType
+    classes: list[str] | None
+    words: list[str] | None
+
+
 def _read_labels(
     cells: pd.DataFrame,
     numbers: pd.DataFrame,
-    task_type: TaskType,
     path: str | Path,
+    task_type: TaskType | None,
     classes: Sequence[str] | None,
-) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [rows, labels], NaN = missing, and the classes that they index: those of a multiclass
-    task, or the `classes` of any kind of task that has them."""
-    names = list(classes) if classes else None
+    positive: str | None,
+) -> Labels:
+    """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
+    a binary task the words for 0 and 1. InputError for a cell that is no label of the task."""
+    check_single_labels(cells, path)
+    if task_type != "multiclass":
+        check_numbers(cells, numbers, path)
+    words = None
+    if task_type in (None, "binary"):
+        words = list(classes or ()) or two_words(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, words)
+    task_type = task_type or _infer_task_type(cells, numbers, bits)
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
+    names = list(classes) if classes and task_type != "binary" else None
     if task_type == "regression":
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
@@ -324,19 +387,17 @@ def _read_labels(
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
-        labels = numbers.where(numbers.isin((0, 1)))
-        allowed = "0 or 1"
+        labels = bits.where(bits.isin((0, 1)))
+        allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]
-        part = f"{cells.index[row][0]} " if cells.index.nlevels > 1 else ""
-        number = cells.index[row][1] if cells.index.nlevels > 1 else row
         raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {part}row {number + 1}: "
+            f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
             f"{cells.iat[row, column]!r} is no {task_type} label ({allowed}); "
             "correct it, leave it empty, or choose another column or task type"
         )
-    return labels.to_numpy(dtype=float), names
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words)
 
 
 def _class_indices(

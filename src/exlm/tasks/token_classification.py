@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
 
-from exlm.data.columns import check_columns
+from exlm.data.columns import check_columns, listed
+from exlm.data.frames import read_frames
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
+from exlm.tasks.cells import check_no_list_as_text
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask
@@ -27,6 +29,9 @@ from exlm.tasks.predictions import TunedModel
 from exlm.tasks.table import LabelledTable
 
 RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
+NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
+# usual names of the column of labels, in any case; the first that there is
+TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
 NOT_READ = "-"  # in place of the label of a unit that was cut off
 
 
@@ -38,7 +43,7 @@ class TokenClassification(Classification):
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
-        label_columns = config.label_columns or ["label"]
+        label_columns = config.label_columns or [_tag_column(config)]
         if len(label_columns) > 1 or config.pair_column:
             raise InputError(
                 "token_classification has one text column and one label column; name no others"
@@ -52,9 +57,12 @@ class TokenClassification(Classification):
         [label_column] = config.label_columns
         table, differences = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
-        unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE
+        check_no_list_as_text(table.frame[label_column], config.dataset)
+        has_words = any(len(text.split()) > 1 for text in table.texts)
+        has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
+        unit = WORD if has_words or has_lists else RESIDUE
         names_of_rows = units(table.frame[label_column].fillna(""), unit)
-        classes = sorted({name for names in names_of_rows for name in names})
+        classes = sorted({name for names in names_of_rows for name in names} - {NO_LABEL})
         labels, label_problems = read_labels(table, label_column, config.mask_column, unit, classes)
         problems = [
             problem or label_problem
@@ -151,9 +159,25 @@ class TokenClassification(Classification):
         return labels
 
 
+def _tag_column(config: TaskConfig) -> str:
+    """The first of TAG_COLUMNS that the table has, in any case."""
+    columns = next(read_frames(config.dataset, config.header, 1, sheet=config.sheet)).columns
+    names = {str(column).lower(): column for column in reversed(columns)}
+    for name in TAG_COLUMNS:
+        if name in names:
+            return names[name]
+    raise InputError(
+        f"{config.dataset}: cannot tell the column of labels; "
+        f"set label_columns to one of: {listed(columns)}"
+    )
+
+
 def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
-    """The residues or words in every cell."""
-    return [re.findall(unit, str(cell)) for cell in cells]
+    """The residues or words in every cell, which may be a list of them."""
+    return [
+        [str(item) for item in cell] if isinstance(cell, list) else re.findall(unit, str(cell))
+        for cell in cells
+    ]
 
 
 def read_labels(
@@ -175,7 +199,7 @@ def read_labels(
     problems = [""] * len(texts)
     for row, (text, names) in enumerate(zip(texts, names_of_rows, strict=True)):
         mask = None if masks is None else masks[row]
-        unknown_labels = set(names) - set(index)
+        unknown_labels = set(names) - {*index, NO_LABEL}
         mask_length = len(names) if mask is None else len(mask)
         if not len(text) == len(names) == mask_length:
             problems[row] = (
@@ -186,7 +210,7 @@ def read_labels(
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
         else:
             for i, name in enumerate(names):
-                if mask is None or mask[i] != "0":
+                if name != NO_LABEL and (mask is None or mask[i] != "0"):
                     labels[row, i] = index[name]
     return labels, problems
 

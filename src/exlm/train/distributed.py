@@ -31,8 +31,15 @@ def device(name: str = "auto") -> torch.device:
     is one. InputError if there is no such device, or if torchrun started this process, which gives
     each one its own device."""
     if name == "auto":
-        own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-        return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if local_rank >= torch.cuda.device_count():
+            raise InputError(
+                f"torchrun started process {local_rank} of this machine, which has "
+                f"{torch.cuda.device_count()} GPUs; give --nproc_per_node that number at most"
+            )
+        return torch.device("cuda", local_rank)
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     devices = [] if started_by_torchrun() else ["cpu", *gpus]
     full_name = "cuda:0" if name == "cuda" else name
@@ -69,7 +76,9 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
     if torch.cuda.is_available():
         torch.cuda.set_device(device())
     store, rank, world = next(dist.rendezvous("env://"))
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    # Numbers of the host go over gloo, which raises an error at once if a process is lost; NCCL
+    # waits, and then ends this process before it can say why.
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max_wait)
     )
@@ -121,11 +130,11 @@ def sum_over_processes(values: list[float]) -> list[float]:
     """Element-wise sums of the lists of all processes, in float64."""
     if not dist.is_initialized():
         return values
-    tensor = torch.tensor(values, dtype=torch.float64, device=device())
+    tensor = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(tensor)
     return tensor.tolist()
 
 
 def barrier() -> None:
-    if dist.is_initialized():
-        dist.barrier()
+    """Waits for all processes."""
+    sum_over_processes([0.0])

@@ -170,7 +170,9 @@ def fit(
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
     stops = StopContext(advice, memory_advice)
     # DistributedDataParallel averages gradients over the processes.
-    trained = DistributedDataParallel(model) if is_initialized() else model
+    trained: nn.Module = model
+    if is_initialized():
+        trained = DistributedDataParallel(model, gradient_as_bucket_view=True)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     metrics = None
     with closing(tracker), on_signals(stops.signals.append, once=True):
@@ -304,16 +306,20 @@ def update(
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
-    sums_here = _add_gradients(model, loss, micro_batches, config.precision, seed, step, stops)
-    signal_here = max(stops.signals, default=0)
-    *totals, signal_sum, processes = distributed.sum_over_processes(
-        [*sums_here, float(signal_here), 1.0]
+    sums_here, tokens_here = _add_gradients(
+        model, loss, micro_batches, config.precision, seed, step, stops
     )
-    sums = Sums(*totals)
+    signal_here = max(stops.signals, default=0)
+    device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, processes / max(sums.terms, 1.0))
-    norm = float(torch.nn.utils.get_total_norm(gradients))
+    scale = processes / device_sums[1].clamp(min=1.0)
+    torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+    norm_of_mean = torch.nn.utils.get_total_norm(gradients)
+    # One process waits for the device here alone.
+    results = torch.cat([device_sums, norm_of_mean.double().view(1)])
+    loss_sum, terms, infeasible, norm = results.tolist()
+    sums = Sums(loss_sum, terms, infeasible, tokens)
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
@@ -340,9 +346,9 @@ def _add_gradients(
     seed: int,
     step: int,
     stops: StopContext,
-) -> list[float]:
+) -> tuple[Tensor, int]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
-    returns, and the number of tokens."""
+    returns, [3] float64 on the device, and the number of tokens."""
     device = next(model.parameters()).device
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     tokens = 0
@@ -367,7 +373,20 @@ def _add_gradients(
                 ) from error
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())
-    return [*totals.tolist(), float(tokens)]
+    return totals, tokens
+
+
+def _add_processes(
+    sums: Tensor, tokens: int, signal_here: int
+) -> tuple[Tensor, float, float, float]:
+    """The sums of what the loss returns [3] on the device, of the tokens and of the signals over
+    all processes, and their number. One process does not wait for the device."""
+    if not is_initialized():
+        return sums, float(tokens), float(signal_here), 1.0
+    *totals, all_tokens, signal_sum, processes = distributed.sum_over_processes(
+        [*sums.tolist(), float(tokens), float(signal_here), 1.0]
+    )
+    return sums.new_tensor(totals), all_tokens, signal_sum, processes
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -1,0 +1,185 @@
+"""What the cells of a table say: a text, a list of words or of two texts; a number, no or yes."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from exlm.data.columns import listed
+from exlm.errors import InputError
+
+# Words for label 0 and for label 1, in any case
+NEGATIVE = ("inactive", "no", "false")
+POSITIVE = ("active", "yes", "true")
+DECIMAL_COMMA = r"[-+]?\d+(,\d+)?(e[-+]?\d+)?"
+# Where such a cell has a comma, it is no separator of thousands.
+CLEARLY_DECIMAL = r"[-+]?(0\d*,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,}))(e[-+]?\d+)?"
+# A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
+LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
+# The labels of the words of a text: O O B-PER
+TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
+
+
+def read_texts(
+    frame: pd.DataFrame, text_columns: list[str], path: str | Path, malformed: list[str]
+) -> tuple[list[list[str]], list[str]]:
+    """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
+    has; rows that are `malformed` keep their reason.
+
+    A list of words is joined by spaces. A column that is named twice has lists of two texts.
+    InputError for cells that are no text, as `exlm prepare` refuses them."""
+    faults = list(malformed)
+    if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
+        pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
+        first, second = zip(*pairs, strict=True)
+        return [list(first), list(second)], faults
+    texts = []
+    for name in text_columns:
+        cells = frame[name].fillna("")
+        check_no_list_as_text(cells, path)
+        if cells.dtype == object:
+            for row, (index, cell) in enumerate(cells.items()):
+                if isinstance(cell, (list, dict)):
+                    faults[row] = faults[row] or _fault_of_words(cell, index, path)
+            cells = cells.map(lambda cell: " ".join(cell) if isinstance(cell, list) else cell)
+        texts.append(cells.astype(str).str.strip().tolist())
+    return texts, faults
+
+
+def _fault_of_words(cell: Any, index: Any, path: str | Path) -> str:
+    """Why a list of words cannot be joined to a text, "" if it can."""
+    if not _are_texts(cell):
+        raise InputError(
+            f"{path}, {row_name(index)}: {cell!r} is not text; "
+            "choose another column with text_column"
+        )
+    for word in cell:
+        if len(word.split()) != 1:
+            return f"{word!r} in its list is not one word"
+    return ""
+
+
+def _two_texts(cell: Any, index: Any, path: str | Path) -> list[str]:
+    if _are_texts(cell) and len(cell) == 2:
+        return [text.strip() for text in cell]
+    raise InputError(
+        f"{path}, {row_name(index)}: {cell!r} is no list of two texts; correct it, or name the "
+        "columns of the two texts with text_column and pair_column"
+    )
+
+
+def _are_texts(cell: Any) -> bool:
+    return isinstance(cell, list) and all(isinstance(text, str) for text in cell)
+
+
+def are_pairs(cells: pd.Series) -> bool:
+    """Whether all cells are lists of two texts, which are more than two words."""
+    lists = cells.tolist() if cells.dtype == object else []
+    are_two = [_are_texts(cell) and len(cell) == 2 for cell in lists]
+    return bool(lists) and all(are_two) and any(len(" ".join(cell).split()) > 2 for cell in lists)
+
+
+def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
+    """InputError for a label column whose cells hold several labels: a list, or a word for every
+    word."""
+    for name, column in cells.items():
+        check_no_list_as_text(column, path)
+        for index, cell in column.items():
+            if isinstance(cell, (list, dict)) or TAGS.fullmatch(str(cell)):
+                raise InputError(
+                    f"{path}: column {name!r}, {row_name(index)}: {str(cell)[:80]!r} is no single "
+                    "label; add --task_type token_classification if it labels every word, or give "
+                    "one value (several labels: a column of 0 and 1 for each)"
+                )
+
+
+def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
+    """InputError if every cell of a column is a list that was written as text."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell]
+    if texts and all(LIST_AS_TEXT.fullmatch(text) for text in texts):
+        raise InputError(
+            f"{path}: column {cells.name!r} has lists that were written as text, such as "
+            f"{texts[0][:80]!r}; save the table as .jsonl or .parquet, which keep lists, or join "
+            "the words of each with spaces"
+        )
+
+
+def read_numbers(cells: pd.Series) -> pd.Series:
+    """The cells as numbers, NaN for words. Where a whole column has decimal commas, or percent
+    signs, these are read: `10,8%` is 10.8. A comma must be clearly decimal in one cell: `1,234`
+    alone may be a thousand."""
+    single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool))
+    numbers = pd.to_numeric(single, errors="coerce").astype(float)
+    if not (numbers.isna() & single.notna()).any():
+        return numbers
+    texts = single.dropna().astype(str).str.strip().str.lower()
+    if texts.str.endswith("%").all():
+        texts = texts.str.removesuffix("%").str.strip()
+    has_decimal_commas = texts.str.fullmatch(DECIMAL_COMMA).all()
+    if has_decimal_commas and texts.str.fullmatch(CLEARLY_DECIMAL).any():
+        texts = texts.str.replace(",", ".")
+    rewritten = pd.to_numeric(texts, errors="coerce").astype(float)
+    return numbers if rewritten.isna().any() else rewritten.reindex(cells.index)
+
+
+def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
+    """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
+    of numbers that it cannot read: as words they would be classes."""
+    for name, column in cells.items():
+        texts = column.dropna().astype(str).str.strip()
+        marked = texts[texts.str.contains("[,%]")]
+        are_numbers = texts.str.fullmatch(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", case=False)
+        if not len(marked) or not are_numbers.all():
+            continue
+        index = marked.index[0]
+        number = float(numbers[name][index])
+        if math.isnan(number):
+            raise InputError(
+                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
+                "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"
+            )
+        print(f"note: in column {name!r}, {marked.iloc[0]!r} is read as {number:g}")
+
+
+def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
+    """The words for labels 0 and 1, as the only column of `cells` has them: words of NEGATIVE and
+    POSITIVE, or the one that is not `positive` and this one. None if it has others; with
+    `positive`, InputError."""
+    words = dict[str, str]()
+    if len(cells.columns) == 1:
+        for cell in cells.iloc[:, 0].dropna().astype(str).str.strip():
+            words.setdefault(cell.lower(), cell)
+    if positive is not None:
+        others = [word for key, word in words.items() if key != positive.lower()]
+        if len(words) != 2 or len(others) != 1:
+            raise InputError(
+                f"{path}: positive is {positive!r}; it must be one of two classes of one label "
+                f"column, whose values are {listed(words.values())}"
+            )
+        return [others[0], words[positive.lower()]]
+    negatives = [word for key, word in words.items() if key in NEGATIVE]
+    positives = [word for key, word in words.items() if key in POSITIVE]
+    if len(words) == 2 and len(negatives) == len(positives) == 1:
+        return [negatives[0], positives[0]]
+    return None
+
+
+def zeros_and_ones(
+    cells: pd.DataFrame, numbers: pd.DataFrame, words: Sequence[str] | None
+) -> pd.DataFrame:
+    """The numbers, but 0 and 1 for `words`, or for the words of NEGATIVE and POSITIVE."""
+    negative = (words[0].lower(),) if words else NEGATIVE
+    positive = (words[1].lower(),) if words else POSITIVE
+    keys = cells.apply(lambda column: column.astype(str).str.strip().str.lower())
+    return numbers.mask(keys.isin(negative), 0.0).mask(keys.isin(positive), 1.0)
+
+
+def row_name(index: Any) -> str:
+    """A row by its number from 1, and by its part if there are several: "row 3", "test row 3"."""
+    if isinstance(index, tuple):
+        part, row = index
+        return f"{part} row {row + 1}"
+    return f"row {index + 1}"

@@ -1,0 +1,91 @@
+"""Rows of a table with the same molecule or the same text: counted, kept together by splits, and
+merged or left out if the user wants it."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from exlm.data.chemistry import Standardize, standardize
+from exlm.errors import InputError
+from exlm.tasks.cells import row_name
+from exlm.tasks.table import LabelledTable
+
+Duplicates = Literal["keep", "mean", "drop"]
+
+
+def find_groups(table: LabelledTable, molecules: bool, how: Standardize) -> np.ndarray:
+    """[rows] for every row the first row with the same text or pair of texts; molecules are the
+    same if they are standardised alike, at least to canonical SMILES."""
+    texts = table.texts
+    if molecules:
+        texts = [standardize(text, "canonical" if how == "none" else how) for text in texts]
+    first_rows = dict[tuple[str, str], int]()
+    groups = []
+    for row, key in enumerate(zip(texts, table.pairs or texts, strict=True)):
+        groups.append(first_rows.setdefault(key, row) if any(key) else row)
+    return np.array(groups, dtype=np.int64)
+
+
+def describe_duplicates(table: LabelledTable) -> str:
+    """How many usable rows have the same text, and how many texts contradictory labels; "" if no
+    text is repeated."""
+    repeated = _repeated_rows(table, table.groups)
+    if not repeated:
+        return ""
+    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated)
+    return (
+        f"{sum(map(len, repeated))} rows share {len(repeated)} texts or molecules, {conflicts} of "
+        "these with different labels (task.duplicates says what to do with them)"
+    )
+
+
+def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
+    """The table where only the first of rows with the same text can be used, as `how` says; rows of
+    different files are not compared. InputError for means of classes."""
+    if how == "keep":
+        return table
+    if how == "mean" and table.task_type != "regression":
+        raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
+    groups = table.groups
+    if table.parts is not None and groups is not None:
+        groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
+    labels = table.labels.copy()
+    problems = list(table.problems)
+    for rows in _repeated_rows(table, groups):
+        first = rows[0]
+        if how == "mean":
+            has_label = ~np.isnan(labels[rows]).all(0)
+            labels[first, has_label] = np.nanmean(labels[rows][:, has_label], 0)
+        elif _contradict(labels[rows]):
+            problems[first] = "another row with the same text or molecule has another label"
+        for row in rows[1:]:
+            where = row_name(table.frame.index[first])
+            problems[row] = f"the same text or molecule as {where}"
+    return replace(table, labels=labels, problems=problems)
+
+
+def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:
+    """How many texts or molecules stand in several parts of a split, as one by column may have."""
+    assert table.groups is not None  # `find_groups` found them
+    parts = Counter[int]()
+    for rows in split.values():
+        parts.update(set(table.groups[rows].tolist()))
+    return sum(count > 1 for count in parts.values())
+
+
+def _repeated_rows(table: LabelledTable, groups: np.ndarray | None) -> list[list[int]]:
+    """The usable rows of every group that has several."""
+    assert groups is not None  # `find_groups` found them
+    rows = np.flatnonzero(table.usable)
+    _, counts = np.unique(groups[rows], return_counts=True)
+    order = rows[np.argsort(groups[rows], kind="stable")]
+    parts = np.split(order, np.cumsum(counts)[:-1])
+    return [part.tolist() for part in parts if len(part) > 1]
+
+
+def _contradict(labels: np.ndarray) -> bool:
+    """Whether a column of labels [rows, labels] has two different ones."""
+    return any(len(np.unique(column[~np.isnan(column)])) > 1 for column in labels.T)

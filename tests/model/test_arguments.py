@@ -1,0 +1,139 @@
+"""The arguments of transformers' own encoders, and its attention interface."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AttentionInterface,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from exlm import (
+    ExLMForMaskedLM,
+    ExLMForQuestionAnswering,
+    ExLMForSequenceClassification,
+    ExLMForTokenClassification,
+    ExLMModel,
+    InputError,
+)
+from exlm.model.encoder import ALL_ATTENTION_FUNCTIONS
+
+READERS = {
+    ExLMModel: AutoModel,
+    ExLMForSequenceClassification: AutoModelForSequenceClassification,
+    ExLMForTokenClassification: AutoModelForTokenClassification,
+    ExLMForQuestionAnswering: AutoModelForQuestionAnswering,
+}
+HEADS = READERS | {ExLMForMaskedLM: AutoModelForMaskedLM}
+SWITCHES = [
+    {},
+    {"expanded_layers": 1},
+    {"expanded_layers": 1, "task_layers": 2},
+    {"objective": "mlm", "repeat": 2},
+]
+
+
+def inputs_of(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+def first_output(model: torch.nn.Module, batch: dict) -> Tensor:
+    """What the model returns first; of tokens, without padding."""
+    with torch.no_grad():
+        output = model.eval()(**batch).to_tuple()[0]
+    mask = batch.get("attention_mask")
+    return output if mask is None or output.shape[:2] != mask.shape else output[mask.bool()]
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("head", READERS)
+def test_vectors_in_place_of_tokens_and_numbers_of_words(tiny_config, tiny_batch, head, switches):
+    model = head(tiny_config(**switches, initializer_range=0.3))
+    inputs = inputs_of(tiny_batch)
+    expected = first_output(model, inputs)
+    vectors = model.get_input_embeddings()(inputs["input_ids"])
+    given = {
+        "inputs_embeds": vectors,
+        "attention_mask": inputs["attention_mask"],
+        "position_ids": torch.arange(vectors.shape[1])[None],
+        "token_type_ids": torch.zeros_like(inputs["input_ids"]),
+        "output_attentions": False,
+    }
+    torch.testing.assert_close(first_output(model, given), expected)
+    far = inputs | {"position_ids": 2 * torch.arange(vectors.shape[1])[None]}
+    assert not torch.allclose(first_output(model, far), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_what_cannot_be_used_is_named(tiny_config, tiny_batch, head):
+    inputs = inputs_of(tiny_batch)
+    model = head(tiny_config())
+    with pytest.raises(InputError, match="token_type_ids are not all 0"):
+        model(**inputs, token_type_ids=torch.ones_like(inputs["input_ids"]))
+    with pytest.raises(InputError, match="output_attentions cannot be used"):
+        model(**inputs, output_attentions=True)
+    with pytest.raises(InputError, match="give "):
+        model(attention_mask=inputs["attention_mask"])
+    if head is not ExLMForMaskedLM:
+        model = head(tiny_config(boundary_states="k"))
+    with pytest.raises(InputError, match="position_ids cannot be used"):
+        model(**inputs, position_ids=torch.arange(7)[None])
+    with pytest.raises(InputError, match="inputs_embeds cannot be used"):
+        model(inputs_embeds=torch.zeros(4, 7, 32))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_is_loaded_by_its_auto_class_with_either_attention(
+    tiny_config, tiny_batch, tmp_path, head
+):
+    model = head(tiny_config(expanded_layers=1, initializer_range=0.3))
+    model.save_pretrained(tmp_path)
+    inputs = inputs_of(tiny_batch)
+    expected = first_output(model, inputs)
+    assert torch.equal(first_output(HEADS[head].from_pretrained(tmp_path), inputs), expected)
+    eager = HEADS[head].from_pretrained(tmp_path, attn_implementation="eager")
+    assert eager.config._attn_implementation == "eager"
+    torch.testing.assert_close(first_output(eager, inputs), expected, atol=1e-5, rtol=1e-5)
+    model.set_attn_implementation("eager")
+    assert torch.equal(first_output(model, inputs), first_output(eager, inputs))
+
+
+def test_attention_of_a_server_reads_texts_in_one_row(tiny_config, tiny_batch, monkeypatch):
+    """As vLLM does: its function, by name, gets what it needs beside the inputs."""
+    inputs = inputs_of(tiny_batch)
+    model = ExLMModel(tiny_config(initializer_range=0.3))
+    real = inputs["attention_mask"].bool()
+    expected = first_output(model, inputs)
+    layers = []
+
+    def one_row(module, query, key, value, attention_mask, scaling, text_of_token, **options):
+        layers.append(module.layer_idx)
+        assert attention_mask is None and not module.is_causal
+        mask = text_of_token[:, None] == text_of_token
+        scores = (query @ key.transpose(2, 3) * scaling).masked_fill(~mask, -torch.inf)
+        return (scores.softmax(-1) @ value).transpose(1, 2)[0].flatten(1), None
+
+    monkeypatch.setitem(AttentionInterface._global_mapping, "server", one_row)
+    assert ALL_ATTENTION_FUNCTIONS["server"] is one_row and model.is_backend_compatible()
+    model.set_attn_implementation("server")
+    lengths = real.sum(1)
+    row = {
+        "input_ids": inputs["input_ids"][real][None],
+        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
+        "text_of_token": torch.repeat_interleave(torch.arange(4), lengths),
+    }
+    torch.testing.assert_close(first_output(model, row)[0], expected, atol=1e-5, rtol=1e-5)
+    assert layers == [0, 1]
+
+
+@pytest.mark.parametrize("head", [ExLMModel, ExLMForSequenceClassification])
+def test_a_model_that_reads_is_compiled_as_one_graph(tiny_config, tiny_batch, head):
+    model = head(tiny_config(expanded_layers=1, task_layers=2)).eval()
+    inputs = inputs_of(tiny_batch)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(first_output(compiled, inputs), first_output(model, inputs))

@@ -1,0 +1,62 @@
+"""Functions marked `fused` run compiled on a GPU. Here the compiler builds them for the CPU: their
+results are those of the plain functions, and none is compiled so often that PyTorch gives up."""
+
+import shutil
+from contextlib import ExitStack
+
+import pytest
+import torch
+
+from exlm import ExLMForMaskedLM
+from exlm.ops import alignment_torch, fused
+from tests.ops.test_alignment import random_case
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Compiles on the CPU too; an error if a function exceeds the limit of recompilations."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    # The compiler sets it for good.
+    monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "")
+    with ExitStack() as stack:
+
+        def switch_on():
+            stack.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
+            monkeypatch.setattr(fused, "compiles_on", lambda device: True)
+
+        yield switch_on
+
+
+def step(model, batch, half):
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        total = model(**batch).total
+    total.backward()
+    return total.detach(), [p.grad.clone() for p in model.parameters()]
+
+
+def test_steps_of_a_run_are_the_same(tiny_config, tiny_batch, compiled):
+    """Micro-batches of two shapes in two precisions, through layers that read copies of masks and
+    layers that do not."""
+    switches = {"rotary": "full", "expanded_layers": 1, "order_prior": 10.0, "sticky_prior": 3.0}
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
+    batches = [{name: x[:rows] for name, x in tiny_batch.items()} for rows in (4, 1)]
+    cases = [(batch, half) for batch in batches for half in (False, True)]
+    expected = [step(model, batch, half) for batch, half in cases]
+    compiled()
+    for (batch, half), (total, gradients) in zip(cases, expected, strict=True):
+        tolerance = 2e-2 if half else 1e-5
+        compiled_total, compiled_gradients = step(model, batch, half)
+        torch.testing.assert_close(compiled_total, total, rtol=tolerance, atol=0)
+        largest = max(x.abs().max().item() for x in gradients)
+        torch.testing.assert_close(compiled_gradients, gradients, rtol=0, atol=tolerance * largest)
+
+
+def test_alignments_are_the_same(compiled):
+    cases = [random_case(seed, 3, 4, 4 + 3 * seed, dtype=torch.float32) for seed in (1, 2, 3)]
+    expected = [alignment_torch.forward_backward(*case) for case in cases]
+    compiled()
+    for case, results in zip(cases, expected, strict=True):
+        torch.testing.assert_close(alignment_torch.forward_backward(*case), results)
