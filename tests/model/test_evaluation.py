@@ -11,7 +11,7 @@ import torch
 from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch, summary, zero_sums
 from exlm.model.objectives import OBJECTIVES
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 VOCABULARY = 8
 SWITCHES = [
@@ -102,9 +102,12 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
         "attention_mask": torch.ones_like(row),
         "labels": torch.where(row == 7, 5, -100),
     }
-    free, held = evaluate_batch(model, batch), evaluate_batch(model, batch, Prior(30.0, 0.0))
+    free, held = (
+        evaluate_batch(model, batch),
+        evaluate_batch(model, batch, PriorStrength(30.0, 0.0)),
+    )
     assert held["one_per_mask"] > 0.999 > free["one_per_mask"]
-    model.transition.default_prior = Prior(30.0, 0.0)
+    model.transition.default_prior = PriorStrength(30.0, 0.0)
     assert evaluate_batch(model, batch) == held
 
 

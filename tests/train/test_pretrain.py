@@ -26,11 +26,11 @@ from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
@@ -656,20 +656,22 @@ def test_a_device_that_is_not_there_is_named(recipe):
 
 
 def test_a_prior_falls_to_zero_between_two_fractions_of_the_run():
-    prior = PriorConfig(order=10.0, sticky=3.0, decay=(0.2, 0.6))
+    prior = PriorSchedule(order=10.0, sticky=3.0, decay=(0.2, 0.6))
     strengths = [prior.at(step, 10) for step in range(11)]
     assert [p.order for p in strengths] == pytest.approx([10, 10, 10, 7.5, 5, 2.5, 0, 0, 0, 0, 0])
     assert [p.sticky for p in strengths] == pytest.approx([3, 3, 3, 2.25, 1.5, 0.75, 0, 0, 0, 0, 0])
-    assert {PriorConfig(order=10.0).at(step, 10) for step in range(11)} == {Prior(10.0, 0.0)}
+    assert {PriorSchedule(order=10.0).at(step, 10) for step in range(11)} == {
+        PriorStrength(10.0, 0.0)
+    }
     for wrong in ({"order": -1.0}, {"decay": (0.5, 0.5)}, {"decay": (0.0, 1.5)}):
         with pytest.raises(InputError, match="prior"):
-            PriorConfig(**wrong)
+            PriorSchedule(**wrong)
 
 
 @pytest.mark.parametrize("decay,remains", [(None, 10.0), ((0.5, 1.0), 0.0)])
 def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     """What is computed with a reloaded model is what was evaluated at the end of the run."""
-    result = pretrain(**recipe, prior=PriorConfig(10.0, 3.0, decay))
+    result = pretrain(**recipe, prior=PriorSchedule(10.0, 3.0, decay))
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
     batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"]))
@@ -710,7 +712,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
 
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):
-    pretrain(**recipe, prior=PriorConfig(10.0, 3.0, (0.0, 0.5)))
+    pretrain(**recipe, prior=PriorSchedule(10.0, 3.0, (0.0, 0.5)))
     pretrain_with(recipe, output=str(tmp_path / "paper"))
     left, right = (
         json.loads((Path(path) / "config.json").read_text())
@@ -721,7 +723,7 @@ def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_pat
 
 def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatch, tmp_path):
     recipe["model"] = replace(recipe["model"], expanded_layers=1, copy_embedding=0.5)
-    recipe["prior"] = PriorConfig(10.0, 3.0, (0.0, 1.0))
+    recipe["prior"] = PriorSchedule(10.0, 3.0, (0.0, 1.0))
     pretrain_with(recipe, output=str(tmp_path / "whole"))
     interrupt_at(monkeypatch, 5, crash)
     with pytest.raises(Crash):
@@ -729,7 +731,7 @@ def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatc
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "whole")
     with pytest.raises(InputError, match=r"\(prior.order\): 10.0 instead of 2.0"):
-        pretrain_with(recipe, prior=PriorConfig(2.0))
+        pretrain_with(recipe, prior=PriorSchedule(2.0))
 
 
 def test_a_result_says_what_its_numbers_are(recipe):

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
-from exlm.ops.transition import NO_PRIOR, Prior
+from exlm.ops.transition import NO_PRIOR, PriorStrength
 
 SIZES = [
     "vocab_size",
@@ -151,7 +151,7 @@ class ArchitectureConfig:
         return 2 if copies or self.rotary == "2d" else 1
 
     def build(
-        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: Prior = NO_PRIOR
+        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: PriorStrength = NO_PRIOR
     ) -> "ExLMConfig":
         """The model's configuration for a tokenizer; `prior` is the order prior at the end of
         training."""
@@ -182,7 +182,9 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
-    order_prior: float = 0.0  # the prior at the end of training (`exlm.ops.transition.Prior`)
+    order_prior: float = (
+        0.0  # the prior at the end of training (`exlm.ops.transition.PriorStrength`)
+    )
     sticky_prior: float = 0.0
     # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training
     # already hold them; for tasks the model makes them.

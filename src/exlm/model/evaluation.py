@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig
 
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import LatticeOutput, sum_over_paths
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 
 def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
@@ -30,7 +30,7 @@ def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate_batch(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None
+    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
 ) -> dict[str, float]:
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.

@@ -14,7 +14,7 @@ from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
 from exlm.model.objectives import OBJECTIVES, LatticeOutput
 from exlm.ops.expansion import Lattice
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         lattice: Lattice | None = None,
-        prior: Prior | None = None,
+        prior: PriorStrength | None = None,
         return_logits: bool | None = None,
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
@@ -117,7 +117,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return logits
 
     def lattice_output(
-        self, lattice: Lattice, states: Tensor | None = None, prior: Prior | None = None
+        self, lattice: Lattice, states: Tensor | None = None, prior: PriorStrength | None = None
     ) -> LatticeOutput:
         """What the model says about a lattice, which objectives and evaluations read. `states` are
         the `lattice_states`, if they are computed already."""

@@ -255,7 +255,7 @@ class ExLMModel(ExLMPreTrainedModel):
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
         layout = arrange(sequences, device, pack, output_positions, count)
-        hidden, layers_run = self._embed(sequences, layout, pack, trace)
+        hidden, layers_run = self._begin(sequences, layout, pack, trace)
         copies = config.expands and depth > config.plain_layers
         tables = self._rotary_tables(layout, copies)
         layers = self.layers[layers_run:depth]
@@ -268,7 +268,7 @@ class ExLMModel(ExLMPreTrainedModel):
             trace[-1] = at_tokens(hidden, sequences)
         return hidden
 
-    def _embed(
+    def _begin(
         self, sequences: ExpandedInput, layout: Layout, pack: bool, trace: list[Tensor] | None
     ) -> tuple[Tensor, int]:
         """Hidden states [R, L, D] with all copies of masks, and the number of layers that they have

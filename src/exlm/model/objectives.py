@@ -17,7 +17,7 @@ from exlm.ops.emission import cross_entropy
 from exlm.ops.emission import emission as log_emission
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_on_cpu
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 if TYPE_CHECKING:
     from exlm.model.configuration_exlm import ExLMConfig
@@ -46,7 +46,7 @@ class LatticeOutput:
     states: Tensor  # [B, N, D] hidden states
     head: "ExLMPredictionHead"
     transition: "ExLMTransitionHead | None"
-    prior: Prior | None = None  # the order prior, if it is not the configuration's
+    prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
     def emission(self) -> Tensor:

@@ -21,7 +21,7 @@ from exlm.ops.fused import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_on_cpu
 
 
-class Prior(NamedTuple):
+class PriorStrength(NamedTuple):
     """Strength of the order prior: beta for order, gamma for sticky copies.
 
     To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `-
@@ -33,13 +33,13 @@ class Prior(NamedTuple):
     sticky: float = 0.0
 
 
-NO_PRIOR = Prior()
+NO_PRIOR = PriorStrength()
 
 
 class LinkPrior(NamedTuple):
     """The order prior for the states of a lattice."""
 
-    strength: Prior  # of both terms
+    strength: PriorStrength  # of both terms
     target_of_state: Tensor  # [B, N] which mask each state belongs to
     state_copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 

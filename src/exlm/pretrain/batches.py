@@ -10,8 +10,8 @@ from exlm.data.batching import MaskedBatches, share_bounds
 from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.expander import Expander
-from exlm.ops.transition import Prior
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.ops.transition import PriorStrength
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CompleteBatches:
 
     masked_batches: MaskedBatches
     expander: Expander
-    prior_schedule: PriorConfig
+    prior_schedule: PriorSchedule
     steps_of_run: int
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Any]]]:
@@ -38,7 +38,9 @@ class CompleteBatches:
         ]
 
 
-def complete_batch(expander: Expander, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+def complete_batch(
+    expander: Expander, batch: dict[str, Tensor], prior: PriorStrength
+) -> dict[str, Any]:
     """A masked batch with its lattice and prior."""
     return {**batch, "lattice": expander.expand(**batch), "prior": prior}
 

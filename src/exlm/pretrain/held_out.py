@@ -19,7 +19,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
@@ -131,7 +131,7 @@ def evaluate_by_masks(
     data: DataConfig,
     config: EvaluateConfig,
     seed: int,
-    prior: Prior | None = None,
+    prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
@@ -164,7 +164,7 @@ def evaluate_in_passes(
     model: ExLMForMaskedLM,
     batches: list[dict[str, Tensor]],
     passes: list[Passes],
-    prior: Prior | None = None,
+    prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
     the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
@@ -186,7 +186,7 @@ def evaluate_in_passes(
 
 
 def score_held_out(
-    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None
+    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: PriorStrength | None = None
 ) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
     mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the

@@ -21,7 +21,7 @@ from exlm.pretrain.settings import (
     ArchitectureConfig,
     DataConfig,
     EvaluateConfig,
-    PriorConfig,
+    PriorSchedule,
     Recipe,
 )
 from exlm.pretrain.start import start_hash, take_weights
@@ -48,7 +48,7 @@ def pretrain(
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
-    prior: PriorConfig = PriorConfig(),
+    prior: PriorSchedule = PriorSchedule(),
     evaluate: EvaluateConfig = EvaluateConfig(),
     start_from: str | None = None,
     compile: bool = False,

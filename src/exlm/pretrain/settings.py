@@ -11,7 +11,7 @@ from exlm.identity import NOT_IDENTITY
 # This, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.train.loop import LoopConfig
 
 
@@ -96,7 +96,7 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True)
-class PriorConfig:
+class PriorSchedule:
     """The order prior: terms added to the scores of links between states, not in the paper (all 0:
     the paper).
 
@@ -126,7 +126,7 @@ class PriorConfig:
                 f"prior.decay is {self.decay}; give two fractions of the run as [0.0, 0.5]"
             )
 
-    def at(self, step: int, steps: int) -> Prior:
+    def at(self, step: int, steps: int) -> PriorStrength:
         """The prior in update `step` (0-based) of `steps`; `step` = `steps` gives the prior after
         the last update."""
         share = 1.0
@@ -134,7 +134,7 @@ class PriorConfig:
             begin, end = self.decay
             if step / steps > begin:
                 share = max(0.0, (end - step / steps) / (end - begin))
-        return Prior(share * self.order, share * self.sticky)
+        return PriorStrength(share * self.order, share * self.sticky)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Recipe:
     output: str
     data: DataConfig
     model: ArchitectureConfig
-    prior: PriorConfig
+    prior: PriorSchedule
     train: LoopConfig
     seed: int
     evaluate: EvaluateConfig

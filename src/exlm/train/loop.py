@@ -9,7 +9,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -42,23 +42,7 @@ ADVICE_WITH_CHECKPOINTS = (
     "the last good checkpoint is kept; change the learning rate or the precision and add "
     "--resume_anyway true"
 )
-
-
 MEMORY_ADVICE = "make the micro-batches smaller"
-
-
-@dataclass(frozen=True)
-class StopContext:
-    """What is needed to stop a training.
-
-    Attributes:
-        advice: what to do after a loss that is not finite.
-        memory_advice: what to do if memory runs out.
-        signals: the numbers of the signals received so far."""
-
-    advice: str = ADVICE
-    memory_advice: str = MEMORY_ADVICE
-    signals: list[int] = field(default_factory=list)
 
 
 class EarlyStop(Exception):
@@ -168,18 +152,27 @@ def fit(
     checkpoints = checkpoints or directory
     state = _first_state(checkpoints, model, optimizer, config, identity)
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
-    stops = StopContext(advice, memory_advice)
+    signals: list[int] = []
     # DistributedDataParallel averages gradients over the processes.
     trained: nn.Module = model
     if is_initialized():
         trained = DistributedDataParallel(model, gradient_as_bucket_view=True)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     metrics = None
-    with closing(tracker), on_signals(stops.signals.append, once=True):
+    with closing(tracker), on_signals(signals.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
-                trained, optimizer, loss, micro_batches, config, seed, step, stops
+                model=trained,
+                optimizer=optimizer,
+                loss=loss,
+                micro_batches=micro_batches,
+                config=config,
+                seed=seed,
+                step=step,
+                signals=signals,
+                advice=advice,
+                memory_advice=memory_advice,
             )
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
@@ -301,15 +294,18 @@ def update(
     config: LoopConfig,
     seed: int,
     step: int,
-    stops: StopContext,
+    signals: Sequence[int] = (),
+    advice: str = ADVICE,
+    memory_advice: str = MEMORY_ADVICE,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
-    those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
+    those of `fit`, the numbers of the signals received so far, and what to do after a loss that is
+    not finite. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
     sums_here, tokens_here = _add_gradients(
-        model, loss, micro_batches, config.precision, seed, step, stops
+        model, loss, micro_batches, config.precision, seed, step, memory_advice
     )
-    signal_here = max(stops.signals, default=0)
+    signal_here = max(signals, default=0)
     device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
@@ -323,7 +319,7 @@ def update(
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
+            f"(loss sum {sums.loss}, gradient norm {norm}); {advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
@@ -345,7 +341,7 @@ def _add_gradients(
     precision: str,
     seed: int,
     step: int,
-    stops: StopContext,
+    memory_advice: str,
 ) -> tuple[Tensor, int]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
     returns, [3] float64 on the device, and the number of tokens."""
@@ -369,7 +365,7 @@ def _add_gradients(
                 rows, length = batch["attention_mask"].shape
                 raise TrainingStopped(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
-                    f"tokens ({error}); {stops.memory_advice}"
+                    f"tokens ({error}); {memory_advice}"
                 ) from error
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())
