@@ -2,6 +2,7 @@
 the package."""
 
 import ast
+import os
 import re
 import shlex
 import subprocess
