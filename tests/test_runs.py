@@ -65,7 +65,10 @@ def test_identity_has_the_settings_that_change_a_result():
         ),
         (OptimizerConfig(), {"warmup_ratio"}),
         (DataConfig("corpus"), {"corpus", "tokens_per_micro_batch", "eval_sequences"}),
-        (TaskConfig("table"), {"mask_column", "header", "standardize"}),
+        (
+            TaskConfig("table"),
+            {"mask_column", "positive", "duplicates", "header", "sheet", "standardize"},
+        ),
         (FinetuneConfig(), {"gradient_checkpointing"}),
         (ArchitectureConfig(), {"state_share"}),
     ],

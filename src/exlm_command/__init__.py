@@ -6,6 +6,7 @@ takes seconds. General help, the version, recipes and mistyped commands are answ
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
 signal n."""
 
+import os
 import signal
 import sys
 from itertools import pairwise
@@ -34,8 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
     name, *others = arguments or [""]
     try:
         _run(name, others)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+    except BrokenPipeError:
+        # Who read the output, such as `head`, has seen enough. What is left is thrown away, or
+        # Python would try to write it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _run(name: str, others: list[str]) -> None:

@@ -155,10 +155,10 @@ def test_the_objective_of_the_page_learns_and_is_evaluated(tiny_config, tiny_bat
     monkeypatch.setitem(OBJECTIVES, "vote", None)  # so that it is removed at the end
     exec(code, {"__name__": "page"})
     torch.manual_seed(0)
-    model = ExLMForMaskedLM(tiny_config(objective="vote"))
+    model = ExLMForMaskedLM(tiny_config(objective="vote", initializer_range=0.1))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
-    for _ in range(8):
+    for _ in range(25):
         loss = model(**tiny_batch).loss
         loss.backward()
         optimizer.step()

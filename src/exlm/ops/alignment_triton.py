@@ -214,30 +214,13 @@ def forward_backward(
         programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
         for i in range(0, min(targets, states), steps):
             _sweep[directions * batch, programs](
-                emission=emission,
-                transition=transition,
-                transposed=transposed,
-                target_lengths=target_lengths,
-                state_lengths=state_lengths,
-                rows=rows,
-                sums=sums,
-                peaks=peaks,
-                batch=batch,
-                T=targets,
-                N=states,
-                first=i,
-                last=i + steps,
-                WIDTH=width,
-                LANES=lanes,
-                ROWS=ROWS,
-                UNROLL=UNROLL,
-                PADDING=PADDING,
-                LOG2E=LOG2E,
-                LOG_ZERO=LOG_ZERO,
-                NO_PATH_BELOW=NO_PATH_BELOW,
+                emission=emission, transition=transition, transposed=transposed,
+                target_lengths=target_lengths, state_lengths=state_lengths,
+                rows=rows, sums=sums, peaks=peaks, batch=batch, T=targets, N=states,
+                first=i, last=i + steps, WIDTH=width, LANES=lanes, ROWS=ROWS, UNROLL=UNROLL,
+                PADDING=PADDING, LOG2E=LOG2E, LOG_ZERO=LOG_ZERO, NO_PATH_BELOW=NO_PATH_BELOW,
                 num_warps=lanes * ROWS // 32,
-            )
-
+            )  # fmt: skip
         last_target = (target_lengths - 1).clamp(0, targets - 1)
         last_state = (state_lengths - 1).clamp(0, states - 1)
         alpha = rows[0, torch.arange(batch, device=rows.device), last_target, last_state]
@@ -270,19 +253,8 @@ def _use_of_edges(
     tiles = triton.cdiv(states, TILE)
     corners = torch.triu_indices(tiles, tiles, device=transition.device)
     _edge_posterior[batch, corners.shape[1]](
-        transition=transition,
-        target_lengths=target_lengths,
-        state_lengths=state_lengths,
-        rows=rows,
-        sums=sums,
-        state_posterior=state_posterior,
-        corners=corners,
-        edge_use=edge_use,
-        T=targets,
-        N=states,
-        TILE=TILE,
-        PADDING=PADDING,
-        LOG2E=LOG2E,
-        num_warps=8,
-    )
+        transition=transition, target_lengths=target_lengths, state_lengths=state_lengths,
+        rows=rows, sums=sums, state_posterior=state_posterior, corners=corners, edge_use=edge_use,
+        T=targets, N=states, TILE=TILE, PADDING=PADDING, LOG2E=LOG2E, num_warps=8,
+    )  # fmt: skip
     return edge_use

@@ -163,17 +163,9 @@ def fit(
         model.train()
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
-                model=trained,
-                optimizer=optimizer,
-                loss=loss,
-                micro_batches=micro_batches,
-                config=config,
-                seed=seed,
-                step=step,
-                signals=signals,
-                advice=advice,
-                memory_advice=memory_advice,
-            )
+                trained, optimizer, loss, micro_batches, config, seed, step,
+                signals=signals, advice=advice, memory_advice=memory_advice,
+            )  # fmt: skip
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
             is_last = tracker.step == config.steps
