@@ -186,8 +186,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         0.0  # the prior at the end of training (`exlm.ops.transition.PriorStrength`)
     )
     sticky_prior: float = 0.0
-    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training
-    # already hold them; for tasks the model makes them.
+    # How often each token stands in the input (Repeated MLM, paper, section 3.1). Batches for
+    # pre-training repeat them already; for tasks the model does.
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head

@@ -24,12 +24,12 @@ class DataConfig:
             one.
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every
             sequence draws its own.
-        repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its
-            input too.
+        repeat: how often each token stands in the input, each time masked by itself (Repeated MLM);
+            fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all
-            processes, without copies. One update of an epoch may have up to 7 sequences more, but
+            processes, without repeats. One update of an epoch may have up to 7 sequences more, but
             less than twice as many tokens.
-        tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller
+        tokens_per_micro_batch: the same for one forward and backward pass, with repeats; smaller
             needs less memory. It may change when a run is resumed.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
