@@ -578,7 +578,7 @@ def test_several_corpora_are_read_as_one(smi, tmp_path):
     assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
     assert corpus_name(paths) == "first + second"
     _prepare(smi, tmp_path / "other", molecules=False)
-    with pytest.raises(InputError, match="not the same (tokenizer_hash|molecules).*--tokenizer"):
+    with pytest.raises(InputError, match="differ in (tokenizer_hash|molecules).*--tokenizer"):
         Corpus([*paths, tmp_path / "other"])
     (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))
     with pytest.raises(InputError, match="second is damaged"):
