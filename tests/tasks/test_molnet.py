@@ -8,7 +8,13 @@ from exlm.data.frames import read_frame
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks.config import DEFAULTS, FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_table, molnet_differences
+from exlm.tasks.datasets import (
+    MOLECULENET,
+    file_task,
+    find_dataset,
+    glue_table,
+    molnet_differences,
+)
 from exlm.tasks.finetune import finetune
 
 
@@ -32,9 +38,12 @@ def test_rows_that_cannot_be_used_are_a_difference_too():
 
 
 @pytest.mark.parametrize(
-    ("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+    ("file", "known"),
+    [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+    + [(f"esol{end}", True) for end in (".parquet", ".tsv.xz", ".csv.zst", "-00000-of-1.parquet")],
 )
 def test_tables_are_known_by_any_of_their_public_names(file, known):
+    assert (file_task(f"data/{file}") == "esol") is known
     assert (
         molnet_differences(file, 900, 900)
         == ["the table has 900 rows, the published one 1,128"] * known

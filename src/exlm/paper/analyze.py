@@ -20,7 +20,7 @@ from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage.files import read_or_empty, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve, task_files
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import GRID_REPORT
 from exlm.train import distributed
@@ -155,9 +155,8 @@ def _check_models(models: dict[str, dict[str, Any]]) -> None:
 
 def _file_hashes(task: TaskConfig) -> dict[str, str]:
     """The SHA-256 of the files of a task, by path. OSError if one is missing."""
-    labelled, _ = resolve(task)
-    files = [file for file in (labelled.dataset, labelled.valid, labelled.test) if file]
-    return {file: sha256(Path(file)) for file in files if Path(file).suffix}
+    config, _ = resolve(task)
+    return {str(file): sha256(Path(file)) for file in task_files(config).values()}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.datasets import MOLECULENET
+from exlm.tasks.datasets import file_task
 from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ class Finetuning:
         self.result = result
         self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
         self.id = _identifier([self.settings, result["seeds"], result["best"]])
-        self.task = _task(data["dataset"])
+        self.task = file_task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
         self.baseline: str | None = settings.get("baseline")
         # the last parts of the path of the model that was fine-tuned
@@ -266,15 +266,6 @@ def _measured(content: Json) -> list[Score]:
         # Every token had a visible copy, so there is no entropy.
         content = content | {"entropy": {"tokens": 0}}
     return _held_out_scores("measured", content)
-
-
-def _task(dataset: str) -> str:
-    """In small letters the name of a known data set, or of a file without its ending."""
-    name = Path(dataset).name.lower().removesuffix(".gz").rsplit(".", 1)[0]
-    for task, entry in MOLECULENET.items():
-        if name in [other.lower() for other in entry.other_names]:
-            return task
-    return name
 
 
 def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[Score]:

@@ -3,13 +3,22 @@ grids."""
 
 import itertools
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError, check_at_least
 from exlm.storage.runs import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
+from exlm.tasks.datasets import (
+    GLUE,
+    MOLECULENET,
+    SQUAD,
+    find_dataset,
+    glue_files,
+    glue_name,
+    squad_files,
+)
 from exlm.tasks.duplicates import Duplicates
 from exlm.tasks.table import TaskType
 
@@ -205,6 +214,16 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     if plain_suffix(config.dataset) == ".json" and not config.task_type:
         return replace(config, task_type="question_answering"), {}
     return config, {}
+
+
+def task_files(config: TaskConfig) -> dict[str, str | Path]:
+    """The file of every part of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return {**glue_files(config.dataset, config.data_dir)}
+    if config.dataset == SQUAD:
+        return {**squad_files(config.data_dir)}
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    return {part: file for part, file in files.items() if file}
 
 
 def _molecule_config(config: TaskConfig) -> TaskConfig:

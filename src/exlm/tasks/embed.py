@@ -62,7 +62,7 @@ def embed(
     )
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
-        table = reader.read_part(make_table(frame, input, first.text_column, []), input)
+        table = reader.read_chunk(make_table(frame, input, first.text_column, []), input)
         progress = f"embed, from row {frame.index[0] + 1}"
         _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
         return table.counts("embedded")

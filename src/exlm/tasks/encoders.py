@@ -41,7 +41,7 @@ class SavedTask(TypedDict, total=False):
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
     precision: str  # of the training; predictions use the same
 
-    # Classification and what builds on it
+    # TableTask and what builds on it
     text_column: str  # column of the texts
     pair_column: str | None  # column of the second texts
     label_columns: list[str]  # columns of the labels
@@ -62,6 +62,11 @@ class SavedTask(TypedDict, total=False):
     # QuestionAnswering
     stride: int  # tokens that neighbouring windows share
     max_answer: int  # longest answer in tokens
+
+
+def prediction_names(saved: SavedTask) -> list[str]:
+    """What there is a prediction of for every row: the classes, or else the labels."""
+    return saved["classes"] or saved["label_columns"]
 
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
@@ -151,7 +156,7 @@ def saved_task(path: str) -> SavedTask:
     return saved
 
 
-def fold_units(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
+def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
     """Makes the last layer of a regression model return real units; returns what is saved with it,
     with mean 0 and std 1."""
     mean = torch.tensor(saved["mean"], dtype=torch.float64)

@@ -93,7 +93,7 @@ def finetune(
     recipe = {
         "output": output,
         "model": model,
-        "task": config,
+        "task": task,
         "from_scratch": from_scratch,
         "start_from": start_from,
         "train": hyper,
@@ -128,7 +128,10 @@ def run_task(
         _report_invalid_rows(task.invalid_rows, task.config)
     with lock(directory):
         # a run that is refused changes nothing here
-        finished_runs(directory, cells, seeds, settings)
+        finished = finished_runs(directory, cells, seeds, settings)
+        for seed in seeds:
+            if not all(finished[cell, seed] for cell in cells):
+                task.check_seed(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)

@@ -1,6 +1,7 @@
 """Reads the texts of tables for a model: whether they are molecules, their tokens, and what is
 wrong with each row."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -153,6 +154,9 @@ class TextReader:
             table_problem or finding.problem
             for table_problem, finding in zip(table.problems, findings, strict=True)
         ]
+        unit_starts = None
+        if table.unit:
+            unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
         if begins_file:
             self._check_kind(texts, [findings[row] for row in np.flatnonzero(table.usable)])
         return replace(
@@ -161,10 +165,11 @@ class TextReader:
             problems=problems,
             caveats=[finding.caveat for finding in findings],
             rows_to_split=table.usable,
+            unit_starts=unit_starts,
         )
 
-    def read_part(self, table: LabelledTable, path: str) -> LabelledTable:
-        """The rows of a file, or of one part of it, to predict for. InputError as `on_invalid`
+    def read_chunk(self, table: LabelledTable, path: str) -> LabelledTable:
+        """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
         says, and if the rows that begin the file show that it is not what the model knows."""
         begins_file = bool(table.frame.index[0] == 0)
         rows = self.read(table, begins_file)
@@ -221,3 +226,23 @@ def tokenize(
         {name: np.array(columns[name][row], dtype=np.int32) for name in names}
         for row in range(len(texts))
     ]
+
+
+def first_tokens(
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit: str, max_length: int
+) -> np.ndarray:
+    """The first token of every unit, counted from the first token of the text, -1 where a text has
+    none, or where it was cut: [rows, units]."""
+    spans_of_rows = [[match.span() for match in re.finditer(unit, text)] for text in texts]
+    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
+    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
+    for row, offsets in enumerate(encoding["offset_mapping"]):
+        unit_of_character = np.full(len(texts[row]), -1)
+        for number, (start, end) in enumerate(spans_of_rows[row]):
+            unit_of_character[start:end] = number
+        for token, (start, end) in reversed(list(enumerate(offsets))):
+            # Special tokens have no characters. The last character decides: a token may begin with
+            # a space.
+            if end > start and unit_of_character[end - 1] >= 0:
+                first[row, unit_of_character[end - 1]] = token
+    return first

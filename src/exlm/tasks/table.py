@@ -26,6 +26,27 @@ from exlm.tasks.cells import (
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
 OnInvalid = Literal["error", "skip", "keep"]
+
+
+class LabelType(NamedTuple):
+    """What the labels of a type of task are, for all that reads, splits and scores them."""
+
+    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
+    has_classes: bool = False
+    # labels are numbers: models learn them in standard deviations, and predict no probabilities
+    is_number: bool = False
+    # every row has one class, in one column
+    one_class: bool = False
+
+
+# A type that is not here reads no labels of tables.
+LABEL_TYPES: dict[TaskType, LabelType] = {
+    "binary": LabelType(one_class=True),
+    "multiclass": LabelType(has_classes=True, one_class=True),
+    "multilabel": LabelType(),
+    "regression": LabelType(is_number=True),
+    "token_classification": LabelType(has_classes=True),
+}
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
 
@@ -81,6 +102,10 @@ class LabelledTable:
     groups: np.ndarray | None = None
     unit: str | None = None
     unit_starts: np.ndarray | None = None
+
+    @property
+    def label_type(self) -> LabelType:
+        return LABEL_TYPES[self.task_type]
 
     @property
     def usable(self) -> np.ndarray:
@@ -368,22 +393,23 @@ def _read_labels(
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
     a binary task the words for 0 and 1. InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
-    if task_type != "multiclass":
+    if not LABEL_TYPES.get(task_type or "", LabelType()).has_classes:
         check_numbers(cells, numbers, path)
     words = None
     if task_type in (None, "binary"):
         words = list(classes or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
-    if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
+    label_type = LABEL_TYPES.get(task_type, LabelType())
+    if len(cells.columns) > 1 and label_type.one_class:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     names = list(classes) if classes and task_type != "binary" else None
-    if task_type == "regression":
+    if label_type.is_number:
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or task_type == "multiclass") and len(cells.columns):
+    elif (names or label_type.has_classes) and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:

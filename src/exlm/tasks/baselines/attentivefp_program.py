@@ -98,18 +98,21 @@ def train(
     model.load_state_dict(weights)
 
 
+def label_scale(labels: np.ndarray) -> tuple[Any, Any]:
+    """The mean and the standard deviation [labels] of numbers [rows, labels], 1 where all are
+    equal."""
+    std = np.nanstd(labels, 0)
+    return np.nanmean(labels, 0), np.where(std > 0, std, 1.0)
+
+
 def main(train_path: str, valid_path: str, all_path: str, target: str, *settings: str) -> None:
     task_type, *numbers = settings
     outputs, seed, epochs = map(int, numbers)
     torch.manual_seed(seed)
     train_graphs = read(train_path)
     valid_graphs = read(valid_path)
-    mean = 0
-    std = 1
-    if task_type == "regression":
-        labels = torch.cat([graph.y for graph in train_graphs]).numpy()
-        mean = np.nanmean(labels, 0)
-        std = np.nanstd(labels, 0)
+    labels = torch.cat([graph.y for graph in train_graphs]).numpy()
+    mean, std = label_scale(labels) if task_type == "regression" else (0, 1)
     for graph in (*train_graphs, *valid_graphs):
         graph.y = (graph.y - mean) / std
     model = AttentiveFP(
