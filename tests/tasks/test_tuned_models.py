@@ -526,10 +526,8 @@ def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys)
         evaluate(out, str(tmp_path / "b.csv"), target, label_columns=names)
 
 
-def test_every_chunk_of_a_file_is_read_as_its_first_rows_are(
-    tuned, molecules, tmp_path, monkeypatch
-):
-    """An earlier model does not say that it knows molecules; those of the training are read once."""
+def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):
+    """An earlier model does not say that it knows molecules. Its training is read once."""
     model = tmp_path / "model"
     shutil.copytree(tuned("binary") / "seed-0", model)
     config = json.loads((model / "config.json").read_text())
