@@ -20,8 +20,8 @@ from exlm.tasks.finetune import finetune
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_every_set_names_all_hyper_parameters(name):
-    assert MOLECULENET[name].train.keys() == DEFAULTS.keys()
-    FinetuneConfig(**MOLECULENET[name].train)  # refuses values out of range
+    assert MOLECULENET[name].default_hyper.keys() == DEFAULTS.keys()
+    FinetuneConfig(**MOLECULENET[name].default_hyper)  # refuses values out of range
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))

@@ -14,7 +14,7 @@ from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import fingerprint
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
-from exlm.tasks.encoders import load_encoder
+from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.splits import FRACTIONS, random_split
@@ -129,14 +129,14 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     run(bert, files)
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
-    model = load_encoder(
-        str(place), TableTask.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
+    model = EncoderSource(str(place)).load(
+        TableTask.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
-    answering = load_encoder(
-        str(place), QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
+    answering = EncoderSource(str(place)).load(
+        QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
     )
     assert answering.qa_outputs.out_features == 2
 
@@ -146,7 +146,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        load_encoder(str(place), TableTask.model_classes, FinetuneConfig(), {})
+        EncoderSource(str(place)).load(TableTask.model_classes, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

@@ -203,7 +203,7 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     hyper-parameters of the data set."""
     name = config.dataset.lower()
     if name in MOLECULENET:
-        return _molecule_config(config), MOLECULENET[name].train
+        return _molecule_config(config), MOLECULENET[name].default_hyper
     glue = glue_name(config.dataset)
     if glue is not None:
         _check_nothing_else(config, glue)
@@ -249,7 +249,7 @@ def _check_nothing_else(config: TaskConfig, dataset: str) -> None:
 
 
 def fill_in(
-    train: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
+    hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
 ) -> FinetuneConfig:
     """Fills in the hyper-parameters that were left out: those of the data set, or else the
     defaults."""
@@ -257,12 +257,12 @@ def fill_in(
     missing = {
         name: dataset_defaults.get(name, default)
         for name, default in defaults.items()
-        if getattr(train, name) is None
+        if getattr(hyper, name) is None
     }
-    return replace(train, **missing)
+    return replace(hyper, **missing)
 
 
-def grid_cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
+def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
     """The hyper-parameters of every combination of a grid's values, by name. Without a grid one
     cell, named ""."""
     types = get_type_hints(FinetuneConfig)
@@ -280,7 +280,7 @@ def grid_cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
     for combination in itertools.product(*grid.values()):
         cell = dict(zip(grid, combination, strict=True))
         label = ",".join(f"{name}={value}" for name, value in cell.items())
-        result[label] = replace(train, **cell)
+        result[label] = replace(hyper, **cell)
     return result
 
 

@@ -26,7 +26,7 @@ class MoleculeSet:
     label_columns: list[str] | None
     task_type: TaskType
     rows: int
-    train: dict[str, Any]
+    default_hyper: dict[str, Any]
     other_names: Sequence[str] = ()
 
 

@@ -64,7 +64,6 @@ def baseline(
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
-    kind_of(task.task_type)  # InputError for a type that there is not
     config, _ = resolve(replace(task, dataset=dataset))
     labelled_task = BaselineTask(name, config, environments)
     if not packages:
