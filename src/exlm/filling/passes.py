@@ -26,10 +26,8 @@ class Beginning:
     """A text of which some masks are revealed."""
 
     ids: list[int]
-    # the places that are still masked
-    masks: list[int]
-    # the log-probability of all revealed tokens together
-    log_prob: float
+    masks: list[int]  # the places that are still masked
+    log_prob: float  # the log-probability of all revealed tokens together
 
 
 class BeginningGraph(NamedTuple):

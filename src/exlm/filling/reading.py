@@ -19,18 +19,15 @@ from exlm.storage.models import load_model
 
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
-# how many logits fit in memory at a time
-LOGITS = 2**26
+LOGITS = 2**26  # how many logits fit in memory at a time
 
 
 class MaskedText(NamedTuple):
     """A text with masks, as tokens."""
 
     ids: list[int]
-    # the places of the masks among the tokens
-    masks: list[int]
-    # why the text cannot be filled; None if it can
-    problem: str | None = None
+    masks: list[int]  # the places of the masks among the tokens
+    problem: str | None = None  # why the text cannot be filled; None if it can
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:

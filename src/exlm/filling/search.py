@@ -38,8 +38,7 @@ class Graph:
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
-    # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
-    mask_of_state: Tensor
+    mask_of_state: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
     def num_masks(self) -> int:
@@ -52,16 +51,13 @@ class Fillings:
     """Fillings of equal length. The best is first, but samples are in the order in which they were
     drawn."""
 
-    # [n, m]
-    token_ids: Tensor
-    # [n] log p(y | m), summed over all paths
-    log_prob: Tensor
+    token_ids: Tensor  # [n, m]
+    log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
     # whether no missing filling is more probable than the last one; only beam search proves it
     proven: bool = False
-    # [n] log p(path, y | m); only `viterbi` gives it
-    path_log_prob: Tensor | None = None
+    path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -136,12 +132,9 @@ def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
 class _Beginnings:
     """n beginnings of fillings with i tokens each."""
 
-    # [n, i]
-    token_ids: Tensor
-    # [n] log p(y_1..y_i | m)
-    log_prob: Tensor
-    # [n, N] the probability that the last token was emitted at each state
-    at_state: Tensor
+    token_ids: Tensor  # [n, i]
+    log_prob: Tensor  # [n] log p(y_1..y_i | m)
+    at_state: Tensor  # [n, N] the probability that the last token was emitted at each state
 
 
 def beam_search(

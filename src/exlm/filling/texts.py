@@ -21,8 +21,7 @@ from exlm.randomness import Purpose, draw
 
 Record = dict[str, Any]
 
-# how many texts are filled before the first of them is yielded
-TEXTS = 5000
+TEXTS = 5000  # how many texts are filled before the first of them is yielded
 
 
 def fill_texts(

@@ -116,7 +116,17 @@ def analyze(
     pretrain_seeds = [0] if pretrain_seeds is None else pretrain_seeds
     data = replace(data, mask_ratio=data.one_mask_ratio)
     study = Study(
-        output, data, model, train, prior, space, tasks, seeds, pretrain_seeds, cost_steps, case
+        output=output,
+        data=data,
+        model=model,
+        train=train,
+        prior=prior,
+        space=space,
+        tasks=tasks,
+        seeds=seeds,
+        pretrain_seeds=pretrain_seeds,
+        cost_steps=cost_steps,
+        case=case,
     )
     # names and architectures now, to refuse early; the steps of MLM++ need the cost
     models = variants(experiment, data, model, train, space)

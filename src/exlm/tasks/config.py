@@ -163,14 +163,7 @@ class FinetuneConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} is {value}; it must lie in [0, 1)")
-        if self.layers is not None and self.layers < 1:
-            raise InputError(f"layers is {self.layers}; it must be at least 1")
-        if self.weight_decay < 0 or self.clip_norm < 0:
-            raise InputError("weight_decay and clip_norm must not be negative")
-        if self.patience < 0:
-            raise InputError(
-                f"patience is {self.patience}; it must be 0 (never stop early) or more"
-            )
+        check_at_least(self, layers=1, weight_decay=0, clip_norm=0, patience=0)
 
 
 DEFAULTS: dict[str, Any] = {

@@ -91,18 +91,18 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def size_differences(
+def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
     """Which splits are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
-    differences = []
+    departures = []
     for split, size in published.items():
         if split not in sizes:
-            differences.append(f"{split} is missing")
+            departures.append(f"{split} is missing")
         elif _differs(sizes[split], size):
-            differences.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
-    return differences
+            departures.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    return departures
 
 
 def file_task(path: str | Path) -> str:
@@ -116,7 +116,7 @@ def file_task(path: str | Path) -> str:
     return stem
 
 
-def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
+def molnet_departures(path: str | Path, rows: int, usable: int) -> list[str]:
     """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it
     is named after."""
     entry = MOLECULENET.get(file_task(path))
@@ -147,7 +147,7 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
         )
     folder = folders[0]
     splits = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `size_differences` notes that.
+    # The mismatched part of MNLI may be absent; `size_departures` notes that.
     if "mismatched" in splits and not any(folder.glob("*mismatched*")):
         splits.remove("mismatched")
     return {split: find_file(folder, FILES[split]) for split in splits}
@@ -167,7 +167,7 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
         classes = [str(index) for index in range(len(classes))]
     sizes = {split: len(frame) for split, frame in frames.items()}
     table = make_table(frames, folder, text, [label], task.task_type, classes, second)
-    return table, size_differences(sizes, task.rows, "rows", "GLUE's")
+    return table, size_departures(sizes, task.rows, "rows", "GLUE's")
 
 
 def squad_files(data_dir: str | None = None) -> dict[str, Path]:

@@ -75,11 +75,11 @@ def finetune(
     if start_from:
         start_directory = str(best_seed_directory(start_from))
         fingerprints["start_sha256"] = encoder_fingerprint(start_directory)
-    config, defaults = resolve(task)
+    resolved_task, defaults = resolve(task)
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
-    labelled_task = kind_of(config.task_type)(encoder, config, device)
+    labelled_task = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
     hyper = fill_in(train, defaults, bool(labelled_task.config.molecules))
     settings = {
         "model": model,
@@ -122,8 +122,8 @@ def run_task(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
     print(f"{task.config.dataset}: {task.summary}")
-    for difference in task.data_settings["departures"]:
-        print(f"note: {difference}; scores do not compare with published ones")
+    for departure in task.data_settings["departures"]:
+        print(f"note: {departure}; scores do not compare with published ones")
     if len(task.invalid_rows):
         _report_invalid_rows(task.invalid_rows, task.config)
     with lock(directory):
@@ -135,7 +135,7 @@ def run_task(
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
-    template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
+    template = Template(Path(__file__).with_name("report.txt").read_text(encoding="utf-8"))
     words = template.render(report, report=report, directory=directory, units=ERRORS_IN_UNITS)
     print(words)
     return report

@@ -21,7 +21,7 @@ SEED_RESULT = "result.json"
 GRID_REPORT = "results.json"
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
-Summary = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
+Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
 TrainSeed = Callable[[Path, Any, int], Result]
 
 
@@ -165,7 +165,7 @@ def _write_report(
     return report
 
 
-def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Summary:
+def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Statistics:
     """Summarises an entry of all seeds' results by split. If the training of one has stopped, none
     of the cell is defined."""
     stopped = [run for run in runs if "stopped" in run]

@@ -18,7 +18,7 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig, task_files
-from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
+from exlm.tasks.datasets import GLUE, glue_table, molnet_departures
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
@@ -40,7 +40,7 @@ class LabelledTask(ABC):
     def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
         """Reads the table, by `load_table` and `read_rows`; a subclass sets what these need before
         it calls this. `trained_on` is the kind of text that the model knows."""
-        table, differences = self.load_table(config)
+        table, departures = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
         rows = self.read_rows(table)
@@ -49,16 +49,16 @@ class LabelledTask(ABC):
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         if config.train_rows is not None:
-            differences.append(f"at most {config.train_rows} rows of the train part are used")
+            departures.append(f"at most {config.train_rows} rows of the train part are used")
         usable = self.table.usable.sum()
-        differences += molnet_differences(config.dataset, len(table.texts), usable)
+        departures += molnet_departures(config.dataset, len(table.texts), usable)
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,
-            "departures": differences,
+            "departures": departures,
         }
         self._splits = dict[int, RowSplit]()  # by seed
-        self.summary = summary(table, bool(self.config.molecules))
+        self.summary = describe_table(table, bool(self.config.molecules))
         repeated = describe_duplicates(rows)
         if repeated:
             self.summary += f"; {repeated}"
@@ -309,7 +309,7 @@ def content_hash(table: LabelledTable) -> str:
     return hashlib.sha256(names + cells).hexdigest()
 
 
-def summary(table: LabelledTable, molecules: bool) -> str:
+def describe_table(table: LabelledTable, molecules: bool) -> str:
     """A table in one line: how many rows of what kind, its labels, and what was inferred."""
     texts = "pairs of texts" if table.pairs else "texts"
     if molecules:

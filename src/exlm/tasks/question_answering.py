@@ -30,7 +30,7 @@ from exlm.tasks.answers import (
     window_batches,
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_differences
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
 from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
@@ -76,11 +76,11 @@ class QuestionAnswering:
         )
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
-        differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
+        departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
             "data_sha256": hashes,
             "metric": self.metric,
-            "departures": differences,
+            "departures": departures,
         }
 
     @staticmethod

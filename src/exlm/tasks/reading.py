@@ -86,7 +86,7 @@ class Finding(NamedTuple):
     """What is wrong with the text of a row."""
 
     problem: str  # why the row cannot be used, "" if it can
-    caveat: str  # what else is wrong with it, "" if nothing
+    warning: str  # what else is wrong with it, "" if nothing
     is_other_kind: bool  # whether the problem is that it is not the kind of text the model knows
 
 
@@ -96,7 +96,7 @@ class TextReader:
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what a tokenizer of KIND_RECOGNISERS does not know. Over-long text is cut. No other row is
-    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair
+    lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a pair
     is empty.
 
     Attributes:
@@ -109,20 +109,6 @@ class TextReader:
     molecules: bool
     standardize: Standardize = "none"
     on_invalid: OnInvalid = "skip"
-
-    @classmethod
-    def for_file(
-        cls,
-        first_texts: Sequence[str],
-        path: str,
-        tokenizer: PreTrainedTokenizerFast,
-        max_length: int,
-        trained_on: TextKind,
-        options: ReadOptions,
-    ) -> "TextReader":
-        """The reader of a file, whose first texts tell what its texts are (`decide_molecules`)."""
-        molecules = decide_molecules(first_texts, trained_on.molecules, options.molecules, path)
-        return cls(tokenizer, max_length, molecules, trained_on.standardize, options.on_invalid)
 
     @cached_property
     def known_kind(self) -> str | None:
@@ -163,7 +149,7 @@ class TextReader:
             table,
             examples=examples,
             problems=problems,
-            caveats=[finding.caveat for finding in findings],
+            warnings=[finding.warning for finding in findings],
             rows_to_split=table.usable,
             unit_starts=unit_starts,
         )
@@ -179,25 +165,27 @@ class TextReader:
     def _finding(self, text: str, pair: str | None, example: Tokens) -> Finding:
         """What is wrong with a row of the texts."""
         ids = example["input_ids"]
-        keep = self.on_invalid == "keep"
-        too_long = unknown = other_kind = ""
+        too_long = unknown = no_molecule = other_kind = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
             unknown = describe_unknown_words(both, self.tokenizer)
-            if self.known_kind and not keep:
-                other_kind = f"not a {self.known_kind}: {unknown}"
-        is_other_kind = bool(other_kind)
         if self.molecules:
             no_molecule = molecule_problem(text) or ""
-            problem = other_kind or too_long or ("" if keep else no_molecule)
-            return Finding(problem, no_molecule or unknown, is_other_kind)
-        if too_long:
-            return Finding(other_kind, f"{too_long}{CUT}", is_other_kind)
-        if pair is not None and not (text and pair):
-            return Finding(other_kind, "one of the two texts is empty", is_other_kind)
-        return Finding(other_kind, unknown, is_other_kind)
+
+        problem = too_long if self.molecules else ""
+        if self.on_invalid != "keep":
+            problem = problem or no_molecule
+            if unknown and self.known_kind:
+                other_kind = f"not a {self.known_kind}: {unknown}"
+
+        warning = no_molecule or unknown
+        if too_long and not self.molecules:
+            warning = f"{too_long}{CUT}"
+        elif pair is not None and not (text and pair) and not self.molecules:
+            warning = "one of the two texts is empty"
+        return Finding(other_kind or problem, warning, bool(other_kind))
 
     def _check_kind(self, texts: Sequence[str], findings: Sequence[Finding]) -> None:
         """InputError if most of the `texts` are not of the kind that the model knows."""

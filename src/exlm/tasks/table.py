@@ -35,8 +35,7 @@ class LabelType(NamedTuple):
     has_classes: bool = False
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: bool = False
-    # every row has one class, in one column
-    one_class: bool = False
+    one_class: bool = False  # every row has one class, in one column
 
 
 # A type that is not here reads no labels of tables.
@@ -56,7 +55,7 @@ IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnam
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
-CUT = "; cut"  # the end of the caveat of a text that was cut
+CUT = "; cut"  # the end of the warning of a text that was cut
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class LabelledTable:
         classes: the label values whose indices are in `labels`, for tasks with classes.
         words: what label 0 and label 1 of a binary task are called, if the table has words.
         problems: [rows] why a row cannot be used, "" if it can.
-        caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
+        warnings: [rows] what else is wrong with a row that can be used, "" if nothing.
         inferred: what was inferred, by the name of the option that the user can set instead.
         examples: [rows] their tokens, if a model reads them.
         rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
@@ -95,7 +94,7 @@ class LabelledTable:
     classes: list[str] | None
     words: list[str] | None
     problems: list[str]
-    caveats: list[str]
+    warnings: list[str]
     inferred: dict[str, str]
     examples: list[Tokens] = field(default_factory=list)
     rows_to_split: np.ndarray | None = None
@@ -127,20 +126,20 @@ class LabelledTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        cut = sum(caveat.endswith(CUT) for caveat in self.caveats)
+        cut = sum(warning.endswith(CUT) for warning in self.warnings)
         if cut:
             counts["cut to the longest text that the model reads"] = cut
         return counts
 
     def invalid_rows(self) -> pd.DataFrame:
-        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
-        reason, action."""
+        """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
+        value, reason, action."""
         rows = pd.DataFrame(
             {
                 "part": "" if self.parts is None else self.parts,
                 "row": self.frame.index.get_level_values(-1) + 1,
                 "value": self.texts,
-                "reason": np.where(self.usable, self.caveats, self.problems),
+                "reason": np.where(self.usable, self.warnings, self.problems),
                 "action": np.where(self.usable, "kept", "left out"),
             }
         )
@@ -223,7 +222,7 @@ def make_table(
         classes=read.classes,
         words=read.words,
         problems=problems,
-        caveats=[""] * len(problems),
+        warnings=[""] * len(problems),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 
@@ -295,10 +294,12 @@ def _problems(malformed: list[str], texts: list[list[str]], labels: np.ndarray) 
     """[rows] why a row cannot be used: its fields, no text, or no label where there are labels."""
     unlabelled = np.isnan(labels).all(axis=1) & (labels.shape[1] > 0)
     problems = []
-    for reason, *row_texts, no_label in zip(malformed, *texts, unlabelled, strict=True):
-        if not reason and not any(row_texts):
-            reason = "empty text"
-        problems.append(reason or ("no label" if no_label else ""))
+    for row, problem in enumerate(malformed):
+        if not problem and not any(column[row] for column in texts):
+            problem = "empty text"
+        if not problem and unlabelled[row]:
+            problem = "no label"
+        problems.append(problem)
     return problems
 
 

@@ -29,7 +29,9 @@ from exlm.tasks.predictions import PredictOptions, TunedModel
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.table_task import TableTask
 
-RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
+# the units, as regular expressions
+RESIDUE = r"\S"
+WORD = r"\S+"
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
@@ -56,7 +58,7 @@ class TokenClassification(TableTask):
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns
-        table, differences = load_labelled(replace(config, label_columns=[]))
+        table, departures = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
         has_words = any(len(text.split()) > 1 for text in table.texts)
@@ -77,7 +79,7 @@ class TokenClassification(TableTask):
             classes=classes,
             unit=unit,
         )
-        return table, differences
+        return table, departures
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others

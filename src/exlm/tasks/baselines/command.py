@@ -64,8 +64,8 @@ def baseline(
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
-    config, _ = resolve(replace(task, dataset=dataset))
-    labelled_task = BaselineTask(name, config, environments)
+    resolved_task, _ = resolve(replace(task, dataset=dataset))
+    labelled_task = BaselineTask(name, resolved_task, environments)
     if not packages:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}

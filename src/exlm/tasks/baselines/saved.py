@@ -26,24 +26,15 @@ from exlm.tasks.table_task import FileToPredict, TableTask
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """A baseline, what it learns from and what it has to predict.
+    """A baseline, what it learns from and what it has to predict. `BaselineInputs` tells of the
+    fields that it has too; molecules are standardized."""
 
-    Attributes:
-        name: the key in BASELINES.
-        metric: chooses the strength of regularisation on the valid rows.
-        environments: the folder of the Python environments of programs.
-        texts: [rows] SMILES, standardized, or texts; all of them are predicted.
-        pairs: [rows] the second texts, if the task is on pairs.
-        labels: [rows, labels], NaN in rows that are neither in train nor in valid.
-        train: numbers of the rows to learn from.
-        valid: numbers of the rows that choose."""
-
-    name: str
+    name: str  # the key in BASELINES
     task: SavedTask
-    metric: str
+    metric: str  # chooses the strength of regularisation on the valid rows
     seed: int
     epochs: int | None
-    environments: str
+    environments: str  # the folder of the Python environments of programs
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
