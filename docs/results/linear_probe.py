@@ -29,7 +29,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
-from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.datasets import GLUE
 from exlm.tasks.inference import row_outputs
@@ -38,6 +37,7 @@ from exlm.tasks.metrics import METRICS, goodness
 from exlm.tasks.reading import TextReader
 from exlm.tasks.splits import RowSplit, random_split
 from exlm.tasks.table import LabelledTable
+from exlm.tasks.table_task import DEFAULT_LENGTH
 
 MOLECULES = (
     "bbbp",

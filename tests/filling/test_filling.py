@@ -97,12 +97,12 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
-    assert found.proven and len(found.tokens) == len(every)
+    assert found.proven and len(found.token_ids) == len(every)
     assert found.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     assert (found.log_prob.diff() <= 1e-9).all()
     by_tokens = {tuple(y): p for y, p in zip(every.tolist(), expected.tolist(), strict=True)}
-    assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
-    for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
+    assert {tuple(y) for y in found.token_ids.tolist()} == set(by_tokens)
+    for y, p in zip(found.token_ids.tolist(), found.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
     torch.testing.assert_close(
         search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10
@@ -143,7 +143,7 @@ def test_viterbi_is_the_best_of_all_paths(case):
     mass = math.log(sum(map(math.exp, paths.values())))
     found = search.viterbi(graph, tokens)
     assert tuple(found.path[0].tolist()) == expected
-    assert found.tokens[0].tolist() == [best.indices[u].item() for u in expected]
+    assert found.token_ids[0].tolist() == [best.indices[u].item() for u in expected]
     assert found.path_log_prob.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
     assert found.path_log_prob.item() <= found.log_prob.item() + 1e-9
 
@@ -153,7 +153,7 @@ def test_the_path_of_a_filling_is_its_best(case):
     graph, tokens = GRAPHS[case]
     found = search.beam_search(graph, tokens, n_best=4)
     paths = enumerate_paths(graph, tokens)
-    for y, path in zip(found.tokens.tolist(), found.path.tolist(), strict=True):
+    for y, path in zip(found.token_ids.tolist(), found.path.tolist(), strict=True):
         score = {
             u: s + sum(graph.probs[v, w].log().item() for v, w in zip(u, y, strict=True))
             for u, s in paths.items()
@@ -171,13 +171,13 @@ def test_samples_follow_the_distribution(case):
     count = 4000
     drawn = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
-    frequency = torch.bincount((drawn.tokens * weights).sum(1), minlength=len(every)) / count
+    frequency = torch.bincount((drawn.token_ids * weights).sum(1), minlength=len(every)) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert (frequency - expected <= 4 * error + 1 / count).all() and (
         expected - frequency <= 4 * error + 1e-9
     ).all()
     again = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
-    assert again.tokens.equal(drawn.tokens)
+    assert again.token_ids.equal(drawn.token_ids)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -222,7 +222,7 @@ def test_many_masks_do_not_underflow():
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
-    torch.testing.assert_close(search.log_probability(graph, found.tokens), found.log_prob)
+    torch.testing.assert_close(search.log_probability(graph, found.token_ids), found.log_prob)
 
 
 # --- the command

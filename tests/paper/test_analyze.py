@@ -17,7 +17,7 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
+from exlm.paper.analyze import DownstreamConfig, Space, _file_hashes, analyze, variants
 from exlm.paper.jobs import Job, in_own_process, run_jobs
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -326,3 +326,18 @@ def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
         changed = vars(other["model"]).items() - vars(exlm["model"]).items()
         assert len(changed) == 1 and other | {"model": exlm["model"]} == exlm
     assert others[-1]["model"] == mlm["model"] and others[-1]["train"].steps == 8
+
+
+def test_files_of_named_data_are_part_of_a_fine_tuning(tmp_path):
+    (tmp_path / "rte").mkdir()
+    for name in ("train", "dev"):
+        (tmp_path / "rte" / f"{name}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n")
+    before = _file_hashes(TaskConfig("rte", data_dir=str(tmp_path)))
+    (tmp_path / "rte" / "dev.tsv").write_text("changed")
+    after = _file_hashes(TaskConfig("rte", data_dir=str(tmp_path)))
+    assert (
+        [Path(name).name for name in before]
+        == ["train.tsv", "dev.tsv"]
+        == [*map(os.path.basename, after)]
+    )
+    assert [before[name] == after[name] for name in before] == [True, False]

@@ -18,7 +18,7 @@ from exlm.errors import InputError
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
-from exlm.paper.estimates import Number, decide, pivot, standard_error
+from exlm.paper.estimates import Number, decide, pivot, standard_error, within_runs
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.measurements import compare as measure_cost
@@ -984,3 +984,12 @@ def test_the_papers_stated_numbers_are_in_its_text(source):
     }
     assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
     assert list(paper.GPU_HOURS.values()) == [54.7, 104.2] and paper.COST_RATIO == 1.9
+
+
+def test_scores_of_the_same_runs_are_compared_run_by_run():
+    """The runs differ much, their two scores never do."""
+    marginal = Number(3.0, centers={"a": 1.0, "b": 3.0, "c": 5.0})
+    joint = Number(2.5, centers={"a": 0.5, "b": 2.5, "c": 4.5})
+    assert within_runs([(2.0, joint)]) == (2.0, joint)
+    weight, gain = within_runs([(1.0, marginal), (-1.0, joint)])
+    assert weight * gain.value == 0.5 and standard_error([(weight, gain)]) == 0.0

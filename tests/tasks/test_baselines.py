@@ -3,10 +3,12 @@ ones."""
 
 import json
 import os
+import runpy
 import signal
 import sys
 import time
 from threading import Thread
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks.baselines import BASELINES, attentivefp, chemprop, programs
 from exlm.tasks.baselines.command import baseline
+from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import evaluate, predict
@@ -337,3 +340,17 @@ def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
 
 def test_every_baseline_is_named_in_the_help():
     assert all(name in str(baseline.__doc__) for name in BASELINES)
+
+
+def test_fingerprints_of_what_is_no_molecule_are_refused():
+    with pytest.raises(InputError, match="'C1CC' is no molecule"):
+        ecfp(["CCO", "C1CC"])
+
+
+def test_a_constant_label_does_not_divide_by_zero(monkeypatch):
+    for name in ("", ".loader", ".nn", ".nn.models", ".utils", ".utils.smiles"):
+        module = MagicMock(x_map={}, e_map={})
+        monkeypatch.setitem(sys.modules, f"torch_geometric{name}", module)
+    program = runpy.run_path(attentivefp.SCRIPT.with_name("attentivefp_program.py"))
+    mean, std = program["label_scale"](np.array([[2.0, 1.0], [2.0, 3.0]]))
+    assert mean.tolist() == [2.0, 2.0] and std.tolist() == [1.0, 1.0]

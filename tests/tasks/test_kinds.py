@@ -3,15 +3,24 @@
 import numpy as np
 import pandas as pd
 import pytest
-from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, BertForTokenClassification
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+from transformers import (
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    BertForTokenClassification,
+)
 
 from exlm import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
+from exlm.tasks.metrics import METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
+from exlm.tasks.table import LABEL_TYPES, LabelType
+from exlm.tasks.table_task import TableTask
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -28,11 +37,18 @@ class Tagging:
         self.encoder, self.config = encoder, config
         self.tokenizer, _ = load_encoder_tokenizer(encoder.name)
 
+    def check_seed(self, seed):
+        pass
+
     def train_seed(self, run_dir, hyper, seed):
         settings = {"num_labels": 3, "task": {"task_type": self.config.task_type}}
         network = self.encoder.load(self.model_classes, hyper, settings)
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
+
+    @classmethod
+    def chunk_predictor(cls, models, input, options):
+        return None
 
     @staticmethod
     def predict(models, input, options):
@@ -63,3 +79,48 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     frame = predicted(out, data)
     assert frame.loc[0, "models"] == 2 and frame.loc[0, "tags"] == 3
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0
+
+
+class Grades(TableTask):
+    """Classes in order. An output for each but the first: whether the label is at least it."""
+
+    fits_temperature = False
+
+    @staticmethod
+    def head_names(saved):
+        return [f"at least {name}" for name in saved["classes"][1:]]
+
+    def batch_labels(self, batch, rows, saved):
+        steps = np.arange(1, len(self.table.classes))
+        return torch.from_numpy(self.table.labels[rows] >= steps).float()
+
+    def loss(self, outputs, labels):
+        losses = binary_cross_entropy_with_logits(outputs, labels, reduction="none").mean(1)
+        return losses.sum(), losses.new_full((), len(losses))
+
+    @staticmethod
+    def as_predictions(outputs, saved, temperature=1.0):
+        at_least = np.minimum.accumulate(1 / (1 + np.exp(-outputs)), 1)
+        ones = np.ones((len(outputs), 1))
+        return -np.diff(np.hstack([ones, at_least, 0 * ones]))
+
+
+def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
+    model = save_family(tmp_path / "model", "bert")
+    frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
+    frame["grade"] = [i % 3 for i in range(40)]
+    frame.to_csv(tmp_path / "grades.csv", index=False)
+    monkeypatch.setitem(KINDS, "grades", Grades)
+    monkeypatch.setitem(LABEL_TYPES, "grades", LabelType(has_classes=True, one_class=True))
+    monkeypatch.setitem(METRICS, "grades", METRICS["multiclass"])
+    hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
+    task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
+    out = str(tmp_path / "out")
+    finetune(out, str(model), task, hyper, [0])
+    assert AutoConfig.from_pretrained(out).id2label == {0: "at least 1", 1: "at least 2"}
+    table = predicted(out, str(tmp_path / "grades.csv"))
+    shares = table[[f"predicted {grade}" for grade in range(3)]]
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert table["predicted class"].astype(int).tolist() == shares.to_numpy().argmax(1).tolist()
+    with pytest.raises(InputError, match="calibrated probabilities need"):
+        predicted(out, str(tmp_path / "grades.csv"), calibrated=True)

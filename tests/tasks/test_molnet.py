@@ -8,35 +8,44 @@ from exlm.data.frames import read_frame
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks.config import DEFAULTS, FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_table, molnet_differences
+from exlm.tasks.datasets import (
+    MOLECULENET,
+    file_task,
+    find_dataset,
+    glue_table,
+    molnet_departures,
+)
 from exlm.tasks.finetune import finetune
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_every_set_names_all_hyper_parameters(name):
-    assert MOLECULENET[name].train.keys() == DEFAULTS.keys()
-    FinetuneConfig(**MOLECULENET[name].train)  # refuses values out of range
+    assert MOLECULENET[name].default_hyper.keys() == DEFAULTS.keys()
+    FinetuneConfig(**MOLECULENET[name].default_hyper)  # refuses values out of range
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_the_real_tables_have_the_published_sizes(name, data_dir):
     path = find_dataset(name, str(data_dir / "molecules"))
     rows = len(read_frame(path))
-    assert molnet_differences(path, rows, rows) == []
-    assert molnet_differences(path, rows // 2, rows // 2)
+    assert molnet_departures(path, rows, rows) == []
+    assert molnet_departures(path, rows // 2, rows // 2)
 
 
 def test_rows_that_cannot_be_used_are_a_difference_too():
-    [said] = molnet_differences("molecules/tox21.csv.gz", 7831, 7823)
+    [said] = molnet_departures("molecules/tox21.csv.gz", 7831, 7823)
     assert said == "the table has 7,831 rows (7,823 usable), the published one 7,831"
 
 
 @pytest.mark.parametrize(
-    ("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+    ("file", "known"),
+    [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+    + [(f"esol{end}", True) for end in (".parquet", ".tsv.xz", ".csv.zst", "-00000-of-1.parquet")],
 )
 def test_tables_are_known_by_any_of_their_public_names(file, known):
+    assert (file_task(f"data/{file}") == "esol") is known
     assert (
-        molnet_differences(file, 900, 900)
+        molnet_departures(file, 900, 900)
         == ["the table has 900 rows, the published one 1,128"] * known
     )
 

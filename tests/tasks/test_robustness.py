@@ -12,13 +12,14 @@ from exlm import InputError
 from exlm.data.frames import read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
-from exlm.tasks.encoders import load_encoder
+from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
 from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.splits import FRACTIONS, random_split
 from exlm.tasks.table import make_table
+from exlm.tasks.table_task import TableTask
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
@@ -128,14 +129,14 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     run(bert, files)
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
-    model = load_encoder(
-        str(place), Classification.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
+    model = EncoderSource(str(place)).load(
+        TableTask.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
-    answering = load_encoder(
-        str(place), QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
+    answering = EncoderSource(str(place)).load(
+        QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
     )
     assert answering.qa_outputs.out_features == 2
 
@@ -145,7 +146,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        load_encoder(str(place), Classification.model_classes, FinetuneConfig(), {})
+        EncoderSource(str(place)).load(TableTask.model_classes, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):
@@ -204,3 +205,17 @@ def test_constant_predictions_do_not_end_a_run(bert, files):
         frame.to_csv(files / f"{name}.csv", index=False)
     report = run(bert, files, train, task={"metric": "spearman", "task_type": "regression"})
     assert np.isnan(report["valid"]["spearman"]["median"])
+
+
+def test_no_seed_is_trained_if_another_one_cannot_be(bert, files):
+    """The random split of one seed leaves valid with a single class."""
+    frame = pd.DataFrame({"text": [f"{name} of {i}" for i in range(40) for name in ("Ada",)]})
+    frame["label"] = [int(i < 6) for i in range(40)]
+    frame.to_csv(files / "few.csv", index=False)
+    splits = [random_split(np.arange(40), FRACTIONS, seed)["valid"] for seed in range(30)]
+    is_mixed = [len(set(frame["label"][rows])) == 2 for rows in splits]
+    seeds = [is_mixed.index(True), is_mixed.index(False)]
+    task = TaskConfig(str(files / "few.csv"), split="random", molecules=False)
+    with pytest.raises(InputError, match="roc_auc of the valid part is not defined"):
+        finetune(str(files / "out"), str(bert), task, FAST, seeds)
+    assert not list((files / "out").glob("seed-*"))

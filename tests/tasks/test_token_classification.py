@@ -20,12 +20,12 @@ from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import TunedModel
+from exlm.tasks.reading import first_tokens
 from exlm.tasks.table import make_table
 from exlm.tasks.token_classification import (
     RESIDUE,
     WORD,
     TokenClassification,
-    first_tokens,
     spelled,
 )
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
@@ -220,9 +220,10 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
+    table = replace(table, unit_starts=np.full((3, 3), -1))
     task = {"unit": RESIDUE, "classes": ["H", "E"]}
     rows = np.flatnonzero(table.usable)
-    found = TokenClassification.logits(TunedModel(None, None, task), table, rows)
+    found = TokenClassification.outputs(TunedModel(None, None, task), table, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()

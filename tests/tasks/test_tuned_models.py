@@ -2,6 +2,7 @@
 good that is."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from scipy.special import expit
 from transformers import (
     AutoConfig,
@@ -25,7 +27,6 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.calibration import calibration_error, fit_temperature
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import load_finetuned
@@ -34,6 +35,7 @@ from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import read_questions
+from exlm.tasks.table_task import TableTask
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
 FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
@@ -242,10 +244,10 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.predict.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.table_task.ROWS", 6)
     monkeypatch.setattr("exlm.data.parts.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], Classification.logits
+    made, original = [], TableTask.outputs.__func__
 
     def failing(*given):
         made.append(None)
@@ -253,7 +255,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given)
 
-    monkeypatch.setattr(Classification, "logits", failing)
+    monkeypatch.setattr(TableTask, "outputs", classmethod(failing))
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
@@ -299,7 +301,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), Classification.model_classes)
+    network, tokenizer = load_finetuned(str(seed), TableTask.model_classes)
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])
@@ -357,13 +359,15 @@ def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsy
 def test_calibration_error_of_known_cases():
     labels = np.array([[1.0], [1.0], [0.0], [np.nan]])
     sure = np.array([[1.0], [1.0], [1.0], [0.0]])
-    assert calibration_error(labels, sure) == pytest.approx(1 / 3)
-    assert calibration_error(labels, np.array([[0.6], [0.6], [0.6], [0.9]])) == pytest.approx(
-        2 / 3 - 0.6
-    )
+    assert calibration_error(labels, sure, False) == pytest.approx(1 / 3)
+    assert calibration_error(
+        labels, np.array([[0.6], [0.6], [0.6], [0.9]]), False
+    ) == pytest.approx(2 / 3 - 0.6)
     classes, shares = np.array([[0.0], [2.0]]), np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
-    assert calibration_error(classes, shares) == pytest.approx((0.3 + 0.8) / 2)
-    assert np.isnan(calibration_error(labels[3:], sure[3:]))
+    assert calibration_error(classes, shares, True) == pytest.approx((0.3 + 0.8) / 2)
+    assert np.isnan(calibration_error(labels[3:], sure[3:], False))
+    one_class = np.zeros((3, 1)), np.ones((3, 1))  # it is always right
+    assert calibration_error(*one_class, True) == 0
 
 
 @pytest.mark.parametrize("classes", [1, 4])
@@ -374,7 +378,7 @@ def test_the_temperature_undoes_a_factor_of_the_logits(classes):
         labels = (generator.random((20000, 1)) < expit(logits)).astype(float)
     else:
         labels = (logits + generator.gumbel(size=logits.shape)).argmax(1)[:, None].astype(float)
-    assert fit_temperature(2.5 * logits, labels) == pytest.approx(2.5, rel=0.05)
+    assert fit_temperature(2.5 * logits, labels, classes > 1) == pytest.approx(2.5, rel=0.05)
 
 
 def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules):
@@ -520,3 +524,35 @@ def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys)
     with pytest.raises(InputError, match="label_columns names smiles, IC50, class; give the"):
         names = ["smiles", "IC50, class"]
         evaluate(out, str(tmp_path / "b.csv"), target, label_columns=names)
+
+
+def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):
+    """An earlier model does not say that it knows molecules. Its training is read once."""
+    model = tmp_path / "model"
+    shutil.copytree(tuned("binary") / "seed-0", model)
+    config = json.loads((model / "config.json").read_text())
+    config["task"]["molecules"] = None
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "manifest.json").unlink()
+    pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
+    monkeypatch.setattr("exlm.tasks.table_task.ROWS", 2)
+    monkeypatch.setattr("exlm.data.parts.ROWS", 2)
+    readings = []
+    monkeypatch.setattr(
+        "exlm.tasks.predictions.training_molecules", lambda places: readings.append(places) or ["C"]
+    )
+    arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")
+    frame = predicted(*arguments, distance=True)
+    assert frame["problem"].tolist() == ["", "", "", "not a SMILES string: unclosed ring"]
+    assert len(readings) == 1
+
+
+def test_the_recipe_of_a_run_on_squad_can_be_run_again(texts, tmp_path):
+    for name, file in (("train", "train-v2.0.json"), ("valid", "dev-v2.0.json")):
+        shutil.copy(texts / f"{name}.json", tmp_path / file)
+    task = TaskConfig("squad2", data_dir=str(tmp_path), stride=16, max_length=64)
+    out = str(tmp_path / "out")
+    report = finetune(out, str(texts / "model"), task, replace(FAST, epochs=1), [0])
+    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
+    again = TaskConfig(**recipe["task"]), FinetuneConfig(**recipe["train"])
+    assert finetune(out, str(texts / "model"), *again, [0])["runs"] == report["runs"]

@@ -33,8 +33,8 @@ Case = dict[str, Any]
 # a part of a text, and the mask that it fills (None: outside the masks)
 Segment = tuple[str, int | None]
 
-# as in the paper: two for the masks, in turn; one for BOS and EOS
-TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"
+TINTS = ("#BF9000", "#C55A11")  # of the masks, in turn, as in the paper
+END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(["html", "svg"])

@@ -26,10 +26,8 @@ class Beginning:
     """A text of which some masks are revealed."""
 
     ids: list[int]
-    # the places that are still masked
-    masks: list[int]
-    # the log-probability of all revealed tokens together
-    log_prob: float
+    masks: list[int]  # the places that are still masked
+    log_prob: float  # the log-probability of all revealed tokens together
 
 
 class BeginningGraph(NamedTuple):
@@ -111,11 +109,11 @@ def beam_in_passes(
     that it found the best if the n-th filling is at least as probable as every beginning that was
     dropped or not listed."""
     beginnings = [start]
-    graphs: Iterable[BeginningGraph] = [first]
     # how probable a filling that is not among the results can be at most (logarithm)
     dropped_bound = -math.inf
     smallest_share = 1.0
     for passes_left in range(passes, 0, -1):
+        graphs = [first] if passes_left == passes else read_graphs(beginnings)
         size = n_best if passes_left == 1 else width
         best = list[Beginning]()
         for beginning, beginning_graph in zip(beginnings, graphs, strict=True):
@@ -135,7 +133,6 @@ def beam_in_passes(
             share = search.share_one_per_mask(beginning_graph.graph)
             smallest_share = min(smallest_share, share)
         beginnings = best
-        graphs = read_graphs(beginnings)
     proven = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
     return PassesResult(beginnings, proven or dropped_bound == -math.inf, smallest_share)
 
@@ -151,9 +148,9 @@ def sample_in_passes(
     """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide
     each draw."""
     beginnings = [start]
-    graphs: Iterable[BeginningGraph] = [first]
     smallest_share = 1.0
     for passes_left in range(passes, 0, -1):
+        graphs = [first] if passes_left == passes else read_graphs(beginnings)
         longer = list[Beginning]()
         # all from the start, then one from each beginning
         draws = count // len(beginnings)
@@ -166,7 +163,6 @@ def sample_in_passes(
             share = search.share_one_per_mask(beginning_graph.graph)
             smallest_share = min(smallest_share, share)
         beginnings = longer
-        graphs = read_graphs(beginnings)
     return PassesResult(beginnings, False, smallest_share)
 
 
@@ -187,7 +183,9 @@ def _continued(beginning: Beginning, places: list[int], fillings: Fillings) -> l
     """The beginning with each of the fillings of these places."""
     masks = [place for place in beginning.masks if place not in places]
     continued = []
-    for tokens, log_prob in zip(fillings.tokens.tolist(), fillings.log_prob.tolist(), strict=True):
+    for tokens, log_prob in zip(
+        fillings.token_ids.tolist(), fillings.log_prob.tolist(), strict=True
+    ):
         ids = list(beginning.ids)
         for place, token in zip(places, tokens, strict=True):
             ids[place] = token
@@ -201,6 +199,6 @@ def _unlisted_bound(fillings: Fillings, size: int) -> float:
     if not fillings.proven:
         return 0.0
     # If there are fewer than asked for, these are all.
-    if len(fillings.tokens) < size:
+    if len(fillings.token_ids) < size:
         return -math.inf
     return float(fillings.log_prob[-1])

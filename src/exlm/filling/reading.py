@@ -19,18 +19,15 @@ from exlm.storage.models import load_model
 
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
-# how many logits fit in memory at a time
-LOGITS = 2**26
+LOGITS = 2**26  # how many logits fit in memory at a time
 
 
 class MaskedText(NamedTuple):
     """A text with masks, as tokens."""
 
     ids: list[int]
-    # the places of the masks among the tokens
-    masks: list[int]
-    # why the text cannot be filled; None if it can
-    problem: str | None = None
+    masks: list[int]  # the places of the masks among the tokens
+    problem: str | None = None  # why the text cannot be filled; None if it can
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -79,6 +76,7 @@ def encode(
 def _problem(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, text: str, masked_text: MaskedText
 ) -> str | None:
+    """Why a text cannot be filled; None if it can."""
     config = network.config
     ends = {config.bos_token_id, config.eos_token_id}
     length = _expanded_length(network, masked_text)
@@ -144,17 +142,18 @@ def graphs(
         lengths = lattice.state_lengths
         logits = network.head(output.states).cpu()
         links = output.links.cpu()
-        masks = (lattice.target_of_state - 1).cpu()
+        mask_of_state = (lattice.target_of_state - 1).cpu()
     else:
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
         logits = network.objective.marginals(output).cpu()
         states = logits.shape[1]
+        # log-probabilities of 0: `one_per_mask` leaves one link from each state, which is certain
         links = logits.new_zeros(len(logits), states, states)
-        masks = torch.arange(-1, states - 1).expand(len(logits), -1)
+        mask_of_state = torch.arange(-1, states - 1).expand(len(logits), -1)
     result = []
     for row, length in enumerate(lengths.tolist()):
         probs = logits[row, :length].double().softmax(-1)
-        graph = Graph(probs, links[row, :length, :length].double(), masks[row, :length])
+        graph = Graph(probs, links[row, :length, :length].double(), mask_of_state[row, :length])
         result.append(graph if network.config.has_links else search.one_per_mask(graph))
     return result

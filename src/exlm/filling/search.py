@@ -38,8 +38,7 @@ class Graph:
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
-    # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
-    mask_of_state: Tensor
+    mask_of_state: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
     def num_masks(self) -> int:
@@ -52,16 +51,13 @@ class Fillings:
     """Fillings of equal length. The best is first, but samples are in the order in which they were
     drawn."""
 
-    # [n, m]
-    tokens: Tensor
-    # [n] log p(y | m), summed over all paths
-    log_prob: Tensor
+    token_ids: Tensor  # [n, m]
+    log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
     # whether no missing filling is more probable than the last one; only beam search proves it
     proven: bool = False
-    # [n] log p(path, y | m); only `viterbi` gives it
-    path_log_prob: Tensor | None = None
+    path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -101,20 +97,20 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
     )
 
 
-def log_mass_to_end(links: Tensor, tokens: int) -> Tensor:
+def log_mass_to_end(links: Tensor, length: int) -> Tensor:
     """Log-probabilities [m + 2, N] to go from each state to the last one with m tokens altogether.
     Row i is log R_i: i tokens are emitted already, so m + 1 - i steps are left."""
     at_end = links.new_full((len(links),), -torch.inf)
     at_end[-1] = 0.0
     rows = [at_end]
-    for _ in range(tokens + 1):
+    for _ in range(length + 1):
         rows.append((links + rows[-1]).logsumexp(1))
     return torch.stack(rows[::-1])
 
 
-def log_normaliser(links: Tensor, tokens: int) -> Tensor:
+def log_normaliser(links: Tensor, length: int) -> Tensor:
     """log Z_m, the log-probability of m tokens; -inf if no path has m tokens."""
-    return log_mass_to_end(links, tokens)[0, 0]
+    return log_mass_to_end(links, length)[0, 0]
 
 
 def length_distribution(links: Tensor) -> Tensor:
@@ -125,59 +121,58 @@ def length_distribution(links: Tensor) -> Tensor:
     return log_masses.flip(0).log_softmax(0)
 
 
-def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
+def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
-    emission = graph.probs[:, tokens].log().permute(1, 2, 0)
+    emission = graph.probs[:, token_ids].log().permute(1, 2, 0)
     log_f = alignment.log_likelihood(*_aligned(graph, emission))
-    return log_f - log_normaliser(graph.links, tokens.shape[1])
+    return log_f - log_normaliser(graph.links, token_ids.shape[1])
 
 
 @dataclass(frozen=True)
 class _Beginnings:
     """n beginnings of fillings with i tokens each."""
 
-    # [n, i]
-    tokens: Tensor
-    # [n] log p(y_1..y_i | m)
-    log_prob: Tensor
-    # [n, N] the probability that the last token was emitted at each state
-    at_state: Tensor
+    token_ids: Tensor  # [n, i]
+    log_prob: Tensor  # [n] log p(y_1..y_i | m)
+    at_state: Tensor  # [n, N] the probability that the last token was emitted at each state
 
 
 def beam_search(
-    graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200
+    graph: Graph, length: int, n_best: int = 5, width: int = 64, candidates: int = 200
 ) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer.
+    """The `n_best` most probable sequences of `length` tokens, or all of them if there are fewer.
     After each token the search keeps the `width` best beginnings. If there is only one, every word
     continues it. Else the `candidates` most probable words of every state that can be reached
     continue them."""
-    log_mass = log_mass_to_end(graph.links, tokens)
+    log_mass = log_mass_to_end(graph.links, length)
     top_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     # for each state, the probability of its best word that is no candidate, 0 without such a word
     best_other_word = top_words.values[:, candidates:].sum(1)
     beginnings = _no_tokens(graph.probs)
-    # the largest bound of all dropped beginnings
+    # the largest bound of all dropped beginnings, a logarithm like all bounds but the scaled ones
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
         arrived = beginnings.at_state @ _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
-        # Without the beginning's own probability; divided by exp(scale), lest it is rounded to 0.
+        # Bounds [beginnings, N] for the fillings that go on with each state, as shares of the
+        # beginning's own probability, divided by exp(scale), lest they are rounded to 0.
         scale = float(ceiling.max())
-        bound = arrived * (ceiling - scale).exp()
-        reachable = (bound > 0).any(0).nonzero()[:, 0]
-        if len(beginnings.tokens) == 1:
+        scaled_bound = arrived * (ceiling - scale).exp()
+        reachable = (scaled_bound > 0).any(0).nonzero()[:, 0]
+        if len(beginnings.token_ids) == 1:
             # for a single beginning, it is cheap to try every word
             words = torch.arange(graph.probs.shape[1], device=graph.probs.device)
         else:
             words = top_words.indices[reachable, :candidates].unique()
-            other_bounds = beginnings.log_prob + (bound @ best_other_word).log()
-            dropped_bound = max(dropped_bound, scale + float(other_bounds.max()))
-        word_bounds = bound[:, reachable] @ graph.probs[reachable[:, None], words]
+            other_bounds = beginnings.log_prob + (scaled_bound @ best_other_word).log() + scale
+            dropped_bound = max(dropped_bound, float(other_bounds.max()))
+        word_bounds = scaled_bound[:, reachable] @ graph.probs[reachable[:, None], words]
+        # All have the same scale, which changes no rank.
         ranked = (beginnings.log_prob[:, None] + word_bounds.log()).flatten()
-        is_last = i == tokens - 1
+        is_last = i == length - 1
         size = min(n_best if is_last else width, int((ranked > -torch.inf).sum()))
         best = ranked.topk(min(size + 1, len(ranked)))
         if not is_last and len(best.values) > size:
-            dropped_bound = max(dropped_bound, scale + float(best.values[size]))
+            dropped_bound = max(dropped_bound, float(best.values[size]) + scale)
         parent = best.indices[:size] // len(words)
         word = words[best.indices[:size] % len(words)]
         beginnings = _extend(beginnings, parent, word, arrived, graph.probs)
@@ -185,15 +180,15 @@ def beam_search(
     proven = dropped_bound == -torch.inf or (
         len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     )
-    return Fillings(beginnings.tokens, log_prob, best_paths(graph, beginnings.tokens), proven)
+    return Fillings(beginnings.token_ids, log_prob, best_paths(graph, beginnings.token_ids), proven)
 
 
 def _no_tokens(probs: Tensor) -> _Beginnings:
     """The beginning without any token, which is at the first state."""
-    tokens = torch.empty(1, 0, dtype=torch.long, device=probs.device)
+    token_ids = torch.empty(1, 0, dtype=torch.long, device=probs.device)
     at_state = probs.new_zeros(1, len(probs))
     at_state[0, 0] = 1.0
-    return _Beginnings(tokens, probs.new_zeros(1), at_state)
+    return _Beginnings(token_ids, probs.new_zeros(1), at_state)
 
 
 def _extend(
@@ -204,7 +199,7 @@ def _extend(
     emitted = arrived[parent] * probs[:, word].T
     step_probability = emitted.sum(1)
     return _Beginnings(
-        tokens=torch.cat([beginnings.tokens[parent], word[:, None]], dim=1),
+        token_ids=torch.cat([beginnings.token_ids[parent], word[:, None]], dim=1),
         log_prob=beginnings.log_prob[parent] + step_probability.log(),
         at_state=emitted / step_probability[:, None],
     )
@@ -228,29 +223,29 @@ def _log_steps(links: Tensor, log_mass: Tensor, next_log_mass: Tensor) -> Tensor
     return torch.where(before > -torch.inf, links + next_log_mass - before, -torch.inf)
 
 
-def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
+def best_paths(graph: Graph, token_ids: Tensor) -> Tensor:
     """The most probable path, [n, m], of each of n fillings, [n, m]."""
-    emission = graph.probs[:, tokens].log().permute(1, 2, 0)
+    emission = graph.probs[:, token_ids].log().permute(1, 2, 0)
     return alignment.best_path(*_aligned(graph, emission))[0][:, 1:-1]
 
 
-def viterbi(graph: Graph, tokens: int) -> Fillings:
+def viterbi(graph: Graph, length: int) -> Fillings:
     """The most probable pair of a path and its tokens. Other tokens may be more probable when
     summed over all paths."""
     best = graph.probs.max(1)
-    emission = best.values.log().expand(1, tokens, -1)
+    emission = best.values.log().expand(1, length, -1)
     path, value = alignment.best_path(*_aligned(graph, emission))
     path = path[:, 1:-1]
     words = best.indices[path]
-    path_log_prob = value - log_normaliser(graph.links, tokens)
+    path_log_prob = value - log_normaliser(graph.links, length)
     return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
 
 
 def sample(
-    graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None
+    graph: Graph, length: int, count: int, generator: torch.Generator | None = None
 ) -> Fillings:
-    """`count` fillings of `tokens` tokens drawn from p(y | m)."""
-    emission = graph.probs.new_zeros(count, tokens, len(graph.links))
+    """`count` fillings of `length` tokens drawn from p(y | m)."""
+    emission = graph.probs.new_zeros(count, length, len(graph.links))
     path = alignment.sample(*_aligned(graph, emission), generator=generator)[:, 1:-1]
     words = torch.empty_like(path)
     for state in path.unique():
@@ -261,10 +256,10 @@ def sample(
     return Fillings(words, log_probability(graph, words), path)
 
 
-def visits(graph: Graph, tokens: int) -> Tensor:
+def visits(graph: Graph, length: int) -> Tensor:
     """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by
     the transitions."""
-    emission = graph.probs.new_zeros(1, tokens, len(graph.links))
+    emission = graph.probs.new_zeros(1, length, len(graph.links))
     at_state, _ = alignment.posterior(*_aligned(graph, emission))
     return at_state[0]
 
@@ -272,7 +267,7 @@ def visits(graph: Graph, tokens: int) -> Tensor:
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get
     log emission 0."""
-    count, tokens, states = emission.shape
-    lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
+    count, length, states = emission.shape
+    lengths = torch.tensor([length + 2, states], device=emission.device)[:, None].expand(-1, count)
     with_ends = F.pad(emission, (0, 0, 1, 1))
     return with_ends, graph.links.expand(count, -1, -1), lengths[0], lengths[1]

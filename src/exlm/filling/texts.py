@@ -21,8 +21,7 @@ from exlm.randomness import Purpose, draw
 
 Record = dict[str, Any]
 
-# how many texts are filled before the first of them is yielded
-TEXTS = 5000
+TEXTS = 5000  # how many texts are filled before the first of them is yielded
 
 
 def fill_texts(
@@ -133,7 +132,7 @@ def _entries(
     # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
     mask_of_token = graph.mask_of_state[fillings.path].clamp(0, graph.num_masks - 1)
     for tokens, masks, log_prob in zip(
-        fillings.tokens, mask_of_token, fillings.log_prob.tolist(), strict=True
+        fillings.token_ids, mask_of_token, fillings.log_prob.tolist(), strict=True
     ):
         by_mask = [tokens[masks == mask].tolist() for mask in range(graph.num_masks)]
         ids = list(chain(*filled_in(masked_text, by_mask)))

@@ -24,8 +24,7 @@ from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-# how many expanded tokens one forward pass may have
-TOKENS_PER_BATCH = 4096
+TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 
 
 class Variant(NamedTuple):
@@ -33,8 +32,7 @@ class Variant(NamedTuple):
 
     wild: str
     changes: dict[int, str]
-    # why it cannot be scored; "" if it can
-    problem: str
+    problem: str  # why it cannot be scored; "" if it can
 
 
 def score(
@@ -189,7 +187,8 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     """Both scores [rows, 2] of `tokens` [rows, 2, masks], those of the mutants and of the wild
-    types at the masks."""
+    types at the masks. The first sums over all paths; the second only over those with one state
+    in every mask, as `exlm fill` does in one pass."""
     masks = tokens.shape[2]
     # [masks, V]
     marginals = (search.visits(graph, masks)[1:-1] @ graph.probs).log()

@@ -13,7 +13,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, verify
 from exlm.tasks.embed import embeddings
-from exlm.tasks.reading import ReadOptions, TextReader, text_kind
+from exlm.tasks.reading import TextReader, decide_molecules, text_kind
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -79,9 +79,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             network, tokenizer = _loaded(self.model, self.layers, self.device)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        options, trained_on = ReadOptions(molecules=self.molecules), text_kind(network.config)
         max_length = self.max_length or longest_text(tokenizer)
-        reader = TextReader.for_file(texts, "the input", tokenizer, max_length, trained_on, options)
+        trained_on = text_kind(network.config)
+        molecules = decide_molecules(texts, trained_on.molecules, self.molecules, "the input")
+        reader = TextReader(tokenizer, max_length, molecules, trained_on.standardize)
         table = reader.read(make_table(pd.DataFrame({"text": texts}), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))

@@ -20,7 +20,7 @@ from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import read_or_empty, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve, task_files
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import GRID_REPORT
 from exlm.train import distributed
@@ -116,7 +116,17 @@ def analyze(
     pretrain_seeds = [0] if pretrain_seeds is None else pretrain_seeds
     data = replace(data, mask_ratio=data.one_mask_ratio)
     study = Study(
-        output, data, model, train, prior, space, tasks, seeds, pretrain_seeds, cost_steps, case
+        output=output,
+        data=data,
+        model=model,
+        train=train,
+        prior=prior,
+        space=space,
+        tasks=tasks,
+        seeds=seeds,
+        pretrain_seeds=pretrain_seeds,
+        cost_steps=cost_steps,
+        case=case,
     )
     # names and architectures now, to refuse early; the steps of MLM++ need the cost
     models = variants(experiment, data, model, train, space)
@@ -155,9 +165,8 @@ def _check_models(models: dict[str, dict[str, Any]]) -> None:
 
 def _file_hashes(task: TaskConfig) -> dict[str, str]:
     """The SHA-256 of the files of a task, by path. OSError if one is missing."""
-    labelled, _ = resolve(task)
-    files = [file for file in (labelled.dataset, labelled.valid, labelled.test) if file]
-    return {file: sha256(Path(file)) for file in files if Path(file).suffix}
+    config, _ = resolve(task)
+    return {str(file): sha256(Path(file)) for file in task_files(config).values()}
 
 
 @dataclass(frozen=True)

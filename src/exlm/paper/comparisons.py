@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
-from exlm.paper.estimates import Number, decide, standard_error
+from exlm.paper.estimates import Number, decide, standard_error, within_runs
 from exlm.paper.families import Family
 from exlm.paper.page import Row, Table
 from exlm.paper.runs import Finetuning, Runs
@@ -148,7 +148,10 @@ def _finding(family: Family, claim: str, terms: list[Term], cells: dict[str, Cel
     for term, (weight, number) in zip(terms, weighted, strict=True):
         printed_terms.append(f"{weight:+g} × {number.value:.{digits}f} {term.cell}")
     difference = sum(weight * number.value for weight, number in weighted)
-    error = standard_error(weighted)
+    by_cell: dict[Cell, list[tuple[float, Number]]] = {}
+    for term, weighted_number in zip(terms, weighted, strict=True):
+        by_cell.setdefault(cells[term.cell], []).append(weighted_number)
+    error = standard_error([within_runs(numbers) for numbers in by_cell.values()])
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     score_titles = " and ".join(dict.fromkeys(titles))
     row = {

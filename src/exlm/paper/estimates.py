@@ -78,9 +78,21 @@ def average(numbers: Mapping[str, Number], scores: Sequence[str]) -> Number | No
     return Number(fmean(centers.values()), spread, numbers[scores[0]].digits, centers)
 
 
+def within_runs(terms: Sequence[tuple[float, Number]]) -> tuple[float, Number]:
+    """The terms of one cell as one term. Scores of the same runs are not independent, so that
+    several are added up in every run that has all of them."""
+    if len(terms) == 1:
+        return terms[0]
+    centers = {}
+    for run in terms[0][1].centers:
+        if all(run in number.centers for _, number in terms):
+            centers[run] = sum(weight * number.centers[run] for weight, number in terms)
+    return 1.0, Number(sum(weight * number.value for weight, number in terms), centers=centers)
+
+
 def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
-    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if
-    a cell has one."""
+    """The standard error of a sum of weighted, independent cells, pooled over their pre-training
+    seeds; None if a cell has one."""
     seeds = [list(number.centers.values()) for _, number in terms]
     if min(map(len, seeds)) < 2:
         return None

@@ -10,52 +10,63 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Plot
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from exlm.paper import values as paper
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
-from exlm.paper.page import Figure
-from exlm.paper.values import MLM, PLUS, Cell, percent, title
+from exlm.paper.page import Drawing
+from exlm.paper.values import (
+    ACCURACY,
+    CORRUPTION,
+    ENTROPY,
+    MLM,
+    PLUS,
+    STATE_ENTROPY,
+    TEXTS,
+    VALUES,
+    Cell,
+    percent,
+    title,
+)
 from exlm.storage.files import read_log
 
-# Drawn points of a curve, about; few, so that the files stay small.
-POINTS = 100
+POINTS = 100  # drawn of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
 # By the title of a curve, the key and the kind of the records in the log.
-CURVES = {heading: tuple(column) for heading, column in paper.VALUES["curves"].items()}
+CURVES = {heading: tuple(column) for heading, column in VALUES["curves"].items()}
 # As a decorator, it changes the style inside that function only.
-styled = matplotlib.rc_context(paper.VALUES["style"])
+styled = matplotlib.rc_context(VALUES["style"])
 
 
-def _figure(name: str, family: Family, plot: Plot) -> Figure:
+def _figure(name: str, family: Family, plot: Figure) -> Drawing:
     """Saves a plot as SVG and PNG. Under the style, the same plot always gives the same bytes."""
-    svg, png = io.BytesIO(), io.BytesIO()
+    svg = io.BytesIO()
+    png = io.BytesIO()
     plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
-    caption = paper.TEXTS["figures"][name].format(label=family.label)
-    return Figure(name, caption, svg.getvalue(), png.getvalue())
+    caption = TEXTS["figures"][name].format(label=family.label)
+    return Drawing(name, caption, svg.getvalue(), png.getvalue())
 
 
 @styled
-def repeated_figures(family: Family) -> list[Figure]:
+def repeated_figures(family: Family) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     labels = {cell: f"r = {cell.r}" for cell in family.grid() if cell in family.cells}
     curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
     return [_figure("repeated-mlm", family, _heat_maps(family)), *curves]
 
 
-def _heat_maps(family: Family) -> Plot:
+def _heat_maps(family: Family) -> Figure:
     """A heat map for each score that was measured, with rows p and columns r."""
     grid = family.grid()
-    scores = [*family.tasks, paper.ACCURACY, paper.CORRUPTION, paper.ENTROPY]
+    scores = [*family.tasks, ACCURACY, CORRUPTION, ENTROPY]
     panels = {score: family.estimates(grid, score) for score in scores}
     panels = {score: numbers for score, numbers in panels.items() if numbers}
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     height = 0.72 * len({cell.p for cell in grid}) + 0.95
-    plot = Plot(figsize=(4.0 * across, height * down))
+    plot = Figure(figsize=(4.0 * across, height * down))
     axes = plot.subplots(down, across, squeeze=False).ravel()
     for axis, (score, numbers) in zip(axes, panels.items(), strict=False):
         _heat_map(axis, grid, numbers)
@@ -94,25 +105,25 @@ def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) 
 
 
 @styled
-def entropy_bars(family: Family) -> list[Figure]:
+def entropy_bars(family: Family) -> list[Drawing]:
     """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the
     entropy per state."""
     cells = family.sweep()
     ratios = sorted({cell.p for cell in cells})
     states = sorted({cell.k for cell in cells})
     series = []
-    for k, score in product(states, (paper.ENTROPY, paper.STATE_ENTROPY)):
+    for k, score in product(states, (ENTROPY, STATE_ENTROPY)):
         numbers = family.estimates([cell for cell in cells if cell.k == k], score)
         if numbers:
             series.append((k, score, numbers))
     width = 0.84 / len(series)
-    plot = Plot(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
+    plot = Figure(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
     axis = plot.subplots()
     for i, (k, score, numbers) in enumerate(series):
         colour = COLOURS[states.index(k) % len(COLOURS)]
         name = "MLM" if k == 1 else f"ExLM, k = {k}"
         style: dict[str, Any] = {"label": name, "color": colour}
-        if score == paper.STATE_ENTROPY:
+        if score == STATE_ENTROPY:
             style = {"label": f"{name}, per state", "color": "none", "hatch": "////"}
         shift = (i - (len(series) - 1) / 2) * width
         axis.bar(
@@ -132,14 +143,14 @@ def entropy_bars(family: Family) -> list[Figure]:
 
 
 @styled
-def sweep_curves(family: Family) -> list[Figure]:
+def sweep_curves(family: Family) -> list[Drawing]:
     """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
     labels = {cell: cell.label for cell in family.sweep()}
     return _training_curves("sweep-curves", family, labels, list(CURVES)[1:])
 
 
 @styled
-def cost_curves(family: Family) -> list[Figure]:
+def cost_curves(family: Family) -> list[Drawing]:
     """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios
     that have MLM++."""
     ratios = {cell.p for cell in family.select(PLUS)}
@@ -154,7 +165,7 @@ def _training_curves(
     labels: Mapping[Cell, str],
     headings: Sequence[str],
     over_hours: bool = False,
-) -> list[Figure]:
+) -> list[Drawing]:
     """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
     several cells with logs. `labels` are those of the lines. A number without any log gets no
     column, without columns there is no figure."""
@@ -168,7 +179,7 @@ def _training_curves(
     columns = [heading for heading in headings if any(CURVES[heading] in log for log in drawn_logs)]
     if not columns:
         return []
-    plot = Plot(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))
+    plot = Figure(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))
     axes = plot.subplots(len(rows), len(columns), squeeze=False, sharex=True)
     for axis, (cells, column) in zip(axes.flat, product(rows, columns), strict=True):
         for cell, colour in zip(cells, COLOURS, strict=False):

@@ -26,14 +26,11 @@ class Job:
     """A function that writes a result file. It runs if the file is missing or was made with other
     settings."""
 
-    # what it does, for messages
-    kind: str
+    kind: str  # what it does, for messages
     result: Path
     run: Callable[[], object]
-    # everything that the result depends on
-    settings: dict[str, Any]
-    # a file without which the job cannot be done
-    needs: Path | None = None
+    settings: dict[str, Any]  # everything that the result depends on
+    needs: Path | None = None  # a file without which the job cannot be done
 
     @property
     def record(self) -> Path:

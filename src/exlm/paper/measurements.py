@@ -37,8 +37,7 @@ from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
-# Pairs of steps that are not timed.
-WARM_UP = 3
+WARM_UP = 3  # pairs of steps that are not timed
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
 # float64: 1 GB.
 LOGITS = 2**25
@@ -140,7 +139,8 @@ def measure_corruption(
     of the appendix. The formula assumes that copies are masked independently. A sequence of N
     tokens then has expectation p^r and variance p^r (1 - p^r) / N, averaged here over all
     sequences. Training masks a fixed count: its shares vary less."""
-    lengths, corrupted = [], []
+    lengths = []
+    corrupted = []
     for batch in batches:
         # BOS and EOS are never masked.
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)
@@ -234,8 +234,15 @@ def timed_updates(
     distributed.place_model(network)
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
-    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
-    masked = MaskedBatches(corpus, tokenizer, *sizes, data.mask_ratio, seed=0, repeat=data.repeat)
+    masked = MaskedBatches(
+        corpus,
+        tokenizer,
+        data.tokens_per_batch,
+        data.tokens_per_micro_batch,
+        data.mask_ratio,
+        seed=0,
+        repeat=data.repeat,
+    )
     for step in itertools.count():
         batches = []
         tokens = 0

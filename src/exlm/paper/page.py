@@ -15,8 +15,7 @@ from exlm.paper.estimates import Number
 from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 
-# The titles of columns with the paper's numbers begin with this.
-PAPER = "paper: "
+PAPER = "paper: "  # begins the titles of columns with the paper's numbers
 # By the title of its column, each cell: a number, a Number, a text, or None if it was not run.
 Row = dict[str, Any]
 
@@ -56,8 +55,7 @@ class Table:
     title: str
     caption: str
     rows: list[Row]
-    # the cells of ours that still lack a number
-    lacking: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
 
     def __post_init__(self) -> None:
         longest = max(self.rows, key=len, default={})
@@ -89,7 +87,7 @@ class Table:
 
 
 @dataclass
-class Figure:
+class Drawing:
     """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
     file."""
 
@@ -114,7 +112,7 @@ class Section:
     title: str
     about: str
     start: str = ""
-    blocks: list[Table | Figure] = field(default_factory=list)
+    blocks: list[Table | Drawing] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
 
 

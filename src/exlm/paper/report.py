@@ -10,7 +10,7 @@ from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, mine_table, worth_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
-from exlm.paper.page import Figure, Section, Table, write_report
+from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import Runs, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
 
@@ -81,9 +81,9 @@ def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
     return " ".join(f"{words}: {count}." for words, count in counts.items() if count)
 
 
-def _section(name: str, blocks: Sequence[Table | Figure], start: str = "") -> Section:
+def _section(name: str, blocks: Sequence[Table | Drawing], start: str = "") -> Section:
     """A section with its sentences and those blocks that are not empty tables."""
-    filled = [block for block in blocks if isinstance(block, Figure) or block.rows]
+    filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
     return Section(*texts("sections", name), start, filled)
 
 
@@ -91,7 +91,7 @@ def _experiment_section(
     name: str,
     groups: Sequence[Family],
     table_of: Callable[[Family], Table],
-    figures_of: Callable[[Family], list[Figure]] | None = None,
+    figures_of: Callable[[Family], list[Drawing]] | None = None,
 ) -> Section:
     """The section of one experiment: each family's table and figures, and commands that make the
     missing runs."""
@@ -135,7 +135,7 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     return section
 
 
-def _cases(groups: Sequence[Family]) -> list[Figure]:
+def _cases(groups: Sequence[Family]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for family in groups:
@@ -143,7 +143,7 @@ def _cases(groups: Sequence[Family]) -> list[Figure]:
             drawing = run.path / "case.svg"
             if drawing.is_file():
                 caption = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
-                figures.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
+                figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 

@@ -18,7 +18,7 @@ from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.datasets import MOLECULENET
+from exlm.tasks.datasets import file_task
 from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ Record = TypeVar("Record")
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 
 
-class Score(NamedTuple):
+class ScoreOfRun(NamedTuple):
     """A number of a run in the unit of the tables, with the place of its fine-tuning seed among
     those of the run, and the standard error over tokens, if that was measured."""
 
@@ -51,7 +51,8 @@ class Pretraining:
     if this is damaged."""
 
     def __init__(self, result: Json, path: Path) -> None:
-        recipe, identity = result["recipe"], result["identity"]
+        recipe = result["recipe"]
+        identity = result["identity"]
         data = recipe["data"]
         self.path = path
         self.result = result
@@ -67,8 +68,12 @@ class Pretraining:
         names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
         self.model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
         low, high = share_bounds(data["mask_ratio"])
-        k, r = self.model.states_per_mask, int(data.get("repeat", 1))
-        self.cell = Cell(_method(self.model), k, (low + high) / 2, r)
+        self.cell = Cell(
+            method=_method(self.model),
+            k=self.model.states_per_mask,
+            p=(low + high) / 2,
+            r=int(data.get("repeat", 1)),
+        )
         settings = dict(identity)
         for name in (*EXLM_ONLY, *VALUES["varied"]):
             settings.pop(name, None)
@@ -80,7 +85,7 @@ class Pretraining:
         compared = frozenset((key, json.dumps(value)) for key, value in settings.items())
         self.kind = Kind(compared, self.steps, _exlm_only(self.model, identity))
         evaluation = _held_out_scores("evaluation", result["evaluation"])
-        self.scores = [Score(HOURS, self.hours), *evaluation]
+        self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
         # the output directory of the `exlm analyze` that made this run
         studies = [parent.parent for parent in path.parents if parent.name == "pretrain"]
         self.study = studies[0] if studies else None
@@ -97,7 +102,7 @@ class Finetuning:
         self.result = result
         self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
         self.id = _identifier([self.settings, result["seeds"], result["best"]])
-        self.task = _task(data["dataset"])
+        self.task = file_task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
         self.baseline: str | None = settings.get("baseline")
         # the last parts of the path of the model that was fine-tuned
@@ -105,8 +110,7 @@ class Finetuning:
         self.from_scratch = bool(settings.get("from_scratch"))
         is_questions = data.get("task_type") == "question_answering"
         self.in_percent = is_questions or result["metric"] in SHARES
-        # the part whose scores are reported
-        self.part = "test" if "test" in result else "valid"
+        self.part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, self.part, is_questions)
         # If these hashes, split and number of rows differ, scores cannot be compared.
         hashes = settings.get("data_sha256")
@@ -123,26 +127,23 @@ class Runs:
     """Everything that was found on disk."""
 
     def __init__(self) -> None:
-        # by id
-        self.pretrainings: dict[str, Pretraining] = {}
+        self.pretrainings: dict[str, Pretraining] = {}  # by id
         # by the id of the pre-training, which is None if the pre-training was not found
         self.finetunings: dict[str | None, list[Finetuning]] = defaultdict(list)
         self.baselines: list[Finetuning] = []
-        # contents of efficiency.json, by directory
-        self.costs: dict[Path, Json] = {}
-        # for each unusable file, what is wrong with it
-        self.damaged: dict[Path, str] = {}
-        # all numbers: `source`, the id of the run that has it, and the fields of `Score`
+        self.costs: dict[Path, Json] = {}  # contents of efficiency.json, by directory
+        self.damaged: dict[Path, str] = {}  # for each unusable file, what is wrong with it
+        # all numbers: `source`, the id of the run that has it, and the fields of `ScoreOfRun`
         self.scores = pd.DataFrame()
 
-    def read(self, path: Path, record: Callable[[Json], Record]) -> Record | None:
-        """What `record` makes of the content of a JSON file; None if there is no file. `damaged`
+    def read(self, path: Path, parse: Callable[[Json], Record]) -> Record | None:
+        """What `parse` makes of the content of a JSON file; None if there is no file. `damaged`
         notes a file that cannot be used."""
         if not path.is_file():
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            return record(content)
+            return parse(content)
         except UNUSABLE as error:
             self.damaged[path] = f"{type(error).__name__}: {error}"
             return None
@@ -179,7 +180,7 @@ def find_runs(roots: list[str]) -> Runs:
             runs.finetunings[model].append(tuning)
     sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
-    runs.scores = pd.DataFrame(rows, columns=["source", *Score._fields])
+    runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
     return runs
 
 
@@ -247,7 +248,7 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def _held_out_scores(kind: str, content: Json) -> list[Score]:
+def _held_out_scores(kind: str, content: Json) -> list[ScoreOfRun]:
     """The scores that values.yaml names under `kind`, if they were measured."""
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
@@ -255,11 +256,11 @@ def _held_out_scores(kind: str, content: Json) -> list[Score]:
     for score, (key, factor, *error_keys) in VALUES[kind].items():
         if key in numbers:
             error = float(numbers[error_keys[0]]) if error_keys else None
-            scores.append(Score(score, factor * float(numbers[key]), error=error))
+            scores.append(ScoreOfRun(score, factor * float(numbers[key]), error=error))
     return scores
 
 
-def _measured(content: Json) -> list[Score]:
+def _measured(content: Json) -> list[ScoreOfRun]:
     """The scores in measurements.json."""
     entropy = content.get("entropy")
     if entropy and entropy["tokens"] == 0:
@@ -268,16 +269,7 @@ def _measured(content: Json) -> list[Score]:
     return _held_out_scores("measured", content)
 
 
-def _task(dataset: str) -> str:
-    """In small letters the name of a known data set, or of a file without its ending."""
-    name = Path(dataset).name.lower().removesuffix(".gz").rsplit(".", 1)[0]
-    for task, entry in MOLECULENET.items():
-        if name in [other.lower() for other in entry.other_names]:
-            return task
-    return name
-
-
-def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[Score]:
+def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[ScoreOfRun]:
     """All metrics on the main split, and the run's own metric on all splits."""
     scores = []
     for seed, run in enumerate(result["runs"]):
@@ -288,9 +280,9 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
                     continue
                 value *= 100.0 if metric in SHARES and not is_questions else 1.0
                 name = metric if split == main_split else split
-                scores.append(Score(f"{task} {name}", value, seed))
+                scores.append(ScoreOfRun(f"{task} {name}", value, seed))
                 if split == main_split and is_own:
-                    scores.append(Score(task, value, seed))
+                    scores.append(ScoreOfRun(task, value, seed))
     return scores
 
 

@@ -7,18 +7,35 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from exlm.paper import values as paper
 from exlm.paper.estimates import Number, average, in_cells, pivot
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Row, Table
 from exlm.paper.runs import Finetuning, Json, Pretraining, Runs
-from exlm.paper.values import COLUMNS, MLM, PLUS, Cell, percent, rank, texts, title
+from exlm.paper.values import (
+    ABLATIONS,
+    COLUMNS,
+    COST_RATIO,
+    ENTROPY,
+    GPU_HOURS,
+    MAIN_TABLES,
+    MLM,
+    PLUS,
+    REPEATED_MNLI,
+    SWEEP,
+    VALUES,
+    Cell,
+    PrintedRow,
+    percent,
+    rank,
+    texts,
+    title,
+)
 
-PAPER_TASKS = [title(task) for task in paper.VALUES["ablation_tasks"]]
+PAPER_TASKS = [title(task) for task in VALUES["ablation_tasks"]]
 PAPER_COLUMNS = [PAPER + name for name in (*PAPER_TASKS, "avg.", "GPU hours")]
-NOT_PRINTED: paper.PrintedRow = (None,) * 5
+NOT_PRINTED: PrintedRow = (None,) * 5
 # The first columns of an experiment's row, its cell, and the paper's numbers.
-Line = tuple[Row, Cell, paper.PrintedRow]
+Line = tuple[Row, Cell, PrintedRow]
 
 
 def sources(family: Family, cell: Cell) -> Row:
@@ -36,7 +53,7 @@ def _seed_counts(tunings: Iterable[Finetuning]) -> str:
     return "–".join(str(count) for count in sorted(counts))
 
 
-def _caveats(tunings: Iterable[Finetuning]) -> str:
+def _departures(tunings: Iterable[Finetuning]) -> str:
     """A sentence that names the data sets of ours that differ from the published ones."""
     departures = set()
     for tuning in tunings:
@@ -54,11 +71,11 @@ def main_table(
 ) -> Table:
     """A main table: results of other systems, then the paper's own, then ours by family, then
     baselines, whose numbers are in `scores`."""
-    main = paper.MAIN_TABLES[name]
+    main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
     rows: list[Row] = []
     for model, values in main["paper"].items():
-        is_own = model in paper.VALUES["of_the_paper"]
+        is_own = model in VALUES["of_the_paper"]
         row: Row = {
             "group": f"quoted from the paper: {'its own models' if is_own else 'other systems'}",
             "source": "paper" if is_own else "quoted",
@@ -75,20 +92,20 @@ def main_table(
         tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
         # a baseline has no states, masks or repetitions, and is trained anew for each task
         place = Cell(title(baseline), 1, 0.0)
-        last = {tuning.task: (tuning.id, place, baseline) for tuning in tuned}
-        numbers = pivot(in_cells(scores, last.values()), center)
+        places = {tuning.task: (tuning.id, place, baseline) for tuning in tuned}
+        numbers = pivot(in_cells(scores, places.values()), center)
         row = {"group": "ours: baselines on the same data", "model": place.method, "updates": ""}
         row |= _main_scores(name, numbers[place])
         row |= {"seeds": _seed_counts(tuned), "runs": " ".join(tuning.id for tuning in tuned)}
         rows.append(row)
     heading, caption = texts("tables", name)
     tunings = [tuning for family in groups for tuning in family.tunings.values()]
-    return Table(name, heading, caption + _caveats([*tunings, *baselines]), rows)
+    return Table(name, heading, caption + _departures([*tunings, *baselines]), rows)
 
 
 def _main_scores(name: str, numbers: dict[str, Number]) -> Row:
     """Our numbers for the columns of a main table."""
-    main = paper.MAIN_TABLES[name]
+    main = MAIN_TABLES[name]
     return {
         column: average(numbers, [score] if score else main["averaged"])
         for column, score in main["columns"].items()
@@ -112,7 +129,7 @@ def _experiment_table(name: str, family: Family, lines: Iterable[Line]) -> Table
             lacking.append(cell.description)
     ratio, states = percent(family.base_ratio), family.base_states
     heading, caption = texts("tables", name, label=family.label, ratio=ratio, states=states)
-    return Table(name, heading, caption + _caveats(family.tunings.values()), rows, lacking)
+    return Table(name, heading, caption + _departures(family.tunings.values()), rows, lacking)
 
 
 def ablation_table(family: Family) -> Table:
@@ -123,11 +140,11 @@ def ablation_table(family: Family) -> Table:
     lines: list[Line] = []
     if len(methods) < 2:
         return _experiment_table("ablations", family, lines)
-    for method in sorted(methods | paper.ABLATIONS.keys(), key=rank):
+    for method in sorted(methods | ABLATIONS.keys(), key=rank):
         k = 1 if method in (MLM, PLUS) else family.base_states
         cell = names.get(method, Cell(method, k, family.base_ratio))
         updates = family.cells[cell][0].steps if cell in family.cells else None
-        values = (*paper.ABLATIONS.get(method, NOT_PRINTED), paper.GPU_HOURS.get(method))
+        values = (*ABLATIONS.get(method, NOT_PRINTED), GPU_HOURS.get(method))
         lines.append(({"model": method, "updates": updates}, cell, values))
     return _experiment_table("ablations", family, lines)
 
@@ -138,10 +155,10 @@ def sweep_table(family: Family) -> Table:
     lines: list[Line] = []
     if len(family.select("ExLM")) < 2:
         return _experiment_table("sweep", family, lines)
-    pairs = {(cell.p, cell.k) for cell in family.sweep()} | paper.SWEEP.keys()
+    pairs = {(cell.p, cell.k) for cell in family.sweep()} | SWEEP.keys()
     for p, k in sorted(pairs):
         cell = Cell(MLM if k == 1 else "ExLM", k, p)
-        values = paper.SWEEP.get((p, k), NOT_PRINTED)
+        values = SWEEP.get((p, k), NOT_PRINTED)
         lines.append(({"p, %": 100 * p, "model": cell.label}, cell, values))
     return _experiment_table("sweep", family, lines)
 
@@ -151,9 +168,9 @@ def repeated_table(family: Family) -> Table:
     tokens."""
     lines: list[Line] = []
     for cell in family.grid():
-        values = (paper.REPEATED_MNLI.get((cell.p, cell.r)), *NOT_PRINTED[1:])
+        values = (REPEATED_MNLI.get((cell.p, cell.r)), *NOT_PRINTED[1:])
         if cell.r == 1:
-            values = paper.SWEEP.get((cell.p, 1), values)
+            values = SWEEP.get((cell.p, 1), values)
         share = Number(100 * cell.p**cell.r, digits=2)
         lines.append(({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": share}, cell, values))
     return _experiment_table("repeated-mlm", family, lines)
@@ -163,7 +180,7 @@ def entropy_table(family: Family) -> Table:
     """The entropies of ExLM and the vanilla MLM. Empty unless the entropy of an ExLM was
     measured."""
     lines: list[Line] = []
-    if family.estimates(family.select("ExLM"), paper.ENTROPY):
+    if family.estimates(family.select("ExLM"), ENTROPY):
         for cell in sorted(family.sweep(), key=lambda cell: (cell.p, cell.k)):
             lines.append(({"p, %": 100 * cell.p, "model": cell.label}, cell, ()))
     return _experiment_table("entropy", family, lines)
@@ -186,7 +203,7 @@ def efficiency_table(costs: dict[Path, Json]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements, by
     directory."""
     quoted: Row = {"group": "quoted from the paper", "source": "paper", "model": "ExLM, k = 4"}
-    rows = [quoted | {"times MLM": paper.COST_RATIO, "clock": "A100 GPU time"}]
+    rows = [quoted | {"times MLM": COST_RATIO, "clock": "A100 GPU time"}]
     for path, content in costs.items():
         ratio, pairs = percent(content["mask_ratio"]), content["pairs"]
         group = f"ours: {path}, p = {ratio}, {pairs} pairs, {_device(content)}"

@@ -90,9 +90,9 @@ def _window(
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    texts = encoding.sequence_ids(number)  # 0 in the question, 1 in the context
-    in_context = np.array([text == 1 for text in texts])
-    special = np.array([text is None for text in texts])
+    sequence_ids = encoding.sequence_ids(number)  # 0 in the question, 1 in the context
+    in_context = np.array([sequence == 1 for sequence in sequence_ids])
+    special = np.array([sequence is None for sequence in sequence_ids])
     offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
     offsets[~in_context] = -1
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
@@ -260,11 +260,12 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     answers = []
     mean_probabilities = []
     probabilities_by_run = []
-    for candidates_by_run in zip(*(run["candidates"] for run in runs), strict=True):
+    candidates = [run["candidates"] for run in runs]
+    for candidates_by_run in zip(*candidates, strict=True):
         texts = list(dict.fromkeys(chain(*candidates_by_run)))
         # [runs, texts]
         probabilities = np.array(
-            [[candidates.get(text, 0.0) for text in texts] for candidates in candidates_by_run]
+            [[shares.get(text, 0.0) for text in texts] for shares in candidates_by_run]
         )
         means = (probabilities / len(runs)).sum(0)
         best = means.argmax()

@@ -8,11 +8,9 @@ from scipy.special import log_softmax
 BINS = 15  # of the calibration error
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, has_classes: bool) -> float:
     """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
-    et al., 2017)."""
-
-    has_classes = logits.shape[1] > labels.shape[1]  # one label, with an output for each class
+    et al., 2017). Labels as for `calibration_error`."""
 
     def loss(log_temperature: float) -> float:
         scaled = logits / np.exp(log_temperature)
@@ -23,12 +21,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
 
 
-def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
+def calibration_error(labels: np.ndarray, probabilities: np.ndarray, has_classes: bool) -> float:
     """The expected calibration error: by how much confidence, which is the probability of the
-    predicted class, and accuracy differ, on average over 15 bins of equal width. Labels are [rows,
-    1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a
-    missing label. NaN if there is no label."""
-    has_classes = probabilities.shape[1] > labels.shape[1]
+    predicted class, and accuracy differ, on average over 15 bins of equal width. With classes,
+    labels are their indices [rows, 1], and probabilities [rows, classes]. Else both are [rows,
+    labels], where NaN is a missing label. NaN if there is no label."""
     if has_classes:
         confidence = probabilities.max(1)
         right = probabilities.argmax(1) == labels[:, 0]

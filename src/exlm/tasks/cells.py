@@ -31,11 +31,11 @@ def read_texts(
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts.
     InputError for cells that are no text, as `exlm prepare` refuses them."""
-    faults = list(malformed)
+    problems = list(malformed)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
         first, second = zip(*pairs, strict=True)
-        return [list(first), list(second)], faults
+        return [list(first), list(second)], problems
     texts = []
     for name in text_columns:
         cells = frame[name].fillna("")
@@ -43,13 +43,13 @@ def read_texts(
         if cells.dtype == object:
             for row, (index, cell) in enumerate(cells.items()):
                 if isinstance(cell, (list, dict)):
-                    faults[row] = faults[row] or _fault_of_words(cell, index, path)
+                    problems[row] = problems[row] or _problem_of_words(cell, index, path)
             cells = cells.map(lambda cell: " ".join(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
-    return texts, faults
+    return texts, problems
 
 
-def _fault_of_words(cell: Any, index: Any, path: str | Path) -> str:
+def _problem_of_words(cell: Any, index: Any, path: str | Path) -> str:
     """Why a list of words cannot be joined to a text, "" if it can."""
     if not _are_texts(cell):
         raise InputError(

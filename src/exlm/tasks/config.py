@@ -3,13 +3,22 @@ grids."""
 
 import itertools
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError, check_at_least
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
+from exlm.tasks.datasets import (
+    GLUE,
+    MOLECULENET,
+    SQUAD,
+    find_dataset,
+    glue_files,
+    glue_name,
+    squad_files,
+)
 from exlm.tasks.duplicates import Duplicates
 from exlm.tasks.table import TaskType
 
@@ -154,14 +163,7 @@ class FinetuneConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} is {value}; it must lie in [0, 1)")
-        if self.layers is not None and self.layers < 1:
-            raise InputError(f"layers is {self.layers}; it must be at least 1")
-        if self.weight_decay < 0 or self.clip_norm < 0:
-            raise InputError("weight_decay and clip_norm must not be negative")
-        if self.patience < 0:
-            raise InputError(
-                f"patience is {self.patience}; it must be 0 (never stop early) or more"
-            )
+        check_at_least(self, layers=1, weight_decay=0, clip_norm=0, patience=0)
 
 
 DEFAULTS: dict[str, Any] = {
@@ -194,7 +196,7 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     hyper-parameters of the data set."""
     name = config.dataset.lower()
     if name in MOLECULENET:
-        return _molecule_config(config), MOLECULENET[name].train
+        return _molecule_config(config), MOLECULENET[name].default_hyper
     glue = glue_name(config.dataset)
     if glue is not None:
         _check_nothing_else(config, glue)
@@ -205,6 +207,16 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     if plain_suffix(config.dataset) == ".json" and not config.task_type:
         return replace(config, task_type="question_answering"), {}
     return config, {}
+
+
+def task_files(config: TaskConfig) -> dict[str, str | Path]:
+    """The file of every part of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return {**glue_files(config.dataset, config.data_dir)}
+    if config.dataset == SQUAD:
+        return {**squad_files(config.data_dir)}
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    return {part: file for part, file in files.items() if file}
 
 
 def _molecule_config(config: TaskConfig) -> TaskConfig:
@@ -230,7 +242,7 @@ def _check_nothing_else(config: TaskConfig, dataset: str) -> None:
 
 
 def fill_in(
-    train: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
+    hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
 ) -> FinetuneConfig:
     """Fills in the hyper-parameters that were left out: those of the data set, or else the
     defaults."""
@@ -238,12 +250,12 @@ def fill_in(
     missing = {
         name: dataset_defaults.get(name, default)
         for name, default in defaults.items()
-        if getattr(train, name) is None
+        if getattr(hyper, name) is None
     }
-    return replace(train, **missing)
+    return replace(hyper, **missing)
 
 
-def grid_cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
+def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
     """The hyper-parameters of every combination of a grid's values, by name. Without a grid one
     cell, named ""."""
     types = get_type_hints(FinetuneConfig)
@@ -261,7 +273,7 @@ def grid_cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
     for combination in itertools.product(*grid.values()):
         cell = dict(zip(grid, combination, strict=True))
         label = ",".join(f"{name}={value}" for name, value in cell.items())
-        result[label] = replace(train, **cell)
+        result[label] = replace(hyper, **cell)
     return result
 
 

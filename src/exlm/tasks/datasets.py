@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
+from exlm.data.files import plain_stem
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.table import LabelledTable, TaskType, make_table
@@ -25,7 +26,7 @@ class MoleculeSet:
     label_columns: list[str] | None
     task_type: TaskType
     rows: int
-    train: dict[str, Any]
+    default_hyper: dict[str, Any]
     other_names: Sequence[str] = ()
 
 
@@ -90,30 +91,39 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def size_differences(
+def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
     """Which splits are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
-    differences = []
+    departures = []
     for split, size in published.items():
         if split not in sizes:
-            differences.append(f"{split} is missing")
+            departures.append(f"{split} is missing")
         elif _differs(sizes[split], size):
-            differences.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
-    return differences
+            departures.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    return departures
 
 
-def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
+def file_task(path: str | Path) -> str:
+    """The task that a file has, in lower case: the MoleculeNet set that it is named after, or its
+    own name without endings."""
+    stem = plain_stem(path).lower()
+    without_number = re.sub("-0.*", "", stem)  # the hub has train-00000-of-00001.parquet
+    for name, entry in MOLECULENET.items():
+        if without_number in (name, *entry.other_names):
+            return name
+    return stem
+
+
+def molnet_departures(path: str | Path, rows: int, usable: int) -> list[str]:
     """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it
     is named after."""
-    name = Path(path).name.lower().removesuffix(".gz").removesuffix(".csv")
-    for key, entry in MOLECULENET.items():
-        is_named = name in (key, *entry.other_names)
-        if is_named and (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
-            can_be_used = f" ({usable:,} usable)" if usable != rows else ""
-            return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
-    return []
+    entry = MOLECULENET.get(file_task(path))
+    if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
+        return []
+    can_be_used = f" ({usable:,} usable)" if usable != rows else ""
+    return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
 
 
 def _differs(rows: int, published: int) -> bool:
@@ -125,11 +135,9 @@ def glue_name(name: str) -> str | None:
     return {key.replace("-", ""): key for key in GLUE}.get(name.lower().replace("-", ""))
 
 
-def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
-    """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ
-    from the published. `data_dir` ($EXLM_DATA/text/glue where absent) has a folder per task with
-    its TSV, Parquet or CSV files."""
-    task = GLUE[name]
+def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
+    """The files of a GLUE task (a key of GLUE) by split. `data_dir` ($EXLM_DATA/text/glue where
+    absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
     folders = [path for path in sorted(root.glob("*")) if glue_name(path.name) == name]
     folders = [path for path in folders if path.is_dir()]
@@ -138,11 +146,20 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
     folder = folders[0]
-    splits = list(task.rows)
-    # The mismatched part of MNLI may be absent; `size_differences` notes that.
+    splits = list(GLUE[name].rows)
+    # The mismatched part of MNLI may be absent; `size_departures` notes that.
     if "mismatched" in splits and not any(folder.glob("*mismatched*")):
         splits.remove("mismatched")
-    frames = {split: read_frame(find_file(folder, FILES[split]), task.header) for split in splits}
+    return {split: find_file(folder, FILES[split]) for split in splits}
+
+
+def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
+    """The train and development sets of a GLUE task (`glue_files`), and how their sizes differ from
+    the published."""
+    task = GLUE[name]
+    files = glue_files(name, data_dir)
+    folder = files["train"].parent
+    frames = {split: read_frame(file, task.header) for split, file in files.items()}
     text, second, label = _layout(name, folder, frames)
     classes = task.classes
     # On the hub, labels are the indices of the classes.
@@ -150,7 +167,13 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
         classes = [str(index) for index in range(len(classes))]
     sizes = {split: len(frame) for split, frame in frames.items()}
     table = make_table(frames, folder, text, [label], task.task_type, classes, second)
-    return table, size_differences(sizes, task.rows, "rows", "GLUE's")
+    return table, size_departures(sizes, task.rows, "rows", "GLUE's")
+
+
+def squad_files(data_dir: str | None = None) -> dict[str, Path]:
+    """The files of SQuAD 2.0 by split, in `data_dir` or $EXLM_DATA/text/squad2."""
+    folder = data_folder(SQUAD, data_dir, "text/squad2")
+    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
 
 
 def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:

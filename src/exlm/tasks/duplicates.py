@@ -47,7 +47,7 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
     different files are not compared. InputError for means of classes."""
     if how == "keep":
         return table
-    if how == "mean" and table.task_type != "regression":
+    if how == "mean" and not table.label_type.is_number:
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
     groups = table.groups
     if table.parts is not None and groups is not None:

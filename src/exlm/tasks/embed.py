@@ -14,7 +14,7 @@ from exlm.data import frames, parts
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.reading import ReadOptions, TextReader, text_kind
+from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules, text_kind
 from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed
 
@@ -57,12 +57,13 @@ def embed(
     first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS, sheet=sheet))
     first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
-    reader = TextReader.for_file(
-        first.texts, input, tokenizer, max_length, trained_on, read_options
+    molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
+    reader = TextReader(
+        tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
     )
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
-        table = reader.read_part(make_table(frame, input, first.text_column, []), input)
+        table = reader.read_chunk(make_table(frame, input, first.text_column, []), input)
         progress = f"embed, from row {frame.index[0] + 1}"
         _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
         return table.counts("embedded")

@@ -41,7 +41,7 @@ class SavedTask(TypedDict, total=False):
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
     precision: str  # of the training; predictions use the same
 
-    # Classification and what builds on it
+    # TableTask and what builds on it
     text_column: str  # column of the texts
     pair_column: str | None  # column of the second texts
     label_columns: list[str]  # columns of the labels
@@ -64,6 +64,11 @@ class SavedTask(TypedDict, total=False):
     max_answer: int  # longest answer in tokens
 
 
+def prediction_names(saved: SavedTask) -> list[str]:
+    """What there is a prediction of for every row: the classes, or else the labels."""
+    return saved["classes"] or saved["label_columns"]
+
+
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
 DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
@@ -82,7 +87,13 @@ def encoder_hash(name: str) -> str:
 
 @dataclass(frozen=True)
 class EncoderSource:
-    """Where the encoder of a fine-tuning comes from; `load_encoder` tells what the fields are."""
+    """Where the encoder of a fine-tuning comes from.
+
+    Attributes:
+        name: directory or hub name of a pre-trained model.
+        from_scratch: whether to draw all weights anew.
+        start_from: directory of a fine-tuned model of the same architecture, whose encoder is
+            taken."""
 
     name: str
     from_scratch: bool = False
@@ -91,45 +102,31 @@ class EncoderSource:
     def load(
         self, models: Models, hyper: FinetuneConfig, settings: dict[str, Any]
     ) -> PreTrainedModel:
-        """The encoder with a new head (`load_encoder`)."""
-        return load_encoder(self.name, models, hyper, settings, self.from_scratch, self.start_from)
+        """The model with a new head. PyTorch's global generator draws its weights.
 
-
-def load_encoder(
-    name: str,
-    models: Models,
-    hyper: FinetuneConfig,
-    settings: dict[str, Any],
-    from_scratch: bool = False,
-    start_from: str | None = None,
-) -> PreTrainedModel:
-    """A pre-trained model, by directory or hub name, with a new head. PyTorch's global generator
-    draws its weights.
-
-    `models` have the class of the model. Dropout, pooling and layers are those of `hyper`
-    (InputError for what the family does not have); `settings` are further settings of the
-    configuration. `from_scratch` draws all weights. `start_from` is the directory of a fine-tuned
-    model of the same architecture, whose encoder is taken."""
-    config = load_config(name)
-    config.update(settings | _family_settings(config, models, hyper))
-    model_class = _model_class(config, models)
-    # A random model is built even when weights are loaded, because the new head is its head. The
-    # weights are drawn in this order, so that a seed gives the same model in every version.
-    random_exlm = from_scratch and config.model_type == "exlm"
-    random_encoder = AutoModel.from_config(config) if random_exlm else None
-    random_model = model_class(config)
-    if random_encoder is not None:
-        random_model.exlm = random_encoder
-    model = random_model
-    if not from_scratch:
-        model = _from_pretrained(model_class, name, config, new_head=True)
-        # A checkpoint that was fine-tuned before has the head of another task.
-        for attribute in HEADS:
-            if hasattr(model, attribute):
-                setattr(model, attribute, getattr(random_model, attribute))
-    if start_from:
-        _copy_encoder(start_from, model)
-    return _with_exact_head(model)
+        `models` have the class of the model. Dropout, pooling and layers are those of `hyper`
+        (InputError for what the family does not have); `settings` are further settings of the
+        configuration."""
+        config = load_config(self.name)
+        config.update(settings | _family_settings(config, models, hyper))
+        model_class = _model_class(config, models)
+        # A random model is built even when weights are loaded, because the new head is its head.
+        # Weights are drawn in this order, so that a seed gives the same model in every version.
+        random_exlm = self.from_scratch and config.model_type == "exlm"
+        random_encoder = AutoModel.from_config(config) if random_exlm else None
+        random_model = model_class(config)
+        if random_encoder is not None:
+            random_model.exlm = random_encoder
+        model = random_model
+        if not self.from_scratch:
+            model = _from_pretrained(model_class, self.name, config, new_head=True)
+            # A checkpoint that was fine-tuned before has the head of another task.
+            for attribute in HEADS:
+                if hasattr(model, attribute):
+                    setattr(model, attribute, getattr(random_model, attribute))
+        if self.start_from:
+            _copy_encoder(self.start_from, model)
+        return _with_exact_head(model)
 
 
 def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -151,7 +148,7 @@ def saved_task(path: str) -> SavedTask:
     return saved
 
 
-def fold_units(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
+def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
     """Makes the last layer of a regression model return real units; returns what is saved with it,
     with mean 0 and std 1."""
     mean = torch.tensor(saved["mean"], dtype=torch.float64)

@@ -75,11 +75,11 @@ def finetune(
     if start_from:
         start_directory = str(best_seed_directory(start_from))
         hashes["start_sha256"] = encoder_hash(start_directory)
-    config, defaults = resolve(task)
+    resolved_task, defaults = resolve(task)
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
-    labelled_task = kind_of(config.task_type)(encoder, config, device)
+    labelled_task = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
     hyper = fill_in(train, defaults, bool(labelled_task.config.molecules))
     settings = {
         "model": model,
@@ -93,7 +93,7 @@ def finetune(
     recipe = {
         "output": output,
         "model": model,
-        "task": config,
+        "task": task,
         "from_scratch": from_scratch,
         "start_from": start_from,
         "train": hyper,
@@ -122,17 +122,20 @@ def run_task(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
     print(f"{task.config.dataset}: {task.summary}")
-    for difference in task.data_settings["departures"]:
-        print(f"note: {difference}; scores do not compare with published ones")
+    for departure in task.data_settings["departures"]:
+        print(f"note: {departure}; scores do not compare with published ones")
     if len(task.invalid_rows):
         _report_invalid_rows(task.invalid_rows, task.config)
     with lock(directory):
         # a run that is refused changes nothing here
-        finished_runs(directory, cells, seeds, settings)
+        finished = finished_runs(directory, cells, seeds, settings)
+        for seed in seeds:
+            if not all(finished[cell, seed] for cell in cells):
+                task.check_seed(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
-    template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
+    template = Template(Path(__file__).with_name("report.txt").read_text(encoding="utf-8"))
     words = template.render(report, report=report, directory=directory, units=ERRORS_IN_UNITS)
     print(words)
     return report

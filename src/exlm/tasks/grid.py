@@ -21,7 +21,7 @@ SEED_RESULT = "result.json"
 GRID_REPORT = "results.json"
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
-Summary = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
+Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
 TrainSeed = Callable[[Path, Any, int], Result]
 
 
@@ -41,7 +41,7 @@ def run_grid(
     its best seed are copied to `directory`. A cell whose training stops with an error (it diverges,
     say) counts as the worst."""
 
-    def train(cell: str, seed: int) -> Result:
+    def train_run(cell: str, seed: int) -> Result:
         run_dir = directory / cell / f"seed-{seed}"
         run_identity = {"seed": seed, "settings": _with_hyper(settings, cells[cell])}
         return _train_run(run_dir, train_seed, cells[cell], run_identity, may_fail=len(cells) > 1)
@@ -56,7 +56,7 @@ def run_grid(
     ranks = dict[str, float]()
     best = next(iter(cells))
     for cell in tqdm(cells, desc="grid", unit="cell", disable=len(cells) == 1):
-        runs[cell] = [finished[cell, seed] or train(cell, seed) for seed in seeds]
+        runs[cell] = [finished[cell, seed] or train_run(cell, seed) for seed in seeds]
         scores = summarise_runs(runs[cell])["valid"].get(metric, {})
         ranks[cell] = goodness(scores.get("median"), metric)
         if ranks[cell] > ranks[best]:  # of equal cells, the first
@@ -68,7 +68,7 @@ def run_grid(
         # a cell that was not the best of an earlier grid has lost its weights
         weights = (directory / best / f"seed-{seed}").glob("*.safetensors")
         if "best_epoch" in runs[best][i] and not any(weights):
-            runs[best][i] = train(best, seed)
+            runs[best][i] = train_run(best, seed)
     for run in runs[best]:
         if "stopped" in run:
             raise TrainingStopped(f"no cell of the grid could be trained; {best}: {run['stopped']}")
@@ -165,7 +165,7 @@ def _write_report(
     return report
 
 
-def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Summary:
+def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Statistics:
     """Summarises an entry of all seeds' results by split. If the training of one has stopped, none
     of the cell is defined."""
     stopped = [run for run in runs if "stopped" in run]

@@ -40,7 +40,7 @@ def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
 
 def batches_by_length(model: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
     """Row numbers in batches of TOKENS_PER_BATCH tokens, as `longest_first` makes them."""
-    # the model repeats its input
+    # Repeated MLM: such a model repeats every token of its input
     tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)
     lengths = [len(example["input_ids"]) for example in examples]
     yield from longest_first(lengths, tokens_per_batch, few_shapes=True)

@@ -17,8 +17,8 @@ from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
-from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
+from exlm.tasks.config import TaskConfig, task_files
+from exlm.tasks.datasets import GLUE, glue_table, molnet_departures
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
@@ -38,8 +38,9 @@ class LabelledTask(ABC):
     `Task` (`task.py`) but for its training."""
 
     def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
-        """Reads the table. `trained_on` is the kind of text that the model knows."""
-        table, differences = self.load_table(config)
+        """Reads the table, by `load_table` and `read_rows`; a subclass sets what these need before
+        it calls this. `trained_on` is the kind of text that the model knows."""
+        table, departures = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
         rows = self.read_rows(table)
@@ -48,16 +49,16 @@ class LabelledTask(ABC):
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         if config.train_rows is not None:
-            differences.append(f"at most {config.train_rows} rows of the train part are used")
+            departures.append(f"at most {config.train_rows} rows of the train part are used")
         usable = self.table.usable.sum()
-        differences += molnet_differences(config.dataset, len(table.texts), usable)
+        departures += molnet_departures(config.dataset, len(table.texts), usable)
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,
-            "departures": differences,
+            "departures": departures,
         }
         self._splits = dict[int, RowSplit]()  # by seed
-        self.summary = summary(table, bool(self.config.molecules))
+        self.summary = describe_table(table, bool(self.config.molecules))
         repeated = describe_duplicates(rows)
         if repeated:
             self.summary += f"; {repeated}"
@@ -75,12 +76,16 @@ class LabelledTask(ABC):
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
         """Trains with one seed, as `Task` says."""
 
-    def split(self, seed: int) -> RowSplit:
-        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
-        or if valid cannot choose what is best."""
+    def check_seed(self, seed: int) -> None:
+        """InputError if nothing can be learned from the split, or valid cannot choose what is
+        best."""
+        self.split_of(seed)
+
+    def split_of(self, seed: int) -> RowSplit:
+        """The usable rows by part, made once for every seed. InputError as `check_seed` says."""
         if seed not in self._splits:
             split = split_rows(self.config, self.table, seed)
-            self._check_every_column_has_a_label(split)
+            self._check_numbers_have_labels(split)
             self._check_metric_is_defined(split)
             sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
             shared = count_shared(self.table, split)
@@ -89,9 +94,9 @@ class LabelledTask(ABC):
             self._splits[seed] = split
         return self._splits[seed]
 
-    def _check_every_column_has_a_label(self, split: RowSplit) -> None:
+    def _check_numbers_have_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned of a number to predict."""
-        if self.table.task_type != "regression":
+        if not self.table.label_type.is_number:
             return
         columns_without_label = np.isnan(self.table.labels[split["train"]]).all(0)
         if columns_without_label.any():
@@ -131,10 +136,9 @@ class LabelledTask(ABC):
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
         """What the errors of several labels to predict as numbers are measured in, so that none
         counts more than another: their standard deviations in train, [labels]."""
-        if self.table.task_type != "regression" or len(self.table.label_columns) == 1:
+        if not self.table.label_type.is_number or len(self.table.label_columns) == 1:
             return None
-        deviations = np.nanstd(self.table.labels[train_rows], 0)
-        return np.where(deviations > 0, deviations, 1.0).tolist()
+        return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
 
     def saved_table(self, train_rows: np.ndarray) -> SavedTask:
         """What is saved about the table with every model and baseline."""
@@ -192,7 +196,7 @@ class LabelledTask(ABC):
 
     def _counts(self, rows: np.ndarray) -> dict[str, int]:
         """How many rows there are, and for two classes how many of them are positive."""
-        if self.table.task_type != "binary":
+        if self.table.label_type.has_classes or not self.table.label_type.one_class:
             return {"rows": len(rows)}
         return {"rows": len(rows), "positives": int((self.table.labels[rows] == 1).sum())}
 
@@ -221,21 +225,26 @@ class LabelledTask(ABC):
     def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
         """Predictions [rows, outputs] as columns of a table."""
         names = self.table.classes or self.table.label_columns
-        return dict(zip(output_names(names), predictions.T, strict=True))
+        return dict(zip(prediction_titles(names), predictions.T, strict=True))
 
 
-def output_names(names: list[str]) -> list[str]:
-    """The columns of predictions: one per class, or one per label."""
+def prediction_titles(names: list[str]) -> list[str]:
+    """The columns of predictions, from their names: one per class, or one per label."""
     return [f"predicted {name}" for name in names]
+
+
+def positive_or_one(deviations: np.ndarray) -> np.ndarray:
+    """Standard deviations as divisors: 1 for labels that are all equal."""
+    return np.where(deviations > 0, deviations, 1.0)
 
 
 def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
-    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
     frames = {
-        part: read_frame(file, config.header, config.sheet) for part, file in files.items() if file
+        part: read_frame(file, config.header, config.sheet)
+        for part, file in task_files(config).items()
     }
     table = make_table(
         frames if len(frames) > 1 else frames["train"],
@@ -300,7 +309,7 @@ def content_hash(table: LabelledTable) -> str:
     return hashlib.sha256(names + cells).hexdigest()
 
 
-def summary(table: LabelledTable, molecules: bool) -> str:
+def describe_table(table: LabelledTable, molecules: bool) -> str:
     """A table in one line: how many rows of what kind, its labels, and what was inferred."""
     texts = "pairs of texts" if table.pairs else "texts"
     if molecules:

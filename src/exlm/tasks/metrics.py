@@ -17,13 +17,13 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged
 from exlm.tasks.entities import entity_f1, has_entities
-from exlm.tasks.table import TaskType
+from exlm.tasks.table import LABEL_TYPES, TaskType
 
 NAN = float("nan")
 COVERAGE = 0.95  # of the intervals
 # from labels y and predictions p of one label; NaN if undefined
 Metric = Callable[[np.ndarray, np.ndarray], float]
-Score = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
+RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics
 # undefined.
@@ -39,9 +39,7 @@ _CLASSES: dict[str, Metric] = {
     "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
     "matthews": matthews_corrcoef,
 }
-# For these types, predictions are probabilities of classes; all others are scored as they are.
 UNITS = "token_classification"
-TYPES_WITH_CLASSES = {"multiclass", UNITS}
 ENTITY_F1 = "entity_f1"  # a metric of UNITS whose classes are those of `has_entities`
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
@@ -98,7 +96,7 @@ def score_predictions(
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
         raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
-    if task_type in TYPES_WITH_CLASSES:
+    if LABEL_TYPES[task_type].has_classes:
         predictions = predictions.argmax(axis=1)[:, None]
     if labels.shape != predictions.shape or labels.ndim != 2:
         raise ValueError(
@@ -140,7 +138,7 @@ def score_labels(
 
 
 def with_intervals(
-    score: Score, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
+    score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
     """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
     where defined."""
@@ -160,7 +158,9 @@ def with_intervals(
     }
 
 
-def quick_interval(score: Score, rows: np.ndarray, metric: str, labels: int) -> dict[str, float]:
+def quick_interval(
+    score: RowScorer, rows: np.ndarray, metric: str, labels: int
+) -> dict[str, float]:
     """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
     interval = with_intervals(score, rows, resamples=max(100, 300 // labels))[metric]
     return {"low": interval["low"], "high": interval["high"]}

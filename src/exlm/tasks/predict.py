@@ -10,17 +10,17 @@ import pandas as pd
 
 from exlm.data.chemistry import standardize
 from exlm.data.columns import listed
-from exlm.data.frames import read_frames, write_frame
-from exlm.data.parts import ROWS, in_words, output_path, write_in_parts
+from exlm.data.frames import write_frame
+from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, FittedBaseline
-from exlm.tasks.classification import Classification
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
 from exlm.tasks.predictions import (
+    ChunkPredictor,
     Predictions,
     PredictOptions,
     SeedModel,
@@ -57,20 +57,18 @@ def predict(
     )
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
-    if issubclass(kind, Classification) and kind.reads_parts and target.suffix != ".xlsx":
-        first_rows = next(
-            read_frames(input, predict_options.header, ROWS, sheet=predict_options.sheet)
-        )
-        trained_on = models[0].saved["label_columns"]
-        if not set(predict_options.labels_in(first_rows, input, trained_on)) <= set(first_rows):
-            counts = _predict_in_parts(kind, models, input, target, predict_options)
-            print(f"{in_words(counts)}: {target}")
-            return target
+    predict_chunk = None
+    if target.suffix != ".xlsx":  # which cannot be joined
+        predict_chunk = kind.chunk_predictor(models, input, predict_options)
+    if predict_chunk:
+        counts = _predict_in_chunks(predict_chunk, models, input, target, predict_options)
+        print(f"{in_words(counts)}: {target}")
+        return target
     predictions = kind.predict(models, input, predict_options)
     write_frame(predictions.frame, target)
     print(f"{in_words(predictions.counts)}: {target}")
-    if predictions.scores:
-        score = next(iter(predictions.scores.values()))
+    if predictions.scorers:
+        score = next(iter(predictions.scorers.values()))
         values = score(predictions.labelled).items()
         words = "  ".join(f"{name} {value:.4f}" for name, value in values)
         print(f"{len(predictions.labelled)} labelled rows: {words}")
@@ -79,8 +77,8 @@ def predict(
     return target
 
 
-def _predict_in_parts(
-    kind: type[Classification],
+def _predict_in_chunks(
+    predict_chunk: ChunkPredictor,
     models: Sequence[SeedModel],
     input: str,
     target: Path,
@@ -89,10 +87,10 @@ def _predict_in_parts(
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
 
-    def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
-        predictions = kind.predict(models, input, options, part)
-        write_frame(predictions.frame, path, header=part.index[0] == 0)
-        return predictions.counts
+    def write(rows: pd.DataFrame, path: Path) -> dict[str, int]:
+        frame, counts = predict_chunk(rows)
+        write_frame(frame, path, header=rows.index[0] == 0)
+        return counts
 
     identities = []
     for model in models:
@@ -146,10 +144,10 @@ def evaluate(
         raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {
         name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
-        for name, score in predictions.scores.items()
+        for name, score in predictions.scorers.items()
     }
     in_training = _count_in_training([seed.directory for seed in models], predictions)
-    by_label = predictions.score_labels(labelled) if predictions.score_labels else {}
+    by_label = predictions.label_scorer(labelled) if predictions.label_scorer else {}
     report = {
         "model": model,
         "input": input,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from rdkit.DataStructs import BulkTanimotoSimilarity
+from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
@@ -17,7 +17,7 @@ from exlm.data.chemistry import fingerprints
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, SavedTask, load_finetuned
-from exlm.tasks.metrics import Score
+from exlm.tasks.metrics import RowScorer
 from exlm.tasks.reading import ReadOptions
 from exlm.train import distributed
 
@@ -25,7 +25,9 @@ from exlm.train import distributed
 TRAINING_MOLECULES = "train.smi"
 
 # from positions of rows [n] to the metrics of every label
-LabelScore = Callable[[np.ndarray], dict[str, dict[str, float]]]
+LabelScorer = Callable[[np.ndarray], dict[str, dict[str, float]]]
+# from some rows of a table to these rows with predictions, and how many there are of every kind
+ChunkPredictor = Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[str, int]]]
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,6 @@ class SeedModel:
         distributed.place_model(network, self.device)
         return TunedModel(network, tokenizer, self.saved)
 
-    @cached_property
-    def tokenizer_files(self) -> list[bytes]:
-        """What is saved of the tokenizer. Two models with the same files read the same tokens."""
-        names = ("tokenizer.json", "tokenizer_config.json")
-        return [(self.directory / name).read_bytes() for name in names]
-
 
 @dataclass(frozen=True)
 class Predictions:
@@ -101,19 +97,19 @@ class Predictions:
         frame: all rows and columns of the file with the predictions; `problem` says why a row has
             none.
         counts: of rows, by what they are.
-        scores: how rows are scored, by the model's name; of several, `ensemble` is the first.
+        scorers: how rows are scored, by the model's name; of several, `ensemble` is the first.
         labelled: positions of the rows that can be scored.
         note: why there are no scores, "" if the file has no labels.
-        score_labels: how every label is scored by itself, by the first of `scores`; {} if there is
+        label_scorer: how every label is scored by itself, by the first of `scorers`; {} if there is
             only one label.
         texts: [rows] the first text of every row, if the file is a table."""
 
     frame: pd.DataFrame
     counts: dict[str, int]
-    scores: Mapping[str, Score] = field(default_factory=dict)
+    scorers: Mapping[str, RowScorer] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
     note: str = ""
-    score_labels: LabelScore | None = None
+    label_scorer: LabelScorer | None = None
     texts: Sequence[str] | None = None
 
 
@@ -127,20 +123,24 @@ def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     return molecules
 
 
-def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
-    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training
-    molecule: [rows], from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it.
-    InputError if the molecules were not kept."""
+def training_fingerprints(run_dirs: Sequence[Path]) -> list[ExplicitBitVect]:
+    """The ECFP4 (2,048 bits) of the molecules that models were trained on. InputError if these were
+    not kept."""
     for run_dir in run_dirs:
         if not (run_dir / TRAINING_MOLECULES).is_file():
             raise InputError(
                 f"{run_dir / TRAINING_MOLECULES} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
-    training_fingerprints = fingerprints(sorted(training_molecules(run_dirs)))
-    references = [bits for bits in training_fingerprints if bits is not None]
+    molecules = sorted(training_molecules(run_dirs))
+    return [bits for bits in fingerprints(molecules) if bits is not None]
+
+
+def distance_to_training(training: Sequence[ExplicitBitVect], smiles: Sequence[str]) -> np.ndarray:
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 to one of these: [rows],
+    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it."""
     distances = np.full(len(smiles), np.nan)
     for row, molecule in enumerate(fingerprints(smiles)):
         if molecule is not None:
-            distances[row] = 1 - max(BulkTanimotoSimilarity(molecule, references), default=0.0)
+            distances[row] = 1 - max(BulkTanimotoSimilarity(molecule, training), default=0.0)
     return distances

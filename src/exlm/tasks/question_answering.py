@@ -29,11 +29,11 @@ from exlm.tasks.answers import (
     vote,
     window_batches,
 )
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
+from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
-from exlm.tasks.metrics import Score, quick_interval
-from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
+from exlm.tasks.metrics import RowScorer, quick_interval
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
 
@@ -60,7 +60,7 @@ class QuestionAnswering:
         hashes = {}
         counts = []
         rows_with_problems = []
-        for split, file in _files(config).items():
+        for split, file in task_files(config).items():
             questions, unusable = read_questions(file)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
@@ -76,11 +76,11 @@ class QuestionAnswering:
         )
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
-        differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
+        departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
             "data_sha256": hashes,
             "metric": self.metric,
-            "departures": differences,
+            "departures": departures,
         }
 
     @staticmethod
@@ -118,8 +118,18 @@ class QuestionAnswering:
         answered_questions = read_answered_questions(input, options.header)
         if answered_questions is None:
             return Predictions(frame, counts)
-        scores = _scores(answered_questions, voted, runs)
-        return Predictions(frame, counts, scores, np.arange(len(answered_questions)))
+        scorers = _scorers(answered_questions, voted, runs)
+        return Predictions(frame, counts, scorers, np.arange(len(answered_questions)))
+
+    @classmethod
+    def chunk_predictor(
+        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
+    ) -> ChunkPredictor | None:
+        """None: the questions of a file are answered together."""
+        return None
+
+    def check_seed(self, seed: int) -> None:
+        """All seeds have the same parts."""
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -136,7 +146,7 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def answer_split(split: str) -> tuple[pd.DataFrame, Score]:
+        def answer_split(split: str) -> tuple[pd.DataFrame, RowScorer]:
             questions, windows = self.splits[split]
             answers = answer(
                 network, questions, windows, self.tokenizer, self.config.max_answer, hyper.precision
@@ -162,7 +172,7 @@ class QuestionAnswering:
         }
 
     def _record(
-        self, run_dir: Path, answer_split: Callable[[str], tuple[pd.DataFrame, Score]]
+        self, run_dir: Path, answer_split: Callable[[str], tuple[pd.DataFrame, RowScorer]]
     ) -> dict[str, Any]:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
@@ -213,18 +223,9 @@ def _check_window(window: int, stride: int) -> None:
         )
 
 
-def _files(config: TaskConfig) -> dict[str, Path | str]:
-    """The file of every split that there is."""
-    if config.dataset == SQUAD:
-        folder = data_folder(SQUAD, config.data_dir, "text/squad2")
-        return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
-    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
-    return {split: file for split, file in files.items() if file}
-
-
-def _scores(
+def _scorers(
     questions: pd.DataFrame, voted: pd.DataFrame, runs: dict[str, pd.DataFrame]
-) -> dict[str, Score]:
+) -> dict[str, RowScorer]:
     """How every model, and the ensemble of several, is scored on some questions."""
     if len(runs) > 1:
         # The threshold of the scores is 0, and an ensemble has decided by its vote.

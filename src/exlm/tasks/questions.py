@@ -59,10 +59,11 @@ def read_questions(
                 f"{path}: rows {first_row + 1} and {row + 1} have the same id {question_id!r}; "
                 "make every id unique"
             )
-        answers, dropped_answers = _answers_at_their_place(references)
-        for text in dropped_answers:
-            problem = "the context does not have it where it should; answer dropped"
-            problems.append(QuestionProblem(row, text, problem))
+        answers = [(text, start) for text, start in references if start >= 0]
+        for text, start in references:
+            if start < 0:
+                problem = "the context does not have it where it should; answer dropped"
+                problems.append(QuestionProblem(row, text, problem))
         problem = row_problem or _problem(record, question, context, references)
         if problem:
             problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
@@ -89,15 +90,6 @@ def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFra
     except InputError:
         return None
     return questions if any(questions["answers"]) else None
-
-
-def _answers_at_their_place(
-    references: list[tuple[str, int]],
-) -> tuple[list[tuple[str, int]], list[str]]:
-    """The answers that the context has where it should, and the texts of all others."""
-    answers = [(text, start) for text, start in references if start >= 0]
-    dropped_answers = [text for text, start in references if start < 0]
-    return answers, dropped_answers
 
 
 def _problem(

@@ -1,6 +1,7 @@
 """Reads the texts of tables for a model: whether they are molecules, their tokens, and what is
 wrong with each row."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -85,7 +86,7 @@ class Finding(NamedTuple):
     """What is wrong with the text of a row."""
 
     problem: str  # why the row cannot be used, "" if it can
-    caveat: str  # what else is wrong with it, "" if nothing
+    warning: str  # what else is wrong with it, "" if nothing
     is_other_kind: bool  # whether the problem is that it is not the kind of text the model knows
 
 
@@ -95,7 +96,7 @@ class TextReader:
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what a tokenizer of KIND_RECOGNISERS does not know. Over-long text is cut. No other row is
-    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair
+    lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a pair
     is empty.
 
     Attributes:
@@ -108,20 +109,6 @@ class TextReader:
     molecules: bool
     standardize: Standardize = "none"
     on_invalid: OnInvalid = "skip"
-
-    @classmethod
-    def for_file(
-        cls,
-        first_texts: Sequence[str],
-        path: str,
-        tokenizer: PreTrainedTokenizerFast,
-        max_length: int,
-        trained_on: TextKind,
-        options: ReadOptions,
-    ) -> "TextReader":
-        """The reader of a file, whose first texts tell what its texts are (`decide_molecules`)."""
-        molecules = decide_molecules(first_texts, trained_on.molecules, options.molecules, path)
-        return cls(tokenizer, max_length, molecules, trained_on.standardize, options.on_invalid)
 
     @cached_property
     def known_kind(self) -> str | None:
@@ -153,18 +140,22 @@ class TextReader:
             table_problem or finding.problem
             for table_problem, finding in zip(table.problems, findings, strict=True)
         ]
+        unit_starts = None
+        if table.unit:
+            unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
         if begins_file:
             self._check_kind(texts, [findings[row] for row in np.flatnonzero(table.usable)])
         return replace(
             table,
             examples=examples,
             problems=problems,
-            caveats=[finding.caveat for finding in findings],
+            warnings=[finding.warning for finding in findings],
             rows_to_split=table.usable,
+            unit_starts=unit_starts,
         )
 
-    def read_part(self, table: LabelledTable, path: str) -> LabelledTable:
-        """The rows of a file, or of one part of it, to predict for. InputError as `on_invalid`
+    def read_chunk(self, table: LabelledTable, path: str) -> LabelledTable:
+        """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
         says, and if the rows that begin the file show that it is not what the model knows."""
         begins_file = bool(table.frame.index[0] == 0)
         rows = self.read(table, begins_file)
@@ -174,25 +165,27 @@ class TextReader:
     def _finding(self, text: str, pair: str | None, example: Tokens) -> Finding:
         """What is wrong with a row of the texts."""
         ids = example["input_ids"]
-        keep = self.on_invalid == "keep"
-        too_long = unknown = other_kind = ""
+        too_long = unknown = no_molecule = other_kind = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
             unknown = describe_unknown_words(both, self.tokenizer)
-            if self.known_kind and not keep:
-                other_kind = f"not a {self.known_kind}: {unknown}"
-        is_other_kind = bool(other_kind)
         if self.molecules:
             no_molecule = molecule_problem(text) or ""
-            problem = other_kind or too_long or ("" if keep else no_molecule)
-            return Finding(problem, no_molecule or unknown, is_other_kind)
-        if too_long:
-            return Finding(other_kind, f"{too_long}{CUT}", is_other_kind)
-        if pair is not None and not (text and pair):
-            return Finding(other_kind, "one of the two texts is empty", is_other_kind)
-        return Finding(other_kind, unknown, is_other_kind)
+
+        problem = too_long if self.molecules else ""
+        if self.on_invalid != "keep":
+            problem = problem or no_molecule
+            if unknown and self.known_kind:
+                other_kind = f"not a {self.known_kind}: {unknown}"
+
+        warning = no_molecule or unknown
+        if too_long and not self.molecules:
+            warning = f"{too_long}{CUT}"
+        elif pair is not None and not (text and pair) and not self.molecules:
+            warning = "one of the two texts is empty"
+        return Finding(other_kind or problem, warning, bool(other_kind))
 
     def _check_kind(self, texts: Sequence[str], findings: Sequence[Finding]) -> None:
         """InputError if most of the `texts` are not of the kind that the model knows."""
@@ -221,3 +214,23 @@ def tokenize(
         {name: np.array(columns[name][row], dtype=np.int32) for name in names}
         for row in range(len(texts))
     ]
+
+
+def first_tokens(
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit: str, max_length: int
+) -> np.ndarray:
+    """The first token of every unit, counted from the first token of the text, -1 where a text has
+    none, or where it was cut: [rows, units]."""
+    spans_of_rows = [[match.span() for match in re.finditer(unit, text)] for text in texts]
+    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
+    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
+    for row, offsets in enumerate(encoding["offset_mapping"]):
+        unit_of_character = np.full(len(texts[row]), -1)
+        for number, (start, end) in enumerate(spans_of_rows[row]):
+            unit_of_character[start:end] = number
+        for token, (start, end) in reversed(list(enumerate(offsets))):
+            # Special tokens have no characters. The last character decides: a token may begin with
+            # a space.
+            if end > start and unit_of_character[end - 1] >= 0:
+                first[row, unit_of_character[end - 1]] = token
+    return first

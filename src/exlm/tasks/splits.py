@@ -155,7 +155,7 @@ def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
 
 
 def split_hash(split: RowSplit) -> str:
-    """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]} with
-    ascending rows."""
+    """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, or with
+    the parts that the split has, with ascending rows."""
     lists = {part: np.sort(rows).tolist() for part, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()

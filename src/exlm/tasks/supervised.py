@@ -79,8 +79,8 @@ class BestEpoch:
         self.weights = weights
         self.epoch = 0
         self.goodness = -np.inf
-        # Its epoch may be later than the newest checkpoint. Then it is repeated, with the same
-        # result.
+        # The best epoch may be later than the newest checkpoint. Training then repeats it, with the
+        # same result.
         if weights.exists():
             with safe_open(weights, "pt") as file:
                 self.epoch = int(file.metadata()["epoch"])

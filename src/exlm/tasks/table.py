@@ -26,6 +26,26 @@ from exlm.tasks.cells import (
 # binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
 TaskType = str
 OnInvalid = Literal["error", "skip", "keep"]
+
+
+class LabelType(NamedTuple):
+    """What the labels of a type of task are, for all that reads, splits and scores them."""
+
+    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
+    has_classes: bool = False
+    # labels are numbers: models learn them in standard deviations, and predict no probabilities
+    is_number: bool = False
+    one_class: bool = False  # every row has one class, in one column
+
+
+# A type that is not here reads no labels of tables.
+LABEL_TYPES: dict[TaskType, LabelType] = {
+    "binary": LabelType(one_class=True),
+    "multiclass": LabelType(has_classes=True, one_class=True),
+    "multilabel": LabelType(),
+    "regression": LabelType(is_number=True),
+    "token_classification": LabelType(has_classes=True),
+}
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
 
@@ -35,7 +55,7 @@ IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnam
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
-CUT = "; cut"  # the end of the caveat of a text that was cut
+CUT = "; cut"  # the end of the warning of a text that was cut
 
 
 @dataclass(frozen=True)
@@ -53,7 +73,7 @@ class LabelledTable:
         classes: the label values whose indices are in `labels`, for tasks with classes.
         words: what label 0 and label 1 of a binary task are called, if the table has words.
         problems: [rows] why a row cannot be used, "" if it can.
-        caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
+        warnings: [rows] what else is wrong with a row that can be used, "" if nothing.
         inferred: what was inferred, by the name of the option that the user can set instead.
         examples: [rows] their tokens, if a model reads them.
         rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
@@ -74,13 +94,17 @@ class LabelledTable:
     classes: list[str] | None
     words: list[str] | None
     problems: list[str]
-    caveats: list[str]
+    warnings: list[str]
     inferred: dict[str, str]
     examples: list[Tokens] = field(default_factory=list)
     rows_to_split: np.ndarray | None = None
     groups: np.ndarray | None = None
     unit: str | None = None
     unit_starts: np.ndarray | None = None
+
+    @property
+    def label_type(self) -> LabelType:
+        return LABEL_TYPES[self.task_type]
 
     @property
     def usable(self) -> np.ndarray:
@@ -102,20 +126,20 @@ class LabelledTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        cut = sum(caveat.endswith(CUT) for caveat in self.caveats)
+        cut = sum(warning.endswith(CUT) for warning in self.warnings)
         if cut:
             counts["cut to the longest text that the model reads"] = cut
         return counts
 
     def invalid_rows(self) -> pd.DataFrame:
-        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
-        reason, action."""
+        """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
+        value, reason, action."""
         rows = pd.DataFrame(
             {
                 "part": "" if self.parts is None else self.parts,
                 "row": self.frame.index.get_level_values(-1) + 1,
                 "value": self.texts,
-                "reason": np.where(self.usable, self.caveats, self.problems),
+                "reason": np.where(self.usable, self.warnings, self.problems),
                 "action": np.where(self.usable, "kept", "left out"),
             }
         )
@@ -198,7 +222,7 @@ def make_table(
         classes=read.classes,
         words=read.words,
         problems=problems,
-        caveats=[""] * len(problems),
+        warnings=[""] * len(problems),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 
@@ -270,10 +294,12 @@ def _problems(malformed: list[str], texts: list[list[str]], labels: np.ndarray) 
     """[rows] why a row cannot be used: its fields, no text, or no label where there are labels."""
     unlabelled = np.isnan(labels).all(axis=1) & (labels.shape[1] > 0)
     problems = []
-    for reason, *row_texts, no_label in zip(malformed, *texts, unlabelled, strict=True):
-        if not reason and not any(row_texts):
-            reason = "empty text"
-        problems.append(reason or ("no label" if no_label else ""))
+    for row, problem in enumerate(malformed):
+        if not problem and not any(column[row] for column in texts):
+            problem = "empty text"
+        if not problem and unlabelled[row]:
+            problem = "no label"
+        problems.append(problem)
     return problems
 
 
@@ -368,22 +394,23 @@ def _read_labels(
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
     a binary task the words for 0 and 1. InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
-    if task_type != "multiclass":
+    if not LABEL_TYPES.get(task_type or "", LabelType()).has_classes:
         check_numbers(cells, numbers, path)
     words = None
     if task_type in (None, "binary"):
         words = list(classes or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
-    if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
+    label_type = LABEL_TYPES.get(task_type, LabelType())
+    if len(cells.columns) > 1 and label_type.one_class:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     names = list(classes) if classes and task_type != "binary" else None
-    if task_type == "regression":
+    if label_type.is_number:
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or task_type == "multiclass") and len(cells.columns):
+    elif (names or label_type.has_classes) and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:

@@ -1,7 +1,8 @@
 """What a task is for training, and what a kind of task is for the commands; the kinds there are.
 
 A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
-rows it is a `Classification` with other methods, and its metrics are in METRICS (`metrics.py`)."""
+rows it is a `TableTask` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), and
+its metrics are in METRICS (`metrics.py`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any, ClassVar, Protocol
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models
-from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
 from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.table_task import TableTask
 from exlm.tasks.token_classification import TokenClassification
 
 
@@ -34,6 +35,9 @@ class Task(Protocol):
     summary: str
     invalid_rows: pd.DataFrame
     data_settings: dict[str, Any]
+
+    def check_seed(self, seed: int) -> None:
+        """InputError if no model can be trained with this seed, before the first one is."""
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
         """Trains with one seed and writes its predictions to `run_dir`.
@@ -58,12 +62,20 @@ class FinetuningTask(Task, Protocol):
         """What the models of all seeds predict for the rows of a file."""
         ...
 
+    @classmethod
+    def chunk_predictor(
+        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
+    ) -> ChunkPredictor | None:
+        """A function that predicts for some rows of a file, so that it need not fit into memory;
+        None if it has to be predicted as a whole, as it must be to be scored."""
+        ...
+
 
 KINDS: dict[str, type[FinetuningTask]] = {
-    "binary": Classification,
-    "multiclass": Classification,
-    "multilabel": Classification,
-    "regression": Classification,
+    "binary": TableTask,
+    "multiclass": TableTask,
+    "multilabel": TableTask,
+    "regression": TableTask,
     "token_classification": TokenClassification,
     "question_answering": QuestionAnswering,
 }
@@ -73,7 +85,7 @@ def kind_of(task_type: str | None) -> type[FinetuningTask]:
     """The class for a type of task. None is a table whose type is inferred from its labels.
     InputError if unknown."""
     if task_type is None:
-        return Classification
+        return TableTask
     if task_type not in KINDS:
         raise InputError(f"there is no task_type {task_type!r}; use one of {', '.join(KINDS)}")
     return KINDS[task_type]

@@ -10,32 +10,35 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
-from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
 from exlm.data.frames import read_frames
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
 from exlm.tasks.metrics import diverged
-from exlm.tasks.predictions import TunedModel
+from exlm.tasks.predictions import PredictOptions, TunedModel
 from exlm.tasks.table import LabelledTable
+from exlm.tasks.table_task import TableTask
 
-RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
+# the units, as regular expressions
+RESIDUE = r"\S"
+WORD = r"\S+"
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
 NOT_READ = "-"  # in place of the label of a unit that was cut off
 
 
-class TokenClassification(Classification):
+class TokenClassification(TableTask):
     """A table with a string of labels for every text (`FinetuningTask`)."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
@@ -55,7 +58,7 @@ class TokenClassification(Classification):
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns
-        table, differences = load_labelled(replace(config, label_columns=[]))
+        table, departures = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
         has_words = any(len(text.split()) > 1 for text in table.texts)
@@ -76,17 +79,12 @@ class TokenClassification(Classification):
             classes=classes,
             unit=unit,
         )
-        return table, differences
-
-    def read_rows(self, table: LabelledTable) -> LabelledTable:
-        assert table.unit  # `load_table` found it
-        unit_starts = first_tokens(table.texts, self.tokenizer, table.unit, self.max_length)
-        return replace(super().read_rows(table), unit_starts=unit_starts)
+        return table, departures
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
         have IGNORED."""
-        assert self.table.unit_starts is not None  # `read_rows` found them
+        assert self.table.unit_starts is not None  # `TextReader` found them
         unit_starts = self.table.unit_starts[rows]
         classes = self.table.labels[rows]
         labels = np.full(batch["input_ids"].shape, IGNORED)
@@ -105,21 +103,24 @@ class TokenClassification(Classification):
         return {"predicted label": labels}
 
     @staticmethod
-    def logits(
-        model: TunedModel, table: LabelledTable, rows: np.ndarray, progress: str | None = None
+    def table_to_predict(
+        frame: pd.DataFrame, path: str, options: PredictOptions, saved: SavedTask
+    ) -> LabelledTable:
+        table = TableTask.table_to_predict(frame, path, options, saved)
+        return replace(table, unit=saved["unit"])
+
+    @classmethod
+    def outputs(
+        cls, tuned: TunedModel, table: LabelledTable, rows: np.ndarray, progress: str | None = None
     ) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
         Diverged if one is no number."""
-        network, tokenizer, saved = model
-        longest = max(map(len, units(table.texts, saved["unit"])))
-        classes = saved["classes"]
-        assert classes  # this kind of task always has them
-        result = np.full((len(table.texts), longest, len(classes)), np.nan, np.float32)
+        network, tokenizer, saved = tuned
+        assert table.unit_starts is not None  # `TextReader` found them
+        shape = (*table.unit_starts.shape, len(cls.head_names(saved)))
+        result = np.full(shape, np.nan, np.float32)
         if not len(rows):
             return result
-        texts = [table.texts[row] for row in rows]
-        # [rows, units]
-        unit_starts = first_tokens(texts, tokenizer, saved["unit"], saved["max_length"])
         examples = [table.examples[row] for row in rows]
         batches = batch_outputs(
             network,
@@ -128,15 +129,15 @@ class TokenClassification(Classification):
             tokenizer,
             saved["precision"],
             progress,
-            padding_side=TokenClassification.padding_side,
+            padding_side=cls.padding_side,
         )
         for numbers, logits in batches:
             if np.isnan(logits).any():
                 raise diverged("the outputs are not numbers")
-            starts = unit_starts[numbers]
+            starts = table.unit_starts[rows[numbers]]
             unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
             unit_logits[starts < 0] = np.nan
-            result[rows[numbers], : unit_logits.shape[1]] = unit_logits
+            result[rows[numbers]] = unit_logits
         return result
 
     @staticmethod
@@ -213,26 +214,6 @@ def read_labels(
                 if name != NO_LABEL and (mask is None or mask[i] != "0"):
                     labels[row, i] = index[name]
     return labels, problems
-
-
-def first_tokens(
-    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit: str, max_length: int
-) -> np.ndarray:
-    """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where it was cut: [rows, units]."""
-    spans_of_rows = [[match.span() for match in re.finditer(unit, text)] for text in texts]
-    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
-    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
-    for row, offsets in enumerate(encoding["offset_mapping"]):
-        unit_of_character = np.full(len(texts[row]), -1)
-        for number, (start, end) in enumerate(spans_of_rows[row]):
-            unit_of_character[start:end] = number
-        for token, (start, end) in reversed(list(enumerate(offsets))):
-            # Special tokens have no characters. The last character decides: a token may begin with
-            # a space.
-            if end > start and unit_of_character[end - 1] >= 0:
-                first[row, unit_of_character[end - 1]] = token
-    return first
 
 
 def spelled(

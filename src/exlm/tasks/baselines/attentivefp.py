@@ -16,9 +16,10 @@ PREDICTIONS = "predictions.csv"
 
 def fit_predict(inputs: BaselineInputs) -> np.ndarray:
     """Predictions by the weights of the epoch with the lowest loss on valid."""
-    numbers = [str(inputs.outputs), str(inputs.seed), str(inputs.epochs or EPOCHS)]
+    settings = [inputs.task_type, inputs.outputs, inputs.seed, inputs.epochs or EPOCHS]
+    arguments = [str(SCRIPT), *TABLES, PREDICTIONS, *map(str, settings)]
     with TemporaryDirectory() as folder:
-        run_python(inputs, folder, str(SCRIPT), *TABLES, PREDICTIONS, inputs.task_type, *numbers)
+        run_python(inputs, folder, *arguments)
         return np.loadtxt(Path(folder) / PREDICTIONS, delimiter=",", ndmin=2)
 
 

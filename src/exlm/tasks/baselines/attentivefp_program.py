@@ -98,30 +98,40 @@ def train(
     model.load_state_dict(weights)
 
 
-def main(train_path: str, valid_path: str, all_path: str, target: str, *settings: str) -> None:
-    task_type, *numbers = settings
-    outputs, seed, epochs = map(int, numbers)
-    torch.manual_seed(seed)
+def label_scale(labels: np.ndarray) -> tuple[Any, Any]:
+    """The mean and the standard deviation [labels] of numbers [rows, labels], 1 where all are
+    equal."""
+    std = np.nanstd(labels, 0)
+    return np.nanmean(labels, 0), np.where(std > 0, std, 1.0)
+
+
+def main(
+    train_path: str,
+    valid_path: str,
+    all_path: str,
+    target: str,
+    task_type: str,
+    outputs: str,
+    seed: str,
+    epochs: str,
+) -> None:
+    torch.manual_seed(int(seed))
     train_graphs = read(train_path)
     valid_graphs = read(valid_path)
-    mean = 0
-    std = 1
-    if task_type == "regression":
-        labels = torch.cat([graph.y for graph in train_graphs]).numpy()
-        mean = np.nanmean(labels, 0)
-        std = np.nanstd(labels, 0)
+    labels = torch.cat([graph.y for graph in train_graphs]).numpy()
+    mean, std = label_scale(labels) if task_type == "regression" else (0, 1)
     for graph in (*train_graphs, *valid_graphs):
         graph.y = (graph.y - mean) / std
     model = AttentiveFP(
         in_channels=sum(ATOM_SIZES),
         hidden_channels=WIDTH,
-        out_channels=outputs,
+        out_channels=int(outputs),
         edge_dim=sum(BOND_SIZES),
         num_layers=LAYERS,
         num_timesteps=STEPS,
         dropout=DROPOUT,
     ).to(DEVICE)
-    train(model, train_graphs, valid_graphs, task_type, epochs)
+    train(model, train_graphs, valid_graphs, task_type, int(epochs))
     values = predict(model, read(all_path))
     if task_type == "multiclass":
         values = values.softmax(1)

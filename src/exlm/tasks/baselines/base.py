@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exlm.tasks.table import TaskType
+from exlm.tasks.table import LABEL_TYPES, LabelType, TaskType
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class BaselineInputs:
     epochs: int | None
     log: Path
     python: Path | None
+
+    @property
+    def label_type(self) -> LabelType:
+        return LABEL_TYPES[self.task_type]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from exlm.tasks.baselines.saved import (
     program_python,
 )
 from exlm.tasks.config import TaskConfig, resolve
+from exlm.tasks.encoders import prediction_names
 from exlm.tasks.finetune import run_task
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.reading import TextKind
@@ -63,9 +64,8 @@ def baseline(
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
-    kind_of(task.task_type)  # InputError for a type that there is not
-    task, _ = resolve(replace(task, dataset=dataset))
-    labelled_task = BaselineTask(name, task, environments)
+    resolved_task, _ = resolve(replace(task, dataset=dataset))
+    labelled_task = BaselineTask(name, resolved_task, environments)
     if not packages:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
@@ -117,7 +117,7 @@ class BaselineTask(LabelledTask):
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
-        split = self.split(seed)
+        split = self.split_of(seed)
         usable_rows = np.flatnonzero(table.usable)
         # Labels of rows that are neither in train nor in valid are not shown to the baseline.
         labels = np.full_like(table.labels, np.nan)
@@ -138,8 +138,7 @@ class BaselineTask(LabelledTask):
             valid=np.searchsorted(usable_rows, split["valid"]),
         )
         start = time.monotonic()
-        outputs = len(table.classes or table.label_columns)
-        predictions = np.full((len(table.texts), outputs), np.nan)
+        predictions = np.full((len(table.texts), len(prediction_names(task))), np.nan)
         predictions[usable_rows] = fitted.predictions(run_dir / "program.log")
         seconds = round(time.monotonic() - start, 1)
         fitted.save(run_dir)

@@ -9,15 +9,21 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.dummy import DummyClassifier
 
 from exlm.data.chemistry import fingerprints
+from exlm.errors import InputError
 from exlm.tasks.baselines.base import BaselineInputs
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
 
 def ecfp(smiles: Sequence[str]) -> np.ndarray:
-    """The fingerprints of molecules that RDKit can parse: [rows, BITS] of 0 and 1."""
-    vectors = [vector.ToList() for vector in fingerprints(smiles) if vector is not None]
-    return np.array(vectors, dtype=np.uint8)
+    """The fingerprints of molecules: [rows, BITS] of 0 and 1. InputError if RDKit cannot parse
+    one."""
+    rows = []
+    for text, bits in zip(smiles, fingerprints(smiles), strict=True):
+        if bits is None:
+            raise InputError(f"{text!r} is no molecule, and ECFP needs molecules; leave it out")
+        rows.append(bits.ToList())
+    return np.array(rows, dtype=np.uint8)
 
 
 def one_model_per_label(
@@ -29,9 +35,9 @@ def one_model_per_label(
     for labels in inputs.labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
         fitted = _fit(model, features[rows], labels[rows])
-        if inputs.task_type == "regression":
+        if inputs.label_type.is_number:
             columns.append(fitted.predict(features)[:, None])
-        elif inputs.task_type == "multiclass":
+        elif inputs.label_type.has_classes:
             columns.append(_probabilities(fitted, features, inputs.outputs))
         else:
             columns.append(_probabilities(fitted, features, 2)[:, 1:])

@@ -39,7 +39,7 @@ def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
     """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
     C_VALUES that is best on valid; of equal ones the first."""
     models: list[BaseEstimator]
-    if inputs.task_type == "regression":
+    if inputs.label_type.is_number:
         models = [Ridge(alpha=1 / c) for c in C_VALUES]
     else:
         models = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]

@@ -15,7 +15,7 @@ def fit_predict(inputs: BaselineInputs) -> np.ndarray:
     Tanimoto similarity."""
     bits = ecfp(inputs.texts).astype(np.float32)
     train_labels = inputs.labels[inputs.train]
-    if inputs.task_type == "multiclass":
+    if inputs.label_type.has_classes:
         train_labels = (train_labels == np.arange(inputs.outputs)).astype(float)
     predictions = np.zeros((len(bits), inputs.outputs))
     for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):

@@ -12,7 +12,7 @@ TREES = 500
 
 def fit_predict(inputs: BaselineInputs) -> np.ndarray:
     """Predictions of random forests whose splits look at as many bits as Breiman (2001) advises."""
-    if inputs.task_type == "regression":
+    if inputs.label_type.is_number:
         model = RandomForestRegressor(max_features=1 / 3)
     else:
         model = RandomForestClassifier(max_features="sqrt")

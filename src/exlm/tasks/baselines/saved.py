@@ -3,7 +3,6 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,35 +17,24 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment
-from exlm.tasks.classification import Classification
-from exlm.tasks.encoders import SavedTask
+from exlm.tasks.encoders import SavedTask, prediction_names
 from exlm.tasks.grid import BASELINE_FILE
 from exlm.tasks.metrics import goodness, score_predictions
-from exlm.tasks.predictions import PredictOptions, SeedModel
-from exlm.tasks.reading import decide_molecules
 from exlm.tasks.table import LabelledTable
+from exlm.tasks.table_task import FileToPredict, TableTask
 
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """A baseline, what it learns from and what it has to predict.
+    """A baseline, what it learns from and what it has to predict. `BaselineInputs` tells of the
+    fields that it has too; molecules are standardized."""
 
-    Attributes:
-        name: the key in BASELINES.
-        metric: chooses the strength of regularisation on the valid rows.
-        environments: the folder of the Python environments of programs.
-        texts: [rows] SMILES, standardized, or texts; all of them are predicted.
-        pairs: [rows] the second texts, if the task is on pairs.
-        labels: [rows, labels], NaN in rows that are neither in train nor in valid.
-        train: numbers of the rows to learn from.
-        valid: numbers of the rows that choose."""
-
-    name: str
+    name: str  # the key in BASELINES
     task: SavedTask
-    metric: str
+    metric: str  # chooses the strength of regularisation on the valid rows
     seed: int
     epochs: int | None
-    environments: str
+    environments: str  # the folder of the Python environments of programs
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
@@ -63,7 +51,7 @@ class FittedBaseline:
         columns = np.arange(len(classes)) if classes else learnable
 
         def all_outputs(predictions: np.ndarray) -> np.ndarray:
-            outputs = np.full((len(self.texts), len(classes or self.task["label_columns"])), 0.5)
+            outputs = np.full((len(self.texts), len(prediction_names(self.task))), 0.5)
             outputs[:, columns] = predictions
             return outputs
 
@@ -145,33 +133,27 @@ def leave_out_what_is_no_molecule(table: LabelledTable) -> LabelledTable:
     return replace(table, problems=problems)
 
 
-class BaselinePredictions(Classification):
-    """Predictions with saved baselines: of `Classification` what comes after a model's outputs."""
+class BaselinePredictions(TableTask):
+    """Predictions with saved baselines: of `TableTask` what comes after a model's outputs."""
 
-    reads_parts: ClassVar[bool] = False  # every part of a file would fit the model again
+    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
 
     @classmethod
     def _run(
-        cls,
-        models: Sequence[SeedModel],
-        frame: pd.DataFrame,
-        input: str,
-        options: PredictOptions,
-        shows_progress: bool,
+        cls, file: FileToPredict, rows: pd.DataFrame, shows_progress: bool
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        saved = models[0].saved
-        table = cls.table_to_predict(frame, input, options, saved)
-        if decide_molecules(table.texts, saved["molecules"], options.molecules, input):
+        saved = file.models[0].saved
+        table = cls.table_to_predict(rows, file.path, file.options, saved)
+        if file.molecules:
             table = leave_out_what_is_no_molecule(table)
-        table.check(input, options.on_invalid)
-        rows = np.flatnonzero(table.usable)
-        texts = [standardize(table.texts[row], saved["standardize"]) for row in rows]
-        pairs = [table.pairs[row] for row in rows] if table.pairs else None
+        table.check(file.path, file.options.on_invalid)
+        usable_rows = np.flatnonzero(table.usable)
+        texts = [standardize(table.texts[row], saved["standardize"]) for row in usable_rows]
+        pairs = [table.pairs[row] for row in usable_rows] if table.pairs else None
         runs = {}
-        for model in tqdm(models, "fitting again", unit="model", disable=not shows_progress):
+        for model in tqdm(file.models, "fitting again", unit="model", disable=not shows_progress):
             fitted = FittedBaseline.load(model.directory)
-            width = len(saved["classes"] or saved["label_columns"])
-            predictions = np.full((len(table.texts), width), np.nan)
-            predictions[rows] = fitted.predict(texts, pairs, model.directory / "predict.log")
+            predictions = np.full((len(table.texts), len(prediction_names(saved))), np.nan)
+            predictions[usable_rows] = fitted.predict(texts, pairs, model.directory / "predict.log")
             runs[model.directory.name] = predictions
         return table, runs
