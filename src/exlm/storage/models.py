@@ -90,10 +90,10 @@ def verify(path: str) -> None:
     was written."""
     directory = Path(model_path(path))
     if not directory.exists():
-        names = " or ".join(shipped_models())
+        names = ", ".join(shipped_models())
         raise InputError(
-            f"{path} does not exist; give the output of a finished run, or the name of a model that "
-            f"comes with the package ({names})"
+            f"{path} does not exist; give the output of a finished run, or a model of the package "
+            f"({names})"
         )
     if not (directory / "config.json").is_file():
         advice = "give the output of a finished run"
