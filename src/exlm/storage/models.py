@@ -110,9 +110,9 @@ def verify(path: str) -> None:
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """An ExLM and its tokenizer from a local directory, or of a model that comes with the package,
-    verified first if it has a manifest. A head that it lacks is random. `task_layers` replaces the configuration's unless None. InputError if
-    files are damaged or do not match."""
+    """An ExLM and its tokenizer from a local directory, or of the package by name, verified first
+    if it has a manifest. A head that it lacks is random. `task_layers` replaces the
+    configuration's unless None. InputError if files are damaged or do not match."""
     verify(path)
     path = model_path(path)
     from transformers import AutoConfig
