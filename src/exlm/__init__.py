@@ -6,6 +6,7 @@ Importing the package registers its models with transformers, so that
 code. Only the command line imports it without them: each command imports what it needs."""
 
 import exlm_command
+from exlm.storage.shipped import model_path
 from exlm_command import VERSION as __version__
 
 if not exlm_command.is_running:
@@ -32,4 +33,5 @@ __all__ = [
     "InputError",
     "__version__",
     "from_official",
+    "model_path",
 ]

@@ -99,7 +99,10 @@ def _as_arguments(name: str, words: list[str]) -> list[str]:
 
 def _check_paths(name: str, words: list[str]) -> None:
     """Raises CommandLineError if a word names something that is not there."""
+    from exlm.storage.shipped import model_path
+
     for word, value in zip(COMMANDS[name].words, words, strict=False):
+        value = model_path(value) if word.name == "model" else value
         if word.name in ON_DISK and value != "-" and not Path(value).exists():
             raise CommandLineError(f"{value} does not exist; check the path of {word.name.upper()}")
 

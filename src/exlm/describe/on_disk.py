@@ -8,13 +8,16 @@ from exlm.describe.card import run_facts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty
 from exlm.storage.manifest import MANIFEST, damage
+from exlm.storage.shipped import model_path
 
 
 def info(path: str) -> str:
     """Prints what a corpus, a model or a run is, what it was made from, and its results.
 
     Args:
-        path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not."""
+        path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not; or
+            the name of a model that comes with the package."""
+    path = model_path(path)
     if "format_version" in read_or_empty(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = [str(source.get("name", source)) for source in manifest["sources"]]
@@ -41,6 +44,7 @@ def verify(path: str) -> None:
         path: a directory; all directories in it that have a manifest are checked.
 
     InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
+    path = model_path(path)
     directories = sorted(file.parent for file in Path(path).rglob(MANIFEST))
     if not directories:
         raise InputError(

@@ -19,6 +19,7 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from exlm.errors import InputError, first_line
 from exlm.storage.files import sha256, write_json
 from exlm.storage.manifest import MANIFEST, damage, write_manifest
+from exlm.storage.shipped import model_path, shipped_models
 
 if TYPE_CHECKING:
     # These import PyTorch, which takes seconds; what is wrong in an input is often said before.
@@ -79,16 +80,21 @@ def _write_sentence_transformers(directory: Path, width: int, max_length: int) -
 
 def weight_hash(path: str) -> str:
     """SHA-256 of the weights in a model directory."""
-    weights = sorted(Path(path).glob("*.safetensors")) or sorted(Path(path).glob("*.bin"))
+    directory = Path(model_path(path))
+    weights = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
     return hashlib.sha256("".join(map(sha256, weights)).encode()).hexdigest()
 
 
 def verify(path: str) -> None:
     """Raises InputError if `path` is not a model directory, or if a file in it has changed since it
     was written."""
-    directory = Path(path)
+    directory = Path(model_path(path))
     if not directory.exists():
-        raise InputError(f"{path} does not exist; give the output of a finished run")
+        names = ", ".join(shipped_models())
+        raise InputError(
+            f"{path} does not exist; give the output of a finished run, or a model of the package "
+            f"({names})"
+        )
     if not (directory / "config.json").is_file():
         advice = "give the output of a finished run"
         if any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file():
@@ -104,10 +110,11 @@ def verify(path: str) -> None:
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head
-    that it lacks is random. `task_layers` replaces the configuration's unless None. InputError if
-    files are damaged or do not match."""
+    """An ExLM and its tokenizer from a local directory, or of the package by name, verified first
+    if it has a manifest. A head that it lacks is random. `task_layers` replaces the
+    configuration's unless None. InputError if files are damaged or do not match."""
     verify(path)
+    path = model_path(path)
     from transformers import AutoConfig
 
     tokenizer = load_tokenizer(path)
@@ -172,6 +179,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
 def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is
     none."""
+    name = model_path(name)
     try:
         check_name(name)
         from transformers import AutoTokenizer

@@ -26,6 +26,7 @@ from transformers import (
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, first_line
 from exlm.storage.models import check_name, load_fast_tokenizer, load_tokenizer, verify, weight_hash
+from exlm.storage.shipped import model_path
 from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:
@@ -78,7 +79,7 @@ POSITIONS_BEHIND_PADDING: list[str] = _FAMILIES["positions_behind_padding"]
 def encoder_hash(name: str) -> str:
     """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a
     hub model."""
-    if Path(name).is_dir():
+    if Path(model_path(name)).is_dir():
         verify(name)
         return weight_hash(name)
     commit = getattr(load_config(name), "_commit_hash", None)
@@ -223,8 +224,9 @@ def load_config(name: str) -> PreTrainedConfig:
     """The configuration of a model, by directory or hub name; InputError if there is none or it is
     damaged."""
     try:
-        check_name(name)
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        directory_or_name = model_path(name)
+        check_name(directory_or_name)
+        return AutoConfig.from_pretrained(directory_or_name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
         is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))
         if is_path or Path(name).is_dir():
@@ -250,7 +252,10 @@ def _from_pretrained(
     replaces them."""
     try:
         model, loading = model_class.from_pretrained(
-            name, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+            model_path(name),
+            config=config,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
         )
     except Exception as error:  # damaged files raise anything
         raise InputError(
