@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from exlm.ops.alignment import best_path, posterior
 from exlm.ops.expansion import Lattice, expand
-from exlm.ops.transition import LinkPrior, Prior, edge_mask
+from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask
 
 FOLDER = Path(__file__).parent / "figures"
 TOKENS = ["<s>", "C", "[M]", "C", "[M]", "</s>"]
@@ -84,7 +84,7 @@ def links(lattice: Lattice) -> Figure:
     names, width = state_names(lattice), int(lattice.state_lengths)
     full = edge_mask(lattice.state_lengths, width)
     sparse = edge_mask(lattice.state_lengths, width, lattice.target_of_state)
-    prior = LinkPrior(Prior(10.0, 3.0), lattice.target_of_state, lattice.state_copy).add_to(
+    prior = LinkPrior(PriorStrength(10.0, 3.0), lattice.target_of_state, lattice.state_copy).add_to(
         torch.zeros(1, width, width)
     )
     titles = "full DAG", "sparse DAG", "added by the prior (10, 3)"

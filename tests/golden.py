@@ -17,7 +17,7 @@ import torch
 
 from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import read_log
 from exlm.storage.runs import machine
 from exlm.train.loop import LoopConfig
@@ -131,7 +131,7 @@ def _losses(domain: str, directory: Path) -> list[float]:
             max_position_embeddings=128,
         ),  # fmt: skip
         LoopConfig(STEPS, OptimizerConfig(1e-3, 5), precision="fp32", log_every=1, save_every=0),
-        prior=PriorConfig(10.0, 3.0),
+        prior=PriorSchedule(10.0, 3.0),
     )
     return [
         record["exlm_loss"]

@@ -15,6 +15,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
+from exlm.describe.card import run_facts
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
@@ -222,3 +223,12 @@ def test_a_corpus_of_an_earlier_version_is_described(corpus):
     del manifest["most_frequent_spelled"], manifest["counts"]["kept_invalid"]
     (corpus / "manifest.json").write_text(json.dumps(manifest))
     assert "rows checked as molecules gave" in info(str(corpus))
+
+
+@pytest.mark.parametrize("objective,has_states", [("exlm", True), ("ctc", True), ("other", False)])
+def test_states_are_only_said_of_objectives_that_are_known_to_have_them(
+    tmp_path, objective, has_states
+):
+    config = {"model_type": "exlm", "objective": objective, "num_states": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert ("3 states per mask" in run_facts(tmp_path)) == has_states

@@ -2,6 +2,7 @@
 the package."""
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -452,13 +453,24 @@ def test_ctrl_c_is_one_line_at_any_moment(capsys, monkeypatch, moment):
     assert fails(capsys, "info", ".") == (130, "exlm info: interrupted\n")
 
 
-ANYWHERE = {"errors", "randomness", "storage"}
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly():
+    """Such as `exlm --help | head -1`: here the reader is gone before the first line."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "exlm", "--help"]
+    process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (141, "")
+
+
+ANYWHERE = {"errors", "identity", "randomness", "storage"}
 ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "errors": set(),
+    "identity": set(),
     "randomness": {"errors"},
     "storage": {"errors"},
     "ops": set(),
-    "model": {"ops", "errors"},
+    "model": {"ops", "errors", "identity"},
     "data": ANYWHERE,
     "train": {"ops"} | ANYWHERE,
     "describe": {"data", "train", "ops"} | ANYWHERE,

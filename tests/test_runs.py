@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.pretrain.settings import DataConfig
+from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.runs import (
-    IDENTITY_IF_CHANGED,
-    NOT_IDENTITY,
     finished_result,
+    first_difference,
     identity,
     resumable_directory,
 )
@@ -35,14 +35,16 @@ class Settings:
     inner: Inner = Inner()
     pair: tuple[int, int] = (1, 2)
     newer: bool = field(default=True, metadata=IDENTITY_IF_CHANGED)
+    newer_list: list[int] = field(default_factory=list, metadata=IDENTITY_IF_CHANGED)
 
 
 def test_identity_has_the_settings_that_change_a_result():
     assert identity(Settings("x")) == {"inner.rate": 0.1, "pair": [1, 2]}
-    assert identity(Settings("y", newer=False), "data") == {
+    assert identity(Settings("y", newer=False, newer_list=[3]), "data") == {
         "data.inner.rate": 0.1,
         "data.pair": [1, 2],
         "data.newer": False,
+        "data.newer_list": [3],
     }
 
 
@@ -63,8 +65,12 @@ def test_identity_has_the_settings_that_change_a_result():
         ),
         (OptimizerConfig(), {"warmup_ratio"}),
         (DataConfig("corpus"), {"corpus", "tokens_per_micro_batch", "eval_sequences"}),
-        (TaskConfig("table"), {"mask_column", "header", "standardize"}),
+        (
+            TaskConfig("table"),
+            {"mask_column", "positive", "duplicates", "header", "sheet", "standardize"},
+        ),
         (FinetuneConfig(), {"gradient_checkpointing"}),
+        (ArchitectureConfig(), {"state_share"}),
     ],
 )
 def test_no_other_setting_may_differ_between_runs_that_are_the_same(config, left_out):
@@ -79,10 +85,16 @@ def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
     assert finished_result(result, "identity", {"seed": 1})["score"] == 0.5
     with pytest.raises(InputError, match=r"\(seed\): 1 instead of 2; choose another output"):
         finished_result(result, "identity", {"seed": 2})
-    newer = {"seed": 1, "share": 0.5}
-    assert finished_result(result, "identity", newer, earlier={"share": 0.5})
-    with pytest.raises(InputError, match=r"\(share\): None instead of 0.5"):
-        finished_result(result, "identity", newer)
+    with pytest.raises(InputError, match=r"\(share\): not recorded instead of 0.5"):
+        finished_result(result, "identity", {"seed": 1, "share": 0.5})
+
+
+def test_a_setting_that_was_changed_before_and_is_not_now_differs():
+    """Settings with IDENTITY_IF_CHANGED are not recorded with their default."""
+    changed, default = identity(Settings("x", newer=False)), identity(Settings("x"))
+    assert first_difference(default, changed) == ("newer", "not recorded", "False")
+    assert first_difference(changed, {"newer": None}) == ("newer", "False", "the default")
+    assert first_difference({"task": changed}, {"task": default})[0] == "task.newer"
 
 
 def interrupted(path: Path, settings: dict, *names: str) -> list[str]:

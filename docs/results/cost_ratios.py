@@ -16,13 +16,13 @@ from typing import Any
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, StopContext, update
+from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 SIZES: dict[str, Any] = {
@@ -61,7 +61,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
         for step in range(BATCHES):
             for name, network in networks.items():
                 ready = [
-                    (i, complete_batch(network.exlm.expander, batch, Prior(10.0, 3.0)))
+                    (i, complete_batch(network.exlm.expander, batch, PriorStrength(10.0, 3.0)))
                     for i, batch in batches(step)
                 ]
                 start = time.process_time()
@@ -73,7 +73,6 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
                     config,
                     seed=0,
                     step=0,
-                    stops=StopContext(),
                 )
                 best[name, step] = min(best[name, step], time.process_time() - start)
     times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}

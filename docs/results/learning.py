@@ -51,7 +51,7 @@ from exlm.pretrain.held_out import (
     score_held_out,
 )
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import mix, uniform
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
@@ -118,7 +118,7 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
         model,
         train,
         job.get("seed", 0),
-        PriorConfig(**job.get("prior", {})),
+        PriorSchedule(**job.get("prior", {})),
         nothing_more,
     )
     seconds = time.process_time() - start

@@ -37,7 +37,7 @@ from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
 from exlm.pretrain.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
@@ -78,7 +78,7 @@ def train(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
         job["steps"], optimizer, log_every=50, eval_every=job.get("eval_every", 500), save_every=500
     )
     model = ArchitectureConfig(**{**ARCHITECTURE, **job["model"]})
-    prior = PriorConfig(**job.get("prior", {}))
+    prior = PriorSchedule(**job.get("prior", {}))
     by_masks = EvaluateConfig(by_masks=[])
     result = pretrain(
         str(directory), data_of(job, corpora), model, schedule, job["seed"], prior, by_masks
@@ -105,8 +105,8 @@ def with_masks(
     """Held-out sequences of at least 24 tokens with so many masks each: the same sequences for
     every number."""
     corpus = Corpus(data.corpus, "valid")
-    rows = np.flatnonzero(corpus.lengths.astype(int) * data.repeat >= 1.5 * max(MASKS))
-    rows = rows[np.argsort(-corpus.lengths[rows], kind="stable")]
+    rows = np.flatnonzero(corpus.token_counts.astype(int) * data.repeat >= 1.5 * max(MASKS))
+    rows = rows[np.argsort(-corpus.token_counts[rows], kind="stable")]
     for first in range(0, len(rows), 128):
         part = rows[first : first + 128]
         yield mask_tokens(

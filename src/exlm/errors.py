@@ -18,7 +18,8 @@ class Diverged(TrainingStopped):
 
 
 class Interrupted(RuntimeError):
-    """A signal asked for a stop; the state was saved. `number` is the signal's."""
+    """A signal asked for a stop; `number` is the signal's. The message says whether the run can go
+    on from here."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)

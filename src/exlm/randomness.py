@@ -26,15 +26,9 @@ class Purpose(IntEnum):
     SAMPLED_FILLING = 9
 
 
-def draw(purpose: Purpose, seed: int, *counters: int | np.ndarray) -> np.ndarray:
-    """Random bits: uint64 of the broadcast shape of the counters, such as an epoch and the numbers
-    of examples."""
-    return mix(purpose, seed, *counters)
-
-
-def mix(*parts: int | np.ndarray) -> np.ndarray:
-    """Counter-based random bits: uint64 of the broadcast shape of `parts` (chained SplitMix64
-    finalisers)."""
+def draw(*parts: int | np.ndarray) -> np.ndarray:
+    """Random bits: uint64 of the broadcast shape of `parts`, which are a Purpose, a seed, and
+    counters such as an epoch and the numbers of examples (chained SplitMix64 finalisers)."""
     state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:

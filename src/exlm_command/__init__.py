@@ -6,6 +6,7 @@ takes seconds. General help, the version, recipes and mistyped commands are answ
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
 signal n."""
 
+import os
 import signal
 import sys
 from itertools import pairwise
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from exlm_command.recipes import recipe_path, recipes
-from exlm_command.table import COMMANDS, CommandLineError, similar
+from exlm_command.table import COMMANDS, CommandLineError, did_you_mean, similar
 
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
@@ -34,8 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
     name, *others = arguments or [""]
     try:
         _run(name, others)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+    except BrokenPipeError:
+        # Who read the output, such as `head`, has seen enough. What is left is thrown away, or
+        # Python would try to write it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _run(name: str, others: list[str]) -> None:
@@ -108,8 +115,7 @@ def _unknown(name: str) -> str:
     """What to say of a command that does not exist; without a command, the usage."""
     if not name:
         return _usage()
-    names = " or ".join(similar(name, COMMANDS))
-    hint = f"; did you mean {names}?" if names else ""
+    hint = did_you_mean(similar(name, COMMANDS))
     return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 

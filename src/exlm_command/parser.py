@@ -17,7 +17,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command.table import COMMANDS, function_of, similar
+from exlm_command.table import COMMANDS, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
 
@@ -163,8 +163,7 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
     matches = [option for option in same_last if set(sections) <= set(option.split("."))]
     if len(matches) == 1:
         return matches[0]
-    names = " or ".join(f"--{option}" for option in matches or similar(name, option_types))
-    hint = f"; did you mean {names}?" if names else ""
+    hint = did_you_mean(f"--{option}" for option in matches or similar(name, option_types))
     raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
@@ -205,9 +204,7 @@ def _unknown_setting(message: str, options: Collection[str]) -> str | None:
     # 'train.optimizer' and 'stepz'
     quoted_names = re.findall(r"'(\S+)'", message)
     setting = ".".join(quoted_names)
-    names = " or ".join(similar(setting, options))
-    hint = f"; did you mean {names}?" if names else ""
-    return f"there is no setting {setting}{hint}"
+    return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
 
 
 def _wrong_type(message: str) -> str | None:

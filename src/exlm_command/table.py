@@ -1,7 +1,7 @@
 """The table of commands (`commands.yaml`) and names that are spelled alike."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -74,3 +74,9 @@ def similar(word: str, names: Collection[str]) -> list[str]:
 def _last_part(name: str) -> str:
     """`steps` of the option `train.steps`, `exlm-1M` of the recipe `molecules/exlm-1M`."""
     return re.split("[./]", name)[-1]
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """The end of a message about a misspelled word; "" if there are no names like it."""
+    choices = " or ".join(names)
+    return f"; did you mean {choices}?" if choices else ""

@@ -8,7 +8,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
-from exlm.randomness import Purpose, draw, mix, uniform
+from exlm.randomness import Purpose, draw, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(
@@ -21,11 +21,11 @@ class Sequences:
 
     def __init__(self, count=500, seed=0, lengths=None):
         rng = np.random.default_rng(seed)
-        self.lengths = rng.integers(1, 60, count) if lengths is None else np.array(lengths)
-        self.tokens = rng.integers(4, 90, (len(self.lengths), self.lengths.max()))
+        self.token_counts = rng.integers(1, 60, count) if lengths is None else np.array(lengths)
+        self.tokens = rng.integers(4, 90, (len(self.token_counts), self.token_counts.max()))
 
     def gather(self, indices):
-        lengths = self.lengths[indices]
+        lengths = self.token_counts[indices]
         ids = self.tokens[indices][:, : lengths.max()].copy()
         ids[np.arange(ids.shape[1]) >= lengths[:, None]] = PAD
         return ids, lengths
@@ -109,7 +109,7 @@ def test_padding_is_never_masked():
 
 
 def test_random_bits_are_uniform_and_independent():
-    draws = uniform(mix(3, np.arange(200)[:, None], np.arange(500)))
+    draws = uniform(draw(3, np.arange(200)[:, None], np.arange(500)))
     assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
@@ -132,7 +132,7 @@ def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     all_groups = [group for batch in batches for group in batch]
     assert sorted(np.concatenate(all_groups)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
-    sizes = [len(group) * plan.lengths[group].max() for group in all_groups]
+    sizes = [len(group) * plan.lengths_with_ends[group].max() for group in all_groups]
     # Leftovers join a group.
     assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
@@ -149,21 +149,24 @@ def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
         groups = [group for batch in batches for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
         tokens = [
-            sum(len(group) * plan.lengths[group].max() for group in batch) for batch in batches
+            sum(len(group) * plan.lengths_with_ends[group].max() for group in batch)
+            for batch in batches
         ]
         exceeding = [step for step, number in enumerate(tokens) if number > budget]
         assert len(exceeding) <= 1 and max(tokens) < budget + plan.tokens_per_group
         for step in exceeding:
-            longest = max(plan.lengths[group].max() for group in batches[step])
+            longest = max(plan.lengths_with_ends[group].max() for group in batches[step])
             assert tokens[step] <= budget + 7 * longest
 
 
 def test_padding_stays_below_six_percent():
     plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
     padded = sum(
-        len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch
+        len(group) * plan.lengths_with_ends[group].max()
+        for batch in plan.epoch(0)
+        for group in batch
     )
-    assert plan.lengths.sum() / padded > 0.94
+    assert plan.lengths_with_ends.sum() / padded > 0.94
 
 
 def test_a_batch_mixes_lengths_and_a_group_does_not():
@@ -173,7 +176,7 @@ def test_a_batch_mixes_lengths_and_a_group_does_not():
     plan = _batches(source, 8192)
     tokens = []
     for batch in plan.epoch(0)[:-1]:
-        lengths = [plan.lengths[group] for group in batch]
+        lengths = [plan.lengths_with_ends[group] for group in batch]
         assert all(np.ptp(group) <= 16 for group in lengths)
         assert lengths[0].min() > 45 and (len(batch) < 4 or lengths[-1].max() < 35)
         tokens.append(np.concatenate(lengths).mean())
@@ -193,9 +196,14 @@ def test_steps_run_through_epochs_that_differ():
     assert not any(
         np.array_equal(a[0], b[0]) for a, b in zip(batches.epoch(0), batches.epoch(1), strict=True)
     )
-    ids = [batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps + 3, 3)]
+    ids = [
+        batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps_per_epoch + 3, 3)
+    ]
     assert ids[0] == ids[2] != ids[1]
-    assert _batches(Sequences(), 512)(batches.steps + 3)[0][1]["input_ids"].tolist() == ids[1]
+    assert (
+        _batches(Sequences(), 512)(batches.steps_per_epoch + 3)[0][1]["input_ids"].tolist()
+        == ids[1]
+    )
 
 
 def test_a_sequence_longer_than_the_budget_is_an_error():
@@ -211,7 +219,7 @@ def test_boundaries_between_documents_are_never_masked():
     labels = batch["labels"].numpy()
     assert not np.isin(labels, (BOS, EOS)).any()
     for row in range(200):
-        words = source.tokens[row, : source.lengths[row]]
+        words = source.tokens[row, : source.token_counts[row]]
         assert abs((labels[row] != -100).sum() - 0.5 * (~np.isin(words, (0, 2))).sum()) < 1
 
 
@@ -237,7 +245,7 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
     for budget in range(200, 600, 13):
         for rank in (0, 1):
             share = MaskedBatches(Sequences(seed=budget), TOKENIZER, budget, 100, 0.15, 0, rank, 2)
-            for step in range(share.steps):
+            for step in range(share.steps_per_epoch):
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
 
@@ -265,7 +273,7 @@ def test_a_masked_batch_restores_the_original_tokens():
     ids, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
     assert ((ids == MASK) == (labels != -100)).all()
     for row, example in enumerate(examples):
-        n = source.lengths[example]
+        n = source.token_counts[example]
         restored = np.where(labels[row] == -100, ids[row], labels[row])
         assert restored[0] == 0 and restored[n + 1] == 2
         assert np.array_equal(restored[1 : n + 1], source.tokens[example, :n])
@@ -297,7 +305,7 @@ def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat
     restored = np.where(labels == -100, ids, labels).reshape(len(ids), -1, repeat)
     assert (restored == restored[..., :1]).all()
     for row, example in enumerate(examples):
-        n = source.lengths[example]
+        n = source.token_counts[example]
         expected = [BOS, *source.tokens[example, :n], EOS]
         assert restored[row, : n + 2, 0].tolist() == expected
         assert batch["attention_mask"][row].sum() == (n + 2) * repeat

@@ -62,10 +62,10 @@ def test_round_trip_and_manifest(smi, tmp_path):
     corpus = Corpus(tmp_path / "out")
     assert _texts(tmp_path / "out") == MOLECULES
     assert len(corpus) == manifest["counts"]["train_examples"] == len(MOLECULES)
-    assert manifest["counts"]["train_tokens"] == corpus.lengths.sum()
+    assert manifest["counts"]["train_tokens"] == corpus.token_counts.sum()
     assert corpus.tokenizer_hash == tokenizer_hash(load_tokenizer(tmp_path / "out"))
     assert corpus.manifest == manifest
-    assert manifest["length_percentiles"]["100"] == corpus.lengths.max()
+    assert manifest["length_percentiles"]["100"] == corpus.token_counts.max()
     assert len(Corpus(tmp_path / "out", "valid")) == 0
     corpus.verify()
 
@@ -347,7 +347,7 @@ def test_equal_rows_are_on_the_same_side(tmp_path):
 
 
 def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 16)
+    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 16)
     many = [f"{'C' * n}{end}" for n in range(1, 100) for end in ["O", "N", "("]]
     file = _write(tmp_path / "in.smi", many)
     one = _prepare(file, tmp_path / "one", workers=1)
@@ -358,9 +358,9 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
 
 def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 3)
+    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 3)
     monkeypatch.setattr(
-        "exlm.data.encoding.molecule_problem",
+        "exlm.data.rows.molecule_problem",
         lambda text: read.append(text) or molecule_problem(text),
     )
     file = _write(tmp_path / "in.smi", [*MOLECULES, "C1CC", "", "CCN", "C(C)(C)(C)(C)C"])
@@ -568,7 +568,7 @@ def test_several_corpora_are_read_as_one(smi, tmp_path):
         rows = [row for part in parts for row in _rows(Corpus(part, split))]
         joined = Corpus(paths, split)
         assert _rows(joined) == rows
-        assert joined.lengths.tolist() == list(map(len, rows))
+        assert joined.token_counts.tolist() == list(map(len, rows))
     joined = Corpus(paths)
     numbers = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
     ids, lengths = joined.gather(numbers)
@@ -578,7 +578,7 @@ def test_several_corpora_are_read_as_one(smi, tmp_path):
     assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
     assert corpus_name(paths) == "first + second"
     _prepare(smi, tmp_path / "other", molecules=False)
-    with pytest.raises(InputError, match="not the same (tokenizer_hash|molecules).*--tokenizer"):
+    with pytest.raises(InputError, match="differ in (tokenizer_hash|molecules).*--tokenizer"):
         Corpus([*paths, tmp_path / "other"])
     (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))
     with pytest.raises(InputError, match="second is damaged"):

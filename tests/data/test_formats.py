@@ -267,6 +267,12 @@ def test_a_column_may_have_an_empty_name(tmp_path):
     assert table.texts == ["CCO", "CC"] and table.text_column == ""
 
 
+def test_a_separator_is_found_though_only_the_first_long_lines_are_read(tmp_path):
+    lines = [f"protein {i};{'MKVL' * 1000};{i}" for i in range(30)]
+    path = write(tmp_path / "a.csv", "\n".join(["name;sequence;label", *lines]))
+    assert read_frame(path).columns.tolist() == ["name", "sequence", "label"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_files_that_begin_with_a_mark_of_their_encoding_are_read(tmp_path, encoding):
     content = "smiles,IC50 [µM]\nCCO,1.5\n"

@@ -9,7 +9,13 @@ from transformers import AutoTokenizer
 
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
-from exlm.data.tokenization import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
+from exlm.data.tokenization import (
+    BERT,
+    ROBERTA,
+    evenly_spaced,
+    protein_tokenizer,
+    train_text_tokenizer,
+)
 from exlm.errors import InputError
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
@@ -38,7 +44,7 @@ def trained(kind):
 @pytest.fixture
 def text_file(tmp_path, monkeypatch):
     """Paragraphs of documents, read a few rows at a time."""
-    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 7)
+    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 7)
     path = tmp_path / "in.txt"
     path.write_text("\n\n".join("\n".join(rows) for rows in DOCUMENTS), encoding="utf-8")
     return str(path)
@@ -297,6 +303,28 @@ def test_proteins_are_residues_and_what_is_none_is_reported(tmp_path, capsys):
         prepare([str(path)], str(tmp_path / "third"), **options, on_invalid="error")
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_texts_that_the_tokenizer_reads_alike_are_in_one_split(tmp_path, kind):
+    rows = [f"the {word} fox" for word in ("red", "old", "big", "shy", "wet") for _ in range(9)]
+    rows = [f"{row} {i % 9} {i % 7}" for i, row in enumerate(rows)]
+    (tmp_path / "in.txt").write_text("\n".join([*rows, *(row.capitalize() for row in rows)]))
+    options = {"tokenizer": kind, "documents": "none", "held_out": 0.4, "drop_duplicates": True}
+    _prepare(str(tmp_path / "in.txt"), tmp_path / "corpus", **options)
+    splits = [_examples(tmp_path / "corpus", split) for split in ("train", "valid")]
+    assert all(splits) and not any(example in splits[0] for example in splits[1])
+    capitals_count = kind == "bpe"
+    assert sum(map(len, splits)) == len(set(rows)) * (1 + capitals_count)
+
+
+def test_the_vocabulary_of_proteins_is_not_learned(tmp_path):
+    """Short proteins that are SMILES by accident are proteins, for a saved tokenizer too."""
+    (tmp_path / "in.txt").write_text("CCN\nCCC\nNCS\n")
+    options = {"documents": "none", "vocabulary_size": 5}
+    for kind, output in (("protein", "corpus"), (str(tmp_path / "corpus"), "again")):
+        manifest = _prepare(str(tmp_path / "in.txt"), tmp_path / output, tokenizer=kind, **options)
+        assert manifest["vocabulary_size"] == 31 and manifest["options"]["molecules"] is False
+
+
 def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):
     path = tmp_path / "proteins.fasta"
     path.write_text(">a\n" + "MKVLA" * 10 + "\n>b\nWWW\n>gap\nM-K\n")
@@ -308,6 +336,6 @@ def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):
 
 
 def test_the_tokenizer_of_proteins_reads_lower_case_and_masks():
-    tokenizer = train_text_tokenizer("protein", ["M"], 500)
+    tokenizer = protein_tokenizer()
     ids = tokenizer("mk<mask>L*")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "M", "K", "<mask>", "L", "</s>"]

@@ -2,13 +2,16 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from exlm import ExLMForMaskedLM
-from exlm.model.evaluation import evaluate_batch, no_sums, summary
-from exlm.ops.transition import Prior
+from exlm.model.evaluation import evaluate_batch, summary, zero_sums
+from exlm.model.objectives import OBJECTIVES
+from exlm.ops.transition import PriorStrength
 
 VOCABULARY = 8
 SWITCHES = [
@@ -99,9 +102,12 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
         "attention_mask": torch.ones_like(row),
         "labels": torch.where(row == 7, 5, -100),
     }
-    free, held = evaluate_batch(model, batch), evaluate_batch(model, batch, Prior(30.0, 0.0))
+    free, held = (
+        evaluate_batch(model, batch),
+        evaluate_batch(model, batch, PriorStrength(30.0, 0.0)),
+    )
     assert held["one_per_mask"] > 0.999 > free["one_per_mask"]
-    model.transition.default_prior = Prior(30.0, 0.0)
+    model.transition.default_prior = PriorStrength(30.0, 0.0)
     assert evaluate_batch(model, batch) == held
 
 
@@ -113,7 +119,7 @@ def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(
     assert (
         sums["masked"] == 6
         and sums["sequences"] == 3
-        and no_sums(model.config).keys() == sums.keys()
+        and zero_sums(model.config).keys() == sums.keys()
     )
     result = summary(sums)
     assert result["nll"] == pytest.approx(sums["nll"] / 6) and result[
@@ -141,3 +147,26 @@ def test_a_masked_blank_leaves_the_numbers_of_a_ctc_model_finite(tiny_config):
         )
     )
     assert 40 < found["nll"] < 90 and math.isfinite(found["perplexity"])
+
+
+def test_the_objective_of_the_page_learns_and_is_evaluated(tiny_config, tiny_batch, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "howto" / "objective.md"
+    [code] = re.findall("```python\n(.*?)```", page.read_text(), re.DOTALL)
+    monkeypatch.setitem(OBJECTIVES, "vote", None)  # so that it is removed at the end
+    exec(code, {"__name__": "page"})
+    torch.manual_seed(0)
+    model = ExLMForMaskedLM(tiny_config(objective="vote", initializer_range=0.1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
+    for _ in range(25):
+        loss = model(**tiny_batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 2
+    sums = evaluate_batch(model.eval(), tiny_batch)
+    assert sums["masked"] == 6 and sums["joint_nll"] == pytest.approx(sums["nll"])
+    output = model.lattice_output(model.exlm.expand(**tiny_batch))
+    marginals = model.objective.marginals(output)[output.lattice.target_is_mask]
+    torch.testing.assert_close(marginals.exp().sum(-1), torch.ones(6))

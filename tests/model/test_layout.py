@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.model import encoder, modeling_exlm
-from exlm.model.encoder import gather_rows
+from exlm.model.encoder import gather_positions
 
 READS = ["states", "all"]
 LAYOUTS = [
@@ -108,7 +108,7 @@ def test_states_that_are_read_are_those_of_the_whole_sequence(tiny_config, tiny_
     model = ExLMModel(tiny_config()).eval()
     lattice = model.expand(**tiny_batch)
     with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
-        whole = gather_rows(model.encode(lattice), lattice.state_index)
+        whole = gather_positions(model.encode(lattice), lattice.state_index)
         ours, real = hidden_states(model, lattice, "states")
     tolerance = 1e-5 if precision == torch.float32 else 5e-2
     torch.testing.assert_close(ours[real], whole[real], atol=tolerance, rtol=tolerance)
@@ -128,11 +128,11 @@ def test_gathering_rows_and_its_gradient():
     hidden = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([[0, 4, 4], [1, 2, 3], [2, 0, 0]])
     assert all(
-        torch.equal(gather_rows(hidden, index)[b, n], hidden[b, index[b, n]])
+        torch.equal(gather_positions(hidden, index)[b, n], hidden[b, index[b, n]])
         for b in range(3)
         for n in range(3)
     )
-    assert torch.autograd.gradcheck(lambda x: gather_rows(x, index), hidden)
+    assert torch.autograd.gradcheck(lambda x: gather_positions(x, index), hidden)
 
 
 @pytest.mark.parametrize("installed, rate", [(True, 0.0), (True, 0.1), (False, 0.0)])

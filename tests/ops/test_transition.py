@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exlm.ops.transition import LinkPrior, Prior, edge_mask, gated, single
+from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask, gated, single
 from tests.ops.recorder import LargestTensor
 
 STATES = torch.tensor([6, 4])
@@ -200,7 +200,7 @@ def dense_with_prior(order, sticky):
 def test_a_prior_is_added_to_the_scores_of_every_head(heads, order, sticky, dtype):
     inputs = [x.to(dtype).requires_grad_() for x in features(heads)]
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    edges, prior = edge_mask(STATES, 6), LinkPrior(Prior(order, sticky), ORDINAL, COPY)
+    edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(order, sticky), ORDINAL, COPY)
     ours = gradients(lambda *x: gated(*x, prior), inputs, edges)
     theirs = gradients(dense_with_prior(order, sticky), exact, edges)
     tolerance = 1e-11 if dtype == torch.float64 else 1e-5 if order < 100 else 2e-3
@@ -210,7 +210,7 @@ def test_a_prior_is_added_to_the_scores_of_every_head(heads, order, sticky, dtyp
 
 def test_gradients_with_a_prior_are_those_of_finite_differences():
     inputs = tuple(x.requires_grad_() for x in features())
-    edges, prior = edge_mask(STATES, 6), LinkPrior(Prior(2.0, 3.0), ORDINAL, COPY)
+    edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(2.0, 3.0), ORDINAL, COPY)
     assert torch.autograd.gradcheck(
         lambda *x: torch.where(edges, gated(*x, edges, prior), 0.0), inputs
     )
@@ -220,13 +220,15 @@ def test_a_prior_reaches_a_single_softmax_too_and_without_strength_changes_no_bi
     query, key, _ = features(heads=1)
     edges = edge_mask(STATES, 6)
     flat = torch.zeros_like(query[:, :, 0])
-    result = single(flat, flat, edges, LinkPrior(Prior(10.0, 3.0), ORDINAL, COPY)).double()
+    result = single(flat, flat, edges, LinkPrior(PriorStrength(10.0, 3.0), ORDINAL, COPY)).double()
     expected = written_out(10.0, 3.0).masked_fill(~edges, -INF)[0, :5].log_softmax(-1)
     torch.testing.assert_close(result[0, :5], expected)
     without = single(query[:, :, 0], key[:, :, 0], edges)
     assert torch.equal(
         without,
-        single(query[:, :, 0], key[:, :, 0], edges, LinkPrior(Prior(0.0, 0.0), ORDINAL, COPY)),
+        single(
+            query[:, :, 0], key[:, :, 0], edges, LinkPrior(PriorStrength(0.0, 0.0), ORDINAL, COPY)
+        ),
     )
 
 
@@ -240,4 +242,4 @@ def test_a_prior_keeps_no_further_matrix_for_the_gradient():
         beside = [x for x in vars(result.grad_fn).values() if isinstance(x, torch.Tensor)]
         return sorted(sizes + [x.numel() for x in beside])
 
-    assert kept(LinkPrior(Prior(10.0, 3.0), ORDINAL, COPY)) == kept(None)
+    assert kept(LinkPrior(PriorStrength(10.0, 3.0), ORDINAL, COPY)) == kept(None)

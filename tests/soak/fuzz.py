@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 from examples.public_tables import molecules
 
-from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
+from exlm.data.rows import Row, RowTokenizer
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model, load_tokenizer
@@ -182,14 +182,16 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     corpus = work.corpus(directory.parent.parent)
     tokenizer, draw = load_tokenizer(corpus), random.Random(index)
     known = molecules(600)
-    encoders = [
-        Encoder(f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0)
+    row_tokenizers = [
+        RowTokenizer(
+            f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0
+        )
         for checked in (0, 1)
     ]
 
-    def call(texts: list[str], encoder: Encoder) -> str | None:
+    def call(texts: list[str], row_tokenizer: RowTokenizer) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = encoder((rows, None))
+        found = row_tokenizer((rows, None))
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         )
@@ -205,7 +207,12 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
         for number in range(1000):
             texts = [mutate(draw.choice(known), draw).strip() or "C" for _ in range(10)]
             texts = [text.encode(errors="replace").decode() for text in texts]
-            yield texts, lambda texts=texts, encoder=encoders[number % 2]: call(texts, encoder)
+            yield (
+                texts,
+                lambda texts=texts, row_tokenizer=row_tokenizers[number % 2]: call(
+                    texts, row_tokenizer
+                ),
+            )
 
     found = _count(inputs())
     return found | {"cases": 10 * found["cases"]}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exlm.data.prepare import prepare
 from exlm.ops import alignment
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.train import loop
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
@@ -134,7 +134,7 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
                 max_position_embeddings=256,
             ),  # fmt: skip
             config,
-            prior=PriorConfig(order=10.0, sticky=3.0),
+            prior=PriorSchedule(order=10.0, sticky=3.0),
         )
     finally:
         loop.Tracker.add = add  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.soak import work
@@ -49,7 +49,7 @@ def _run(shared: Path, output: Path, accumulation: int) -> None:
         ),  # fmt: skip
         LoopConfig(STEPS, OptimizerConfig(1e-3, 5), log_every=4, eval_every=12, save_every=5),
         seed=5,
-        prior=PriorConfig(order=10.0, sticky=3.0, decay=(0.2, 0.9)),
+        prior=PriorSchedule(order=10.0, sticky=3.0, decay=(0.2, 0.9)),
     )
 
 

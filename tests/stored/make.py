@@ -19,7 +19,7 @@ from exlm import ExLMForMaskedLM
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.models import load_model
 from exlm.train.loop import LoopConfig
@@ -75,7 +75,7 @@ def make(folder: Path) -> None:
                 max_position_embeddings=32,
             ),  # fmt: skip
             LoopConfig(20, OptimizerConfig(1e-2, 2), precision="fp32"),
-            prior=PriorConfig(10.0, 3.0),
+            prior=PriorSchedule(10.0, 3.0),
         )
         for file in [*json.loads((run / MANIFEST).read_text())["files"], MANIFEST]:
             (folder / "model" / file).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from exlm import InputError
 from exlm.data.frames import read_frame
 from exlm.errors import Diverged, TrainingStopped
-from exlm.storage.models import fingerprint
+from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
 from exlm.tasks.encoders import EncoderSource
@@ -173,9 +173,9 @@ def test_both_namings_of_mrpc_side_by_side(tmp_path):
 
 def test_changed_weights_of_any_format_are_noticed(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"one")
-    before = fingerprint(str(tmp_path))
+    before = weight_hash(str(tmp_path))
     (tmp_path / "pytorch_model.bin").write_bytes(b"two")
-    assert fingerprint(str(tmp_path)) != before
+    assert weight_hash(str(tmp_path)) != before
 
 
 def test_parts_with_gaps_and_other_columns_are_joined():

@@ -24,7 +24,7 @@ from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import fingerprint, load_tokenizer, save_model, verify
+from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -181,7 +181,7 @@ def test_the_output_is_the_model_of_the_best_seed(tuned, molecules):
     )
     verify(str(output))
     assert (
-        fingerprint(str(output)) == fingerprint(str(best))
+        weight_hash(str(output)) == weight_hash(str(best))
         and len(seed_directories(str(output))) == 2
     )
     for place in (output, best):
@@ -197,8 +197,8 @@ def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp
     best = []
     for seeds in ([0], [1], [0, 1]):
         report = finetune(str(tmp_path), str(molecules / "model"), task, FAST, seeds)
-        best.append(fingerprint(str(tmp_path)))
-        assert best[-1] == fingerprint(str(tmp_path / f"seed-{report['best_seed']}"))
+        best.append(weight_hash(str(tmp_path)))
+        assert best[-1] == weight_hash(str(tmp_path / f"seed-{report['best_seed']}"))
     assert best[0] != best[1] and best[2] in best[:2]
 
 

@@ -13,10 +13,10 @@ from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
-from exlm.pretrain.settings import ArchitectureConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.storage.models import load_tokenizer
 from exlm.train.distributed import process_group
-from exlm.train.loop import LoopConfig, StopContext, update
+from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import OptimizerConfig
 
 Updates = list[dict[str, Any]]
@@ -28,7 +28,7 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
     tokenizer, source = load_tokenizer(corpus), Corpus(corpus)
     batches = MaskedBatches(source, tokenizer, 600, 150, 0.15, seed=3, rank=rank, world=world)
     sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
-    prior = PriorConfig(10.0, 3.0).at(0, 3)
+    prior = PriorSchedule(10.0, 3.0).at(0, 3)
     torch.manual_seed(0)
     config = ArchitectureConfig(
         num_states=2, expanded_layers=1, **sizes, max_position_embeddings=128
@@ -57,7 +57,7 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
             (number, complete_batch(network.exlm.expander, batch, prior))
             for number, batch in batches(step)
         ]
-        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step, StopContext())
+        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step)
         found[-1]["loss"] = sums.mean_loss
     return found
 

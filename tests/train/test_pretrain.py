@@ -26,11 +26,11 @@ from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
@@ -415,6 +415,37 @@ def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
     assert (whole / "result.json").exists()
 
 
+@pytest.mark.parametrize("recorded", [0.5, None])
+def test_runs_of_all_versions_go_on_that_recorded_a_setting_or_did_not(recipe, whole, recorded):
+    """Whether `state_share`, where it has its default, is recorded depends on the version."""
+    again = {**recipe, "output": str(whole)}
+    for path in (whole / "result.json", *whole.glob("checkpoint-*/state.json")):
+        record = json.loads(path.read_text())
+        record["identity"].pop("model.state_share", None)
+        if recorded:
+            record["identity"]["model.state_share"] = recorded
+        path.write_text(json.dumps(record))
+        if path.name == "state.json":
+            rewrite_manifest(path.parent)
+    rewrite_manifest(whole)
+    assert pretrain(**again)
+    with pytest.raises(InputError, match=r"state_share\): (0.5|not recorded) instead of 0.25"):
+        pretrain_with(again, model=replace(recipe["model"], state_share=0.25))
+    (whole / "result.json").unlink()
+    assert pretrain(**again)
+
+
+def test_a_run_with_a_changed_setting_is_not_one_with_its_default(recipe):
+    loop = replace(recipe["train"], steps=1, optimizer=OptimizerConfig(warmup_steps=0))
+    changed = pretrain_with(recipe, train=loop, model=replace(recipe["model"], state_share=0.25))
+    assert changed["identity"]["model.state_share"] == 0.25
+    with pytest.raises(InputError, match="state_share.*0.25 instead of the default"):
+        pretrain_with(recipe, train=loop)
+    (Path(recipe["output"]) / "result.json").unlink()
+    with pytest.raises(InputError, match="state_share 0.25, this run has the default"):
+        pretrain_with(recipe, train=loop, resume_anyway=True)
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):
@@ -525,7 +556,7 @@ def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recip
     """The advice can be followed: with the named number of positions no batch of any seed ever
     expands further."""
     source = Corpus(corpus)
-    tokens = int(max(source.lengths.max(), Corpus(corpus, "valid").lengths.max()))
+    tokens = int(max(source.token_counts.max(), Corpus(corpus, "valid").token_counts.max()))
     needed = tokens + 2 + math.ceil(0.15 * tokens)  # k = 2
     message = (
         f"has {tokens + 2} tokens and can expand to {needed} positions, "
@@ -545,8 +576,8 @@ def test_no_sequence_expands_further_than_is_said(recipe, corpus, switches, repe
     model = replace(recipe["model"], **switches)
     data = replace(recipe["data"], repeat=repeat)
     network = ExLMModel(model.build(tokenizer, repeat))
-    bound = expanded_length(int(source.lengths.max()), data, model)
-    longest = np.argsort(-source.lengths.astype(int))[:40]
+    bound = expanded_length(int(source.token_counts.max()), data, model)
+    longest = np.argsort(-source.token_counts.astype(int))[:40]
     reached = 0
     for seed in range(20):
         batch = mask_tokens(
@@ -625,20 +656,22 @@ def test_a_device_that_is_not_there_is_named(recipe):
 
 
 def test_a_prior_falls_to_zero_between_two_fractions_of_the_run():
-    prior = PriorConfig(order=10.0, sticky=3.0, decay=(0.2, 0.6))
+    prior = PriorSchedule(order=10.0, sticky=3.0, decay=(0.2, 0.6))
     strengths = [prior.at(step, 10) for step in range(11)]
     assert [p.order for p in strengths] == pytest.approx([10, 10, 10, 7.5, 5, 2.5, 0, 0, 0, 0, 0])
     assert [p.sticky for p in strengths] == pytest.approx([3, 3, 3, 2.25, 1.5, 0.75, 0, 0, 0, 0, 0])
-    assert {PriorConfig(order=10.0).at(step, 10) for step in range(11)} == {Prior(10.0, 0.0)}
+    assert {PriorSchedule(order=10.0).at(step, 10) for step in range(11)} == {
+        PriorStrength(10.0, 0.0)
+    }
     for wrong in ({"order": -1.0}, {"decay": (0.5, 0.5)}, {"decay": (0.0, 1.5)}):
         with pytest.raises(InputError, match="prior"):
-            PriorConfig(**wrong)
+            PriorSchedule(**wrong)
 
 
 @pytest.mark.parametrize("decay,remains", [(None, 10.0), ((0.5, 1.0), 0.0)])
 def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     """What is computed with a reloaded model is what was evaluated at the end of the run."""
-    result = pretrain(**recipe, prior=PriorConfig(10.0, 3.0, decay))
+    result = pretrain(**recipe, prior=PriorSchedule(10.0, 3.0, decay))
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
     batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"]))
@@ -668,7 +701,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     held_out = Corpus(recipe["data"].corpus, "valid")
     order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
-    rows = np.array([i for i in order if held_out.lengths[i] >= 6][:9])
+    rows = np.array([i for i in order if held_out.repeated_token_counts[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
         batch = mask_tokens(
             *held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks)
@@ -679,7 +712,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
 
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):
-    pretrain(**recipe, prior=PriorConfig(10.0, 3.0, (0.0, 0.5)))
+    pretrain(**recipe, prior=PriorSchedule(10.0, 3.0, (0.0, 0.5)))
     pretrain_with(recipe, output=str(tmp_path / "paper"))
     left, right = (
         json.loads((Path(path) / "config.json").read_text())
@@ -690,7 +723,7 @@ def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_pat
 
 def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatch, tmp_path):
     recipe["model"] = replace(recipe["model"], expanded_layers=1, copy_embedding=0.5)
-    recipe["prior"] = PriorConfig(10.0, 3.0, (0.0, 1.0))
+    recipe["prior"] = PriorSchedule(10.0, 3.0, (0.0, 1.0))
     pretrain_with(recipe, output=str(tmp_path / "whole"))
     interrupt_at(monkeypatch, 5, crash)
     with pytest.raises(Crash):
@@ -698,7 +731,7 @@ def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatc
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "whole")
     with pytest.raises(InputError, match=r"\(prior.order\): 10.0 instead of 2.0"):
-        pretrain_with(recipe, prior=PriorConfig(2.0))
+        pretrain_with(recipe, prior=PriorSchedule(2.0))
 
 
 def test_a_result_says_what_its_numbers_are(recipe):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
@@ -56,7 +56,7 @@ def longest_first(
 
     Yields the numbers [n] of the sequences of each batch. With padding, a batch has at most
     `tokens_per_batch` tokens, or one sequence. `lengths` count all that the model takes, such as
-    copies. With `few_shapes`, the sizes of the last batches are powers of two, because libraries
+    repeats. With `few_shapes`, the sizes of the last batches are powers of two, because libraries
     keep a kernel for every shape that they meet."""
     lengths = np.asarray(lengths, dtype=np.int64)
     waiting = np.argsort(-lengths, kind="stable")
@@ -75,11 +75,11 @@ class MaskedBatches:
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
-    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do
+    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; repeats do
     # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
     # sequences, and less than `tokens_per_group`.
     tokens_per_batch: int
-    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change
+    # About so many tokens, repeats included, are in memory at once. This and `repeat` do not change
     # a step's sequences.
     tokens_per_micro_batch: int
     mask_ratio: MaskRatio  # see `mask_tokens`
@@ -89,8 +89,8 @@ class MaskedBatches:
     repeat: int = 1  # see `mask_tokens`
 
     def __post_init__(self) -> None:
-        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        longest = int(self.lengths.max())
+        self.lengths_with_ends = np.asarray(self.source.token_counts, dtype=np.int64) + SPECIALS
+        longest = int(self.lengths_with_ends.max())
         budget = self.tokens_per_batch
         if longest > budget:
             raise InputError(
@@ -100,17 +100,18 @@ class MaskedBatches:
         groups_worth_it = max(budget // TOKENS_OF_GROUP, min(2, budget // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, groups_worth_it, budget // longest))
         self.tokens_per_group = budget // groups_per_batch
-        self._starts = _group_starts(self.lengths, self.tokens_per_group)
-        self.steps = ceil(len(self._starts) / groups_per_batch)  # of an epoch
+        self._starts = _group_starts(self.lengths_with_ends, self.tokens_per_group)
+        self.steps_per_epoch = ceil(len(self._starts) / groups_per_batch)
         self._check_processes()
         # The plan of one epoch is kept, because most steps need that of the step before.
         self._planned_epoch: int | None = None
         self._planned_batches: Batches = []
 
     def _check_processes(self) -> None:
-        sizes = np.diff(self._starts, append=len(self.lengths))
+        sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
         # The groups after the last full layer are not in every batch.
-        full_layers = sizes[: len(sizes) // self.steps * self.steps].reshape(-1, self.steps)
+        steps = self.steps_per_epoch
+        full_layers = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
         if full_layers.min(axis=1).sum() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "
@@ -125,15 +126,15 @@ class MaskedBatches:
         return self._planned_batches
 
     def _plan(self, epoch: int) -> Batches:
-        """All batches of one epoch, drawn anew. Groups sorted by length form layers of `steps`
-        groups; a batch takes a random one of each layer that has enough."""
-        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
-        order = np.lexsort((key, -(self.lengths // LENGTH_STEP)))
+        """All batches of one epoch, drawn anew. Groups sorted by length form layers of
+        `steps_per_epoch` groups; a batch takes a random one of each layer that has enough."""
+        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
+        order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))
         groups = np.split(order, self._starts[1:])
         group_key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
-        batches: Batches = [[] for _ in range(self.steps)]
-        for first in range(0, len(groups), self.steps):
-            layer = first + np.argsort(group_key[first : first + self.steps])
+        batches: Batches = [[] for _ in range(self.steps_per_epoch)]
+        for first in range(0, len(groups), self.steps_per_epoch):
+            layer = first + np.argsort(group_key[first : first + self.steps_per_epoch])
             for batch, group in zip(batches, layer, strict=False):
                 batch.append(groups[group])
         return batches
@@ -142,15 +143,15 @@ class MaskedBatches:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
-        epoch, number = divmod(step, self.steps)
-        micro_batches = self._micro_batches(self.epoch(epoch)[number])
+        epoch, batch_in_epoch = divmod(step, self.steps_per_epoch)
+        micro_batches = self._micro_batches(self.epoch(epoch)[batch_in_epoch])
         result = []
-        for index in range(self.rank, len(micro_batches), self.world):
-            examples = micro_batches[index]
-            tokens, lengths = self.source.gather(examples)
-            masked = mask_tokens(
+        for number in range(self.rank, len(micro_batches), self.world):
+            examples = micro_batches[number]
+            tokens, token_counts = self.source.gather(examples)
+            micro_batch = mask_tokens(
                 tokens=tokens,
-                lengths=lengths,
+                token_counts=token_counts,
                 examples=examples,
                 tokenizer=self.tokenizer,
                 seed=self.seed,
@@ -158,12 +159,12 @@ class MaskedBatches:
                 ratio=self.mask_ratio,
                 repeat=self.repeat,
             )
-            result.append((index, masked))
+            result.append((number, micro_batch))
         return result
 
     def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
         """A batch's groups, each cut into equally many parts that fit in memory."""
-        tokens = max(len(group) * int(self.lengths[group].max()) for group in groups)
+        tokens = max(len(group) * int(self.lengths_with_ends[group].max()) for group in groups)
         # A group may exceed its budget by a few sequences, which are no reason for one more
         # micro-batch.
         tokens = min(tokens, self.tokens_per_group)
@@ -197,7 +198,7 @@ def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
 
 def mask_tokens(
     tokens: np.ndarray,
-    lengths: np.ndarray,
+    token_counts: np.ndarray,
     examples: np.ndarray,
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
@@ -209,19 +210,19 @@ def mask_tokens(
     """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
     -100 without a mask.
 
-    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts
-    them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
+    `tokens` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
+    counts them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
     sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
     every sequence draws its share uniformly. `masks` asks for exactly so many masked tokens
     instead. BOS and EOS are added and never masked, not even between packed documents. Every token
-    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the
+    is repeated `repeat` times, each repeat masked on its own (Repeated MLM, section 3.1 of the
     paper)."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos
-    ids[np.arange(len(ids)), lengths + 1] = eos
+    ids[np.arange(len(ids)), token_counts + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
-    attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
+    attention = np.arange(ids.shape[1]) < (token_counts[:, None] + SPECIALS) * repeat
     maskable = attention & ~np.isin(ids, (bos, eos))
     available = maskable.sum(1)
     if masks is None:
@@ -236,11 +237,11 @@ def mask_tokens(
     key[~maskable] = np.iinfo(np.uint64).max  # so these come last
     order = np.argsort(key, axis=1, kind="stable")
     mask_rank = np.argsort(order, axis=1, kind="stable")
-    masked = mask_rank < np.minimum(count, available)[:, None]
+    is_masked = mask_rank < np.minimum(count, available)[:, None]
     return {
-        "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
+        "input_ids": torch.from_numpy(np.where(is_masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
-        "labels": torch.from_numpy(np.where(masked, ids, IGNORED)),
+        "labels": torch.from_numpy(np.where(is_masked, ids, IGNORED)),
     }
 
 
@@ -284,14 +285,14 @@ class ExLMDataCollator(TrainerCallback):
                 "in the arguments"
             )
         texts = [self._without_ends(row["input_ids"]) for row in rows]
-        lengths = np.array([len(text) for text in texts])
-        shape = (len(texts), lengths.max(initial=0))
+        token_counts = np.array([len(text) for text in texts])
+        shape = (len(texts), token_counts.max(initial=0))
         tokens = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
         return mask_tokens(
-            tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
+            tokens, token_counts, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
         )
 
     def _without_ends(self, input_ids: Sequence[int]) -> list[int]:

@@ -33,7 +33,8 @@ def molecule_problem(smiles: str) -> str | None:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
         if molecule is None:
-            return f"not a SMILES string{_reason(smiles)}"
+            reason = _syntax_problem(smiles)
+            return f"not a SMILES string: {reason}" if reason else "not a SMILES string"
         try:
             Chem.SanitizeMol(molecule)
         # RDKit's own checks raise RuntimeError.
@@ -47,21 +48,21 @@ def _is_word(smiles: str) -> bool:
     return len(smiles) <= LONGEST_SMILES and len(smiles.split()) == 1
 
 
-def _reason(smiles: str) -> str:
-    """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring";
-    "" if nothing."""
+def _syntax_problem(smiles: str) -> str:
+    """What RDKit's log says about a string that is not a SMILES string, such as "unclosed ring"; ""
+    if nothing."""
     if len(smiles) > LONGEST_SMILES:
-        return f": it has over {LONGEST_SMILES:,} characters"
+        return f"it has over {LONGEST_SMILES:,} characters"
     if not _is_word(smiles):
-        return ": it has spaces" if smiles.strip() else ""
+        return "it has spaces" if smiles.strip() else ""
     # RDKit's log, cut within a character that is not ASCII, could not be read.
     for character in smiles:
         if not character.isascii():
-            return f": it has {character!r}"
+            return f"it has {character!r}"
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
     reason = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
-    return f": {reason[1]}" if reason else ""
+    return reason[1] if reason else ""
 
 
 def standardize(smiles: str, how: Standardize) -> str:

@@ -28,10 +28,11 @@ FORMAT_VERSION = 1
 # What every manifest has.
 KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
+SPECIALS = 2  # BOS and EOS, which batches add around every example
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
-# An example while a corpus grows. Added are its split's index, its document's number, both halves
-# of its text's hash.
+# An example while a corpus grows: also the index of its split, the number of its document, and
+# both halves of its text's hash.
 _GROWING = [("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
 EXAMPLE = np.dtype([*INDEX.descr, *_GROWING])
 BLOCK = 2**18  # examples in memory at a time
@@ -45,8 +46,8 @@ class Corpus:
     as one: the examples of the first, then those of the second, and so on.
 
     Attributes:
-        lengths: [examples] uint32, memory-mapped if it is one corpus; tokens per example without
-            special tokens.
+        token_counts: [examples] uint32, memory-mapped if it is one corpus; tokens of every example
+            without special tokens.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.storage.models.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
@@ -83,7 +84,7 @@ class Corpus:
                 self._shards.append(shard)
                 self._starts.append(self._starts[-1] + len(shard))
         self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
-        self.lengths: np.ndarray = self._index["length"]
+        self.token_counts: np.ndarray = self._index["length"]
 
     def __len__(self) -> int:
         return len(self._index)
@@ -135,13 +136,13 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _common_kind(paths: list[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """What corpora that are read as one must have in common; InputError if they have not."""
+    """What corpora that are read as one must have in common; InputError if they do not."""
     kinds = [_kind(manifest) for manifest in manifests]
     for path, kind in zip(paths, kinds, strict=True):
         for name, value in kind.items():
             if value != kinds[0][name]:
                 raise InputError(
-                    f"{path} and {paths[0]} have not the same {name}; prepare it again with "
+                    f"{path} and {paths[0]} differ in {name}; prepare it again with "
                     f"--tokenizer {paths[0]} and the other options of that corpus"
                 )
     return kinds[0]

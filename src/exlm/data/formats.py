@@ -123,9 +123,13 @@ def _separator(name: str, usual: str) -> str:
 
 
 def _first_lines(name: str) -> list[str]:
-    """At most 20 lines of a file that are not empty."""
+    """Those of the first 20 lines of a file that are not empty, as far as they are whole within
+    64 KiB; the first one may be cut."""
     with open_text(name) as file:
-        return [line for line in re.split(r"\r\n|\r|\n", file.read(2**16))[:20] if line]
+        first, *others = re.split(r"\r\n|\r|\n", file.read(2**16))
+        if others and file.read(1):
+            others.pop()
+        return [line for line in [first, *others[:19]] if line]
 
 
 def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
@@ -332,7 +336,9 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     yield from map(Record, rows)
 
 
-# They take a name, a Header and a Pick; that of .xlsx the name of a sheet, too.
+# Each yields the records of the file of that name. `header` and `pick` are for tables; the other
+# readers ignore them. That of .xlsx takes the name of a sheet, too. `txt` is a list or a table, as
+# its first lines say; `prepare` reads such a file as `lines`.
 READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet,
     "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,

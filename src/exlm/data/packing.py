@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from exlm.data.corpus import EXAMPLE, SPLITS
-from exlm.data.encoding import EncodedChunk, InvalidRow
+from exlm.data.rows import InvalidRow, TokenizedChunk
 
 NOTHING = np.empty(0, np.uint32)
 
@@ -16,17 +16,17 @@ class Stream:
 
     Attributes:
         leftover: tokens that are in no example yet.
-        begun: whether it has a document."""
+        has_document: whether it has one."""
 
     def __init__(self) -> None:
         self.leftover = NOTHING
-        self.begun = False
+        self.has_document = False
 
     def append(self, tokens: np.ndarray, length: int) -> list[np.ndarray]:
         """Adds tokens of a document; returns the examples of `length` tokens that are now full."""
         waiting = np.concatenate([self.leftover, tokens])
         *full, self.leftover = np.split(waiting, range(length, len(waiting) + 1, length))
-        self.begun = True
+        self.has_document = True
         return full
 
     def end(self) -> list[np.ndarray]:
@@ -37,8 +37,8 @@ class Stream:
 
 
 def pack(
-    chunks: Iterable[EncodedChunk], length: int, separator: int | None
-) -> Iterator[EncodedChunk]:
+    chunks: Iterable[TokenizedChunk], length: int, separator: int | None
+) -> Iterator[TokenizedChunk]:
     """Every chunk with full examples in place of its rows, then a chunk with the last examples.
 
     The rows of a document are joined and cut into examples of `length` tokens, special tokens not
@@ -57,14 +57,14 @@ def pack(
                 chunk.counts["rows"]["documents"] += 1
                 if separator is None:
                     examples[split] += streams[split].end()
-                elif streams[split].begun:
+                elif streams[split].has_document:
                     tokens = np.insert(tokens, 0, separator)
             examples[split] += streams[split].append(tokens, length)
         yield _packed(examples, chunk.invalid, chunk.counts)
     yield _packed([stream.end() for stream in streams], [], {})
 
 
-def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
+def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
     """Number, split of the first row, and tokens of each document in a chunk."""
     lengths = chunk.examples["length"].astype(np.int64)
     first_rows = np.flatnonzero(np.diff(chunk.examples["document"], prepend=0))
@@ -79,10 +79,10 @@ def _packed(
     examples_by_split: list[list[np.ndarray]],
     invalid: list[InvalidRow],
     counts: dict[str, Counter[str]],
-) -> EncodedChunk:
+) -> TokenizedChunk:
     training, held_out = examples_by_split
     examples = np.zeros(len(training) + len(held_out), EXAMPLE)
     examples["length"] = [len(tokens) for tokens in training + held_out]
     examples["split"][len(training) :] = SPLITS.index("valid")
     tokens = np.concatenate([NOTHING, *training, *held_out])
-    return EncodedChunk(tokens, examples, invalid, counts)
+    return TokenizedChunk(tokens, examples, invalid, counts)

@@ -59,8 +59,10 @@ def write_in_parts(
     The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
     file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
     are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
-    begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
-    with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
+    run_settings = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
+    with resumable_directory(
+        target.with_name(f".unfinished-{target.name}"), run_settings
+    ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
         common = pd.concat(
             [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
@@ -70,13 +72,13 @@ def write_in_parts(
         rows = 0
         for frame in read_frames(input, header, ROWS, common, sheet):
             part = folder / f"{rows}{target.suffix}"
-            done = part.with_suffix(".json")  # is written when the part is whole
-            if not done.exists():
+            done_file = part.with_suffix(".json")  # is written when the part is whole
+            if not done_file.exists():
                 count = write(frame, part)
                 sync(part)
-                write_json(done, count)
+                write_json(done_file, count)
             parts.append(part)
-            counts.append(read_or_empty(done))
+            counts.append(read_or_empty(done_file))
             rows += len(frame)
         with replacing(target) as whole:
             if target.suffix == ".parquet":

@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
@@ -20,23 +20,24 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules
-from exlm.data.corpus import FORMAT_VERSION, CorpusWriter, describe
-from exlm.data.encoding import (
-    SPECIALS,
+from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
+from exlm.data.packing import pack
+from exlm.data.rows import (
     Chunk,
-    EncodedChunk,
-    Encoder,
     InvalidRow,
+    RowTokenizer,
+    TokenizedChunk,
     count_and_parse,
     map_chunks,
     read_chunks,
 )
-from exlm.data.packing import pack
 from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
     SMILES_PATTERN,
     TEXT_TOKENIZERS,
+    protein_tokenizer,
     smiles_tokenizer,
+    splits_residues,
     splits_smiles,
     train_text_tokenizer,
 )
@@ -53,6 +54,31 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
 FIRST_ROWS = 1000  # rows that say whether the input is SMILES
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of `prepare` on which the corpus depends, as its manifest has them."""
+
+    inputs: list[str]
+    tokenizer: str
+    text_column: str | None
+    max_length: int
+    held_out: float
+    drop_duplicates: bool
+    on_invalid: OnInvalid
+    molecules: bool | None  # None until the tokenizer or the first rows say it
+    seed: int
+    documents: Documents
+    cross_documents: bool
+    vocabulary_size: int
+    header: bool
+    standardize: Standardize
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows are joined into examples of one length."""
+        return self.documents != "none"
 
 
 def prepare(
@@ -97,8 +123,9 @@ def prepare(
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
             they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the
-            same split. Packed documents are held out whole, chosen by their first row.
-        drop_duplicates: keep only the first of equal rows.
+            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
+            and accents). Packed documents are held out whole, chosen by their first row.
+        drop_duplicates: keep only the first of such rows.
         on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
             of packed rows).
         molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
@@ -118,23 +145,22 @@ def prepare(
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    # The options on which the corpus depends.
-    options = {
-        "inputs": inputs,
-        "tokenizer": tokenizer,
-        "text_column": text_column,
-        "max_length": max_length,
-        "held_out": held_out,
-        "drop_duplicates": drop_duplicates,
-        "on_invalid": on_invalid,
-        "molecules": molecules,
-        "seed": seed,
-        "documents": documents,
-        "cross_documents": cross_documents,
-        "vocabulary_size": vocabulary_size,
-        "header": header,
-        "standardize": standardize,
-    }
+    options = PrepareOptions(
+        inputs=inputs,
+        tokenizer=tokenizer,
+        text_column=text_column,
+        max_length=max_length,
+        held_out=held_out,
+        drop_duplicates=drop_duplicates,
+        on_invalid=on_invalid,
+        molecules=molecules,
+        seed=seed,
+        documents=documents,
+        cross_documents=cross_documents,
+        vocabulary_size=vocabulary_size,
+        header=header,
+        standardize=standardize,
+    )
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
@@ -147,30 +173,33 @@ def prepare(
 
 def _write_corpus(
     folder: Path,
-    options: dict[str, Any],
+    options: PrepareOptions,
     sources: list[Source],
     ignored_files: list[str],
     workers: int,
 ) -> dict[str, Any]:
-    """Writes all files of a corpus but its manifest, which it returns. Replaces `molecules` in
-    `options` by what the rows are."""
-    tokenizer_name = options["tokenizer"]
-    saved_tokenizer = None if tokenizer_name in LEARNED else load_tokenizer(tokenizer_name)
-    if _reads_smiles(options, saved_tokenizer):
-        _check_smiles(sources, options["text_column"])
-    options["molecules"] = _rows_are_molecules(options, saved_tokenizer, sources)
-    if saved_tokenizer is None:
+    """Writes all files of a corpus but its manifest, which it returns."""
+    fixed_tokenizer = None
+    if options.tokenizer == "protein":
+        fixed_tokenizer = protein_tokenizer()
+    elif options.tokenizer not in LEARNED:
+        fixed_tokenizer = load_tokenizer(options.tokenizer)
+    if _reads_smiles(options, fixed_tokenizer):
+        _check_smiles(sources, options.text_column)
+    molecules = _rows_are_molecules(options, fixed_tokenizer, sources)
+    options = replace(options, molecules=molecules)
+    if fixed_tokenizer is None:
         tokenizer_of_corpus, parsed = _learn(options, sources, workers)
     else:
-        tokenizer_of_corpus, parsed = saved_tokenizer, []
+        tokenizer_of_corpus, parsed = fixed_tokenizer, []
     tokenizer_of_corpus.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
     counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
-    histograms = writer.write_splits(options["max_length"], options["drop_duplicates"])
+    histograms = writer.write_splits(options.max_length, options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
-        "options": options,
+        "options": asdict(options),
         "sources": [asdict(source) for source in sources],
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
@@ -179,32 +208,29 @@ def _write_corpus(
     }
 
 
-def _check_options(options: dict[str, Any], workers: int) -> None:
-    held_out = options["held_out"]
-    if not 0 <= held_out < 1:
-        raise InputError(f"held_out is {held_out} but must be at least 0 and less than 1")
-    max_length = options["max_length"]
-    if max_length <= SPECIALS:
-        raise InputError(f"max_length is {max_length} but must be at least {SPECIALS + 1}")
+def _check_options(options: PrepareOptions, workers: int) -> None:
+    if not 0 <= options.held_out < 1:
+        raise InputError(f"held_out is {options.held_out} but must be at least 0 and less than 1")
+    if options.max_length <= SPECIALS:
+        raise InputError(f"max_length is {options.max_length} but must be at least {SPECIALS + 1}")
     if workers < 0:
         raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
     choices = {"on_invalid": OnInvalid, "documents": Documents, "standardize": Standardize}
     for name, choice in choices.items():
-        if options[name] not in get_args(choice):
-            raise InputError(
-                f"{name} is {options[name]} but must be one of {', '.join(get_args(choice))}"
-            )
-    if options["documents"] != "none" and options["drop_duplicates"]:
+        value = getattr(options, name)
+        if value not in get_args(choice):
+            raise InputError(f"{name} is {value} but must be one of {', '.join(get_args(choice))}")
+    if options.packed and options.drop_duplicates:
         raise InputError(
             "drop_duplicates compares rows, but these are packed; "
             "leave it out or use documents=none"
         )
 
 
-def _reads_smiles(options: dict[str, Any], saved_tokenizer: PreTrainedTokenizerFast | None) -> bool:
-    if saved_tokenizer is None:
-        return options["tokenizer"] == "smiles"
-    return splits_smiles(saved_tokenizer.backend_tokenizer)
+def _reads_smiles(options: PrepareOptions, fixed_tokenizer: PreTrainedTokenizerFast | None) -> bool:
+    if fixed_tokenizer is None:
+        return options.tokenizer == "smiles"
+    return splits_smiles(fixed_tokenizer.backend_tokenizer)
 
 
 def _check_smiles(sources: list[Source], text_column: str | None) -> None:
@@ -221,35 +247,37 @@ def _check_smiles(sources: list[Source], text_column: str | None) -> None:
 
 
 def _rows_are_molecules(
-    options: dict[str, Any],
-    saved_tokenizer: PreTrainedTokenizerFast | None,
+    options: PrepareOptions,
+    fixed_tokenizer: PreTrainedTokenizerFast | None,
     sources: list[Source],
 ) -> bool:
     """Whether the rows are molecules, as the user says or by default; InputError if they are not,
     and should be standardized."""
-    molecules: bool | None = options["molecules"]
+    molecules = options.molecules
     if molecules is None:
-        molecules = _molecules_by_default(options, saved_tokenizer, sources)
-    if options["standardize"] != "none" and not molecules:
+        molecules = _molecules_by_default(options, fixed_tokenizer, sources)
+    if options.standardize != "none" and not molecules:
         raise InputError(
-            f"standardize={options['standardize']} rewrites molecules; "
+            f"standardize={options.standardize} rewrites molecules; "
             "set molecules to true, or leave it out"
         )
     return molecules
 
 
 def _molecules_by_default(
-    options: dict[str, Any],
-    saved_tokenizer: PreTrainedTokenizerFast | None,
+    options: PrepareOptions,
+    fixed_tokenizer: PreTrainedTokenizerFast | None,
     sources: list[Source],
 ) -> bool:
-    """Packed rows are no molecules, SMILES tokenizers read molecules, and for another saved
+    """Packed rows and proteins are no molecules, SMILES tokenizers read molecules, and for a saved
     tokenizer the first rows decide."""
-    if options["documents"] != "none":
+    if options.packed:
         return False
-    if saved_tokenizer is None or _reads_smiles(options, saved_tokenizer):
-        return _reads_smiles(options, saved_tokenizer)
-    chunks = read_chunks(sources, options["text_column"])
+    if fixed_tokenizer is not None and splits_residues(fixed_tokenizer.backend_tokenizer):
+        return False
+    if fixed_tokenizer is None or _reads_smiles(options, fixed_tokenizer):
+        return _reads_smiles(options, fixed_tokenizer)
+    chunks = read_chunks(sources, options.text_column)
     return are_molecules(row.text for chunk in chunks for row in chunk)
 
 
@@ -261,17 +289,16 @@ def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
 
 
 def _learn(
-    options: dict[str, Any], sources: list[Source], workers: int
+    options: PrepareOptions, sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
     """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
     `count_and_parse` could parse."""
-    chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
-    if options["tokenizer"] != "smiles":
+    chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
+    if options.tokenizer != "smiles":
         texts = (row.text for chunk in chunks for row in chunk if row.text)
-        size = options["vocabulary_size"]
-        return train_text_tokenizer(options["tokenizer"], texts, size), []
-    molecules_only = options["molecules"] and options["on_invalid"] != "keep"
-    count = partial(count_and_parse, molecules_only, options["standardize"])
+        return train_text_tokenizer(options.tokenizer, texts, options.vocabulary_size), []
+    molecules_only = options.molecules is True and options.on_invalid != "keep"
+    count = partial(count_and_parse, molecules_only, options.standardize)
     total = Counter[str]()
     parsed = []
     with closing(map_chunks(count, chunks, workers)) as counted:
@@ -283,39 +310,39 @@ def _learn(
 
 def _write_examples(
     writer: CorpusWriter,
-    options: dict[str, Any],
+    options: PrepareOptions,
     tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
     parsed: list[np.ndarray | None],
     workers: int,
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
-    packed = options["documents"] != "none"
-    encoder = Encoder(
+    row_tokenizer = RowTokenizer(
         tokenizer_file=str(writer.folder / "tokenizer.json"),
         unknown_id=tokenizer.unk_token_id,
-        max_length=sys.maxsize if packed else options["max_length"],
-        molecules=options["molecules"],
-        keep_invalid=options["on_invalid"] == "keep",
-        held_out=options["held_out"],
-        seed=options["seed"],
-        standardize=options["standardize"],
+        max_length=sys.maxsize if options.packed else options.max_length,
+        molecules=options.molecules is True,
+        keep_invalid=options.on_invalid == "keep",
+        held_out=options.held_out,
+        seed=options.seed,
+        standardize=options.standardize,
     )
-    chunks = read_chunks(sources, options["text_column"], options["documents"] == "row")
-    rows = zip(_with_progress(chunks, "tokenising"), chain(parsed, repeat(None)), strict=False)
+    chunks = read_chunks(sources, options.text_column, options.documents == "row")
+    chunks = _with_progress(chunks, "tokenising")
+    chunks_and_parsed = zip(chunks, chain(parsed, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
-        closing(map_chunks(encoder, rows, workers)) as encoded,
+        closing(map_chunks(row_tokenizer, chunks_and_parsed, workers)) as tokenized,
     ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)
-        examples: Iterable[EncodedChunk] = encoded
-        if packed:
-            separator = tokenizer.eos_token_id if options["cross_documents"] else None
-            examples = pack(encoded, options["max_length"] - SPECIALS, separator)
-        for chunk in examples:
-            if chunk.invalid and options["on_invalid"] == "error":
+        finished_chunks: Iterable[TokenizedChunk] = tokenized
+        if options.packed:
+            separator = tokenizer.eos_token_id if options.cross_documents else None
+            finished_chunks = pack(tokenized, options.max_length - SPECIALS, separator)
+        for chunk in finished_chunks:
+            if chunk.invalid and options.on_invalid == "error":
                 row = chunk.invalid[0]
                 raise InputError(
                     f"{row.file}, row {row.row}: {row.value!r} is invalid "
@@ -379,11 +406,11 @@ def _identity(
 ) -> dict[str, Any]:
     """What the manifest says about the files, once all are written."""
     files = file_entries(folder, folder.iterdir())
-    fingerprint = tokenizer_hash(tokenizer)
+    hash_of_tokenizer = tokenizer_hash(tokenizer)
     names = (*writer.shards, "train.npy", "valid.npy")
-    content = "\n".join([fingerprint, *(files[name]["sha256"] for name in names)])
+    content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
     return {
-        "tokenizer_hash": fingerprint,
+        "tokenizer_hash": hash_of_tokenizer,
         "corpus_hash": hashlib.sha256(content.encode()).hexdigest(),
         "vocabulary_size": writer.vocabulary_size,
         "pad_token_id": tokenizer.pad_token_id,

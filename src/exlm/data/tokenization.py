@@ -169,9 +169,8 @@ def _wordpiece(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     return _fast_tokenizer(BertWordPieceTokenizer(learner.get_vocab())._tokenizer, BERT)
 
 
-def _protein(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
-    """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters
-    are `<unk>`."""
+def protein_tokenizer() -> "PreTrainedTokenizerFast":
+    """One token for each letter of RESIDUES. Gaps and all other characters are `<unk>`."""
     *first, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([*first, *RESIDUES, mask])}
     # Without merges, every character is a token. Foreign ones are split off, so that messages can
@@ -202,4 +201,4 @@ def _fast_tokenizer(
     )
 
 
-TEXT_TOKENIZERS = {"bpe": _bpe, "wordpiece": _wordpiece, "protein": _protein}
+TEXT_TOKENIZERS = {"bpe": _bpe, "wordpiece": _wordpiece}

@@ -34,8 +34,8 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     speed of the disk.
 
     Args:
-        directory: where to write 64 MB, and remove them again, to measure the disk; here where
-            absent."""
+        directory: where to write 64 MB, and remove them again, to measure the disk; by
+            default the current directory."""
     directory = os.path.abspath(directory or ".")
     installed = {distribution.name: distribution.version for distribution in distributions()}
     hardware = machine()

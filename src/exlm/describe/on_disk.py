@@ -1,4 +1,5 @@
-"""What is on disk: `exlm info` describes a directory, `exlm verify` compares it with its sums."""
+"""What is on disk: `exlm info` describes a directory, `exlm verify` compares its files with their
+checksums."""
 
 from pathlib import Path
 

@@ -3,14 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from exlm.errors import InputError
+from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
-from exlm.ops.transition import NO_PRIOR, Prior
+from exlm.ops.transition import NO_PRIOR, PriorStrength
 
 SIZES = [
     "vocab_size",
@@ -77,7 +78,7 @@ class ArchitectureConfig:
     objective: str = "exlm"
     num_states: int = 4
     rotary: Literal["2d", "full", "1d"] = "2d"
-    state_share: float = 0.5
+    state_share: float = field(default=0.5, metadata=IDENTITY_IF_CHANGED)
     dag: Literal["full", "sparse"] = "full"
     transition: Literal["gated", "single"] = "gated"
     boundary_states: Literal[1, "k"] = 1
@@ -150,7 +151,7 @@ class ArchitectureConfig:
         return 2 if copies or self.rotary == "2d" else 1
 
     def build(
-        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: Prior = NO_PRIOR
+        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: PriorStrength = NO_PRIOR
     ) -> "ExLMConfig":
         """The model's configuration for a tokenizer; `prior` is the order prior at the end of
         training."""
@@ -181,10 +182,12 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
-    order_prior: float = 0.0  # the prior at the end of training (`exlm.ops.transition.Prior`)
+    order_prior: float = (
+        0.0  # the prior at the end of training (`exlm.ops.transition.PriorStrength`)
+    )
     sticky_prior: float = 0.0
-    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training
-    # already hold them; for tasks the model makes them.
+    # How often each token stands in the input (Repeated MLM, paper, section 3.1). Batches for
+    # pre-training repeat them already; for tasks the model does.
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head

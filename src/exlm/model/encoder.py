@@ -136,12 +136,13 @@ def _spans(lengths: Tensor) -> Spans:
 
 
 def at_tokens(hidden: Tensor, sequences: ExpandedInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token."""
+    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token.
+    For padding it may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
-    return gather_rows(hidden, first.to(hidden.device))
+    return gather_positions(hidden, first.to(hidden.device))
 
 
-def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
+def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
     """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
     first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)
@@ -271,7 +272,8 @@ class ExLMAttention(nn.Module):
         query, key, value = self._project(hidden, output_positions)
         cos, sin = tables
         if output_positions is not None:
-            cos, sin = gather_rows(cos, output_positions), gather_rows(sin, output_positions)
+            cos = gather_positions(cos, output_positions)
+            sin = gather_positions(sin, output_positions)
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         rate = self.dropout if self.training else 0.0
@@ -301,12 +303,12 @@ class ExLMAttention(nn.Module):
         width = hidden.shape[-1]
         if type(self.qkv) is not nn.Linear:  # an adapter, or a quantised layer: more than a weight
             query, key_value = self.qkv(hidden).split([width, 2 * width], dim=-1)
-            (query,) = self._split(gather_rows(query, output_positions))
+            (query,) = self._split(gather_positions(query, output_positions))
             key, value = self._split(key_value)
             return query, key, value
         query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
         query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        query_hidden = gather_rows(hidden, output_positions)
+        query_hidden = gather_positions(hidden, output_positions)
         (query,) = self._split(F.linear(query_hidden, query_weight, query_bias))
         key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
         return query, key, value
@@ -340,7 +342,7 @@ class ExLMLayer(GradientCheckpointingLayer):
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
         mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
         if output_positions is not None:
-            hidden = gather_rows(hidden, output_positions)
+            hidden = gather_positions(hidden, output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

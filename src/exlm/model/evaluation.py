@@ -16,10 +16,10 @@ from transformers import PreTrainedConfig
 
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import LatticeOutput, sum_over_paths
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 
-def no_sums(config: PreTrainedConfig) -> dict[str, float]:
+def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
     """The sums of `evaluate_batch` over zero batches: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
     if config.has_links:
@@ -30,7 +30,7 @@ def no_sums(config: PreTrainedConfig) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate_batch(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None
+    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
 ) -> dict[str, float]:
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.
@@ -68,7 +68,6 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     no_emission = torch.zeros_like(scores)  # log 1: every state emits every token
     next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
     one_each = links.masked_fill(~next_mask, -torch.inf)
-    all_paths = sum_over_paths(no_emission, links, lattice)[with_masks]
     all_one_each = sum_over_paths(no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
@@ -79,7 +78,7 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     by_state = torch.stack([(state_posterior * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
         "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
-        "one_per_mask": (all_one_each - all_paths).exp().sum(),
+        "one_per_mask": (all_one_each - output.all_paths[with_masks]).exp().sum(),
         "sequences": with_masks.sum(),
         **{f"by_state_{c}": share for c, share in enumerate(by_state, start=1)},
     }

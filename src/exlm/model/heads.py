@@ -14,7 +14,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops import transition
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import at_least_float32, linear
-from exlm.ops.transition import NO_PRIOR, LinkPrior, Prior
+from exlm.ops.transition import NO_PRIOR, LinkPrior, PriorStrength
 
 
 class ExLMPredictionHead(nn.Module):
@@ -53,7 +53,7 @@ class ExLMTransitionHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
-        self.default_prior = Prior(config.order_prior, config.sticky_prior)
+        self.default_prior = PriorStrength(config.order_prior, config.sticky_prior)
         self.is_gated = config.transition == "gated"
         self.is_sparse = config.dag == "sparse"
         self.heads = config.num_attention_heads if self.is_gated else 1
@@ -65,7 +65,9 @@ class ExLMTransitionHead(nn.Module):
             self.gate = nn.Linear(features, self.heads)
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
-    def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+    def forward(
+        self, states: Tensor, lattice: Lattice, prior: PriorStrength | None = None
+    ) -> Tensor:
         """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the
         configuration's."""
         target_of_state = lattice.target_of_state if self.is_sparse else None

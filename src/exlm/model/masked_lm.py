@@ -9,12 +9,12 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import at_tokens, gather_rows
+from exlm.model.encoder import at_tokens, gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
 from exlm.model.objectives import OBJECTIVES, LatticeOutput
 from exlm.ops.expansion import Lattice
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         lattice: Lattice | None = None,
-        prior: Prior | None = None,
+        prior: PriorStrength | None = None,
         return_logits: bool | None = None,
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
@@ -91,7 +91,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         result = ExLMMaskedLMOutput()
         if labels is None or return_logits:
             hidden = self.exlm.encode(lattice, trace=trace)
-            states = gather_rows(hidden, lattice.state_index.to(hidden.device))
+            states = gather_positions(hidden, lattice.state_index.to(hidden.device))
             output = self.lattice_output(lattice, states, prior)
             result.logits = self._logits(hidden, output)
         else:
@@ -117,7 +117,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return logits
 
     def lattice_output(
-        self, lattice: Lattice, states: Tensor | None = None, prior: Prior | None = None
+        self, lattice: Lattice, states: Tensor | None = None, prior: PriorStrength | None = None
     ) -> LatticeOutput:
         """What the model says about a lattice, which objectives and evaluations read. `states` are
         the `lattice_states`, if they are computed already."""

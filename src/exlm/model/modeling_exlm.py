@@ -10,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
+from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
 from exlm.model.expander import Expander
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import ExpandedInput, Lattice
@@ -248,14 +248,14 @@ class ExLMModel(ExLMPreTrainedModel):
         config, device = self.config, self.embeddings.weight.device
         if trace is not None and output_positions is not None:
             hidden = self.encode(sequences, depth=depth, trace=trace)
-            return gather_rows(hidden, output_positions.to(device))
+            return gather_positions(hidden, output_positions.to(device))
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
         layout = arrange(sequences, device, pack, output_positions, count)
-        hidden, layers_run = self._embed(sequences, layout, pack, trace)
+        hidden, layers_run = self._begin(sequences, layout, pack, trace)
         copies = config.expands and depth > config.plain_layers
         tables = self._rotary_tables(layout, copies)
         layers = self.layers[layers_run:depth]
@@ -268,7 +268,7 @@ class ExLMModel(ExLMPreTrainedModel):
             trace[-1] = at_tokens(hidden, sequences)
         return hidden
 
-    def _embed(
+    def _begin(
         self, sequences: ExpandedInput, layout: Layout, pack: bool, trace: list[Tensor] | None
     ) -> tuple[Tensor, int]:
         """Hidden states [R, L, D] with all copies of masks, and the number of layers that they have
@@ -280,7 +280,7 @@ class ExLMModel(ExLMPreTrainedModel):
             return hidden, 0
         hidden = self._run_plain_layers(sequences.unexpanded, pack, trace)
         assert layout.origin is not None
-        hidden = self._add_copies(gather_rows(hidden, layout.origin), layout)
+        hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
         return hidden, self.config.plain_layers
 
     def _run_plain_layers(

@@ -17,13 +17,14 @@ from exlm.ops.emission import cross_entropy
 from exlm.ops.emission import emission as log_emission
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_on_cpu
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 if TYPE_CHECKING:
     from exlm.model.configuration_exlm import ExLMConfig
     from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
-LOG_ZERO = -87.5  # stands for log 0, so that a mean over tokens stays finite
+# Stands for log 0, so that a mean over tokens stays finite.
+SMALLEST_LOG_PROBABILITY = -87.5
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,26 @@ class LatticeOutput:
     states: Tensor  # [B, N, D] hidden states
     head: "ExLMPredictionHead"
     transition: "ExLMTransitionHead | None"
-    prior: Prior | None = None  # the order prior, if it is not the configuration's
+    prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
     def emission(self) -> Tensor:
         """Log-probabilities [B, T, N] of the targets at the states."""
-        return log_emission(*self.head.emission_inputs(self.states), self.lattice.targets)
+        hidden, weight, bias = self.head.emission_inputs(self.states)
+        return log_emission(hidden, weight, bias, self.lattice.targets)
 
     @cached_property
     def links(self) -> Tensor:
         """Log transitions [B, N, N] between the states; only of a model with transitions."""
         assert self.transition is not None
         return self.transition(self.states, self.lattice, self.prior)
+
+    @cached_property
+    def all_paths(self) -> Tensor:
+        """Log weight [B] in float64 of all paths of T states, by the transitions alone."""
+        # log 1: every state emits every token
+        no_emission = torch.zeros_like(self.emission)
+        return sum_over_paths(no_emission, self.links, self.lattice)
 
     @cached_property
     def state_posterior(self) -> Tensor:
@@ -118,15 +127,13 @@ class ExLM(Objective):
         weights = output.state_posterior
         with torch.autocast(weights.device.type, enabled=False), exact_on_cpu(weights.device):
             probabilities = output.head(output.states).softmax(-1).to(weights.dtype)
-            return (weights @ probabilities).log().clamp(min=LOG_ZERO)
+            return (weights @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
         emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
-        no_emission = torch.zeros_like(emission_of_judged)  # log 1: every state emits every token
         emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
-        all_paths = sum_over_paths(no_emission, output.links, output.lattice)
-        return emitting_paths - all_paths
+        return emitting_paths - output.all_paths
 
 
 class VanillaMLM(Objective):
@@ -141,7 +148,8 @@ class VanillaMLM(Objective):
         targets = output.lattice.targets[:, inside]
         masked = output.lattice.target_is_mask[:, inside]
         rows = output.states[:, inside].flatten(0, 1)
-        losses = cross_entropy(*output.head.emission_inputs(rows), targets.flatten())
+        hidden, weight, bias = output.head.emission_inputs(rows)
+        losses = cross_entropy(hidden, weight, bias, targets.flatten())
         total = torch.where(masked, losses.view_as(targets), 0.0).sum()
         return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
@@ -172,8 +180,8 @@ class CTC(Objective):
         aligned = real & (targets != blank)
 
         target_and_blank = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)
-        inputs = output.head.emission_inputs(blocks.flatten(0, 1))
-        scores = log_emission(*inputs, target_and_blank.flatten(0, 1))
+        hidden, weight, bias = output.head.emission_inputs(blocks.flatten(0, 1))
+        scores = log_emission(hidden, weight, bias, target_and_blank.flatten(0, 1))
         scores = scores.unflatten(0, targets.shape)  # [B, n, 2, k]
         of_target = scores[:, :, 0].movedim(2, 0)  # [k, B, n]
         of_blank = scores[:, :, 1].movedim(2, 0)
@@ -189,7 +197,7 @@ class CTC(Objective):
         scores = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
         scores[..., blank] = -torch.inf  # no target is the blank
         marginals = scores.new_zeros(*output.lattice.targets.shape, scores.shape[-1])
-        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=LOG_ZERO)
+        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=SMALLEST_LOG_PROBABILITY)
         return marginals
 
     def _blocks(self, output: LatticeOutput) -> tuple[Tensor, slice]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.expansion import IGNORED, Lattice
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 
 Passes = int | Literal["all"]  # `all` reveals one mask in each pass
 
@@ -48,7 +48,10 @@ def most_certain(certainty: Tensor, masks: Tensor, passes_left: int) -> Tensor:
 
 @torch.no_grad()
 def nll_in_passes(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], passes: Passes, prior: Prior | None = None
+    model: ExLMForMaskedLM,
+    batch: dict[str, Tensor],
+    passes: Passes,
+    prior: PriorStrength | None = None,
 ) -> Tensor:
     """-log-probability [batch] of all masked tokens of each sequence in nats, float64; 0 without
     masks.
@@ -76,7 +79,7 @@ def nll_in_passes(
 
 
 def _one_pass(
-    model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: Prior | None
+    model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: PriorStrength | None
 ) -> tuple[Tensor, Tensor]:
     """Which targets [batch, targets] the pass reveals, and -log of their joint probability
     [batch]."""

@@ -10,6 +10,9 @@ Sizes:
 Names, of `expansion` unless another module is given:
 
     position          an index in the expanded sequence
+    word              which input token a position comes from, counted without padding; with
+                      `count_copies` the position itself. Attention rotates by it
+    position_ids      [B, L, 2] word and copy index of every position, for the rotations
     source_token      [B, L] the input token that a position was copied from
     copy_index        [B, L] which copy of its token a position is, from 1; 0 on ordinary tokens
     state             a position that can emit a target; its index in the lattice is u, v or state
@@ -20,6 +23,7 @@ Names, of `expansion` unless another module is given:
     target_of_state   [B, N] the target that every state was made for
     emission          [B, T, N] log-probability of every target at every state (`emission`)
     edges             [B, N, N] bool, which states may follow which (`transition`)
-    links, transition [B, N, N] log-probability of every edge (`transition`)
+    links             [B, N, N] log-probability of every edge; an argument of the alignment called
+                      transition, as in the paper
     state_posterior   [B, T, N] probability that a target is emitted by a state (`alignment`)
     edge_use          [B, N, N] how often a path is expected to use an edge (`alignment`)"""

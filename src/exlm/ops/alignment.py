@@ -43,6 +43,11 @@ def compiled_library() -> ctypes.CDLL | None:
     for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
         try:
             loaded = ctypes.CDLL(str(path))
+            loaded.exlm_alignment.argtypes = [
+                *[ctypes.c_void_p] * 7,  # tensors; None for a posterior that is not wanted
+                *[ctypes.c_long] * 3,  # batch, targets, states
+                ctypes.c_int,  # threads
+            ]
             loaded.exlm_alignment.restype = ctypes.c_int
             return loaded
         except (OSError, AttributeError) as error:
@@ -68,15 +73,24 @@ def _c(
             emission, transition, target_lengths, state_lengths, gradients
         )
     batch, targets, states = emission.shape
-    inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
+    emission, transition = emission.contiguous(), transition.contiguous()
+    target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
     value = torch.empty(batch, dtype=torch.float64)
-    state_posterior = torch.zeros_like(inputs[0]) if gradients else None
-    edge_use = torch.zeros_like(inputs[1]) if gradients else None
-    tensors = (*inputs, value, state_posterior, edge_use)
-    addresses = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
-    sizes = [ctypes.c_long(size) for size in (batch, targets, states)]
-    threads = ctypes.c_int(min(torch.get_num_threads(), max(batch, 1)))
-    failed = library.exlm_alignment(*addresses, *sizes, threads)
+    state_posterior = torch.zeros_like(emission) if gradients else None
+    edge_use = torch.zeros_like(transition) if gradients else None
+    failed = library.exlm_alignment(
+        emission.data_ptr(),
+        transition.data_ptr(),
+        target_lengths.data_ptr(),
+        state_lengths.data_ptr(),
+        value.data_ptr(),
+        None if state_posterior is None else state_posterior.data_ptr(),
+        None if edge_use is None else edge_use.data_ptr(),
+        batch,
+        targets,
+        states,
+        min(torch.get_num_threads(), max(batch, 1)),
+    )
     if failed:
         raise MemoryError(f"no memory for the alignment of {targets} targets with {states} states")
     return value.to(emission.dtype), state_posterior, edge_use
@@ -185,7 +199,7 @@ def best_path(
     log-probability [B]."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
     sweep = alignment_torch.forward(*inputs, best=True)
-    path = alignment_torch.trace(sweep, lambda score: score.argmax(1))
+    path = alignment_torch.backtrack(sweep, lambda score: score.argmax(1))
     return path, sweep.value.to(sweep.alpha.dtype)
 
 
@@ -203,7 +217,7 @@ def sample(
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    return alignment_torch.trace(alignment_torch.forward(*inputs), draw)
+    return alignment_torch.backtrack(alignment_torch.forward(*inputs), draw)
 
 
 def _checked(

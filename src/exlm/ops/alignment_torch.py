@@ -153,7 +153,7 @@ def forward_backward(
     return value, state_posterior.to(emission.dtype), edge_use.to(transition.dtype)
 
 
-def trace(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
+def backtrack(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """[B, T] states from the last target back to the first; `choose` picks predecessors from scores
     [B, N]."""
     end_state = (sweep.end * torch.arange(sweep.end.shape[2], device=sweep.end.device)).sum(2)

@@ -199,7 +199,7 @@ def forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
         )
     emission, transition = emission.contiguous(), transition.contiguous()
-    lengths = target_lengths.contiguous(), state_lengths.contiguous()
+    target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
     batch, targets, states = emission.shape
     with torch.cuda.device_of(emission):
         directions = 2 if gradients else 1
@@ -207,20 +207,23 @@ def forward_backward(
         sums = torch.full_like(emission, LOG_ZERO)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
-        tensors = (emission, transition, transposed, *lengths, rows, sums, peaks)
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
-        constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, LOG_ZERO, NO_PATH_BELOW)
         # 64 sequences fill a device even with one program each.
         persistent = states <= PERSISTENT or batch >= 64
         programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
         for i in range(0, min(targets, states), steps):
-            sizes = (batch, targets, states, i, i + steps)
-            grid = (directions * batch, programs)
-            _sweep[grid](*tensors, *sizes, *constants, num_warps=lanes * ROWS // 32)
-
-        final = (target_lengths - 1).clamp(0, targets - 1), (state_lengths - 1).clamp(0, states - 1)
-        alpha = rows[0, torch.arange(batch, device=rows.device), *final]
+            _sweep[directions * batch, programs](
+                emission=emission, transition=transition, transposed=transposed,
+                target_lengths=target_lengths, state_lengths=state_lengths,
+                rows=rows, sums=sums, peaks=peaks, batch=batch, T=targets, N=states,
+                first=i, last=i + steps, WIDTH=width, LANES=lanes, ROWS=ROWS, UNROLL=UNROLL,
+                PADDING=PADDING, LOG2E=LOG2E, LOG_ZERO=LOG_ZERO, NO_PATH_BELOW=NO_PATH_BELOW,
+                num_warps=lanes * ROWS // 32,
+            )  # fmt: skip
+        last_target = (target_lengths - 1).clamp(0, targets - 1)
+        last_state = (state_lengths - 1).clamp(0, states - 1)
+        alpha = rows[0, torch.arange(batch, device=rows.device), last_target, last_state]
         value = (peaks.sum(1, dtype=torch.float64) + alpha) * math.log(2)
         value = value.masked_fill(alpha <= NO_PATH_BELOW, -torch.inf).float()
         if not gradients:
@@ -230,13 +233,16 @@ def forward_backward(
         state_posterior.sub_(top).exp2_()
         total = state_posterior.sum(2, keepdim=True)
         state_posterior.div_(total.masked_fill(top <= NO_PATH_BELOW, torch.inf))
-        edge_use = _use_of_edges(transition, lengths, rows, sums, state_posterior)
+        edge_use = _use_of_edges(
+            transition, target_lengths, state_lengths, rows, sums, state_posterior
+        )
     return value, state_posterior, edge_use
 
 
 def _use_of_edges(
     transition: Tensor,
-    lengths: tuple[Tensor, Tensor],
+    target_lengths: Tensor,
+    state_lengths: Tensor,
     rows: Tensor,
     sums: Tensor,
     state_posterior: Tensor,
@@ -246,7 +252,9 @@ def _use_of_edges(
     edge_use = torch.zeros_like(transition)
     tiles = triton.cdiv(states, TILE)
     corners = torch.triu_indices(tiles, tiles, device=transition.device)
-    tensors = (transition, *lengths, rows, sums, state_posterior, corners, edge_use)
-    grid = (batch, corners.shape[1])
-    _edge_posterior[grid](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
+    _edge_posterior[batch, corners.shape[1]](
+        transition=transition, target_lengths=target_lengths, state_lengths=state_lengths,
+        rows=rows, sums=sums, state_posterior=state_posterior, corners=corners, edge_use=edge_use,
+        T=targets, N=states, TILE=TILE, PADDING=PADDING, LOG2E=LOG2E, num_warps=8,
+    )  # fmt: skip
     return edge_use

@@ -21,7 +21,7 @@ from exlm.ops.fused import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_on_cpu
 
 
-class Prior(NamedTuple):
+class PriorStrength(NamedTuple):
     """Strength of the order prior: beta for order, gamma for sticky copies.
 
     To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `-
@@ -33,13 +33,13 @@ class Prior(NamedTuple):
     sticky: float = 0.0
 
 
-NO_PRIOR = Prior()
+NO_PRIOR = PriorStrength()
 
 
 class LinkPrior(NamedTuple):
     """The order prior for the states of a lattice."""
 
-    strength: Prior  # of both terms
+    strength: PriorStrength  # of both terms
     target_of_state: Tensor  # [B, N] which mask each state belongs to
     state_copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
@@ -107,10 +107,10 @@ class _Mixture(torch.autograd.Function):
         dtype = at_least_float32(query.dtype)
         offset = _score_offset(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
-        heads = (x.to(dtype).unbind(2) for x in (query, key, log_gate[..., None]))
+        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)
         with exact_on_cpu(query.device):
-            for q, k, gate in zip(*heads, strict=True):
-                mixture = _add_head(mixture, q, k, gate, offset)
+            for h in range(query.shape[2]):
+                mixture = _add_head(mixture, q[:, :, h], k[:, :, h], gate[:, :, h, None], offset)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
         # It is applied again in `backward`: it is smaller than a number for every link.
@@ -127,13 +127,17 @@ class _Mixture(torch.autograd.Function):
         offset = _score_offset(no_link, mixture.dtype, ctx.prior)
         grad = torch.where(no_link, 0.0, grad)
         mixture = torch.where(no_link, torch.inf, mixture)
-        d_query, d_key, d_gate = (torch.empty_like(x) for x in (query, key, log_gate))
-        heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
+        dtype = mixture.dtype
+        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)
+        d_query = torch.empty_like(query)
+        d_key = torch.empty_like(key)
+        d_log_gate = torch.empty_like(log_gate)
         with exact_on_cpu(query.device):
-            for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
-                of_head = _head_gradients(q, k, gate, offset, mixture, grad)
-                d_query[:, :, h], d_key[:, :, h], d_gate[:, :, h] = of_head
-        return d_query, d_key, d_gate, None, None
+            for h in range(query.shape[2]):
+                d_query[:, :, h], d_key[:, :, h], d_log_gate[:, :, h] = _head_gradients(
+                    q[:, :, h], k[:, :, h], gate[:, :, h, None], offset, mixture, grad
+                )
+        return d_query, d_key, d_log_gate, None, None
 
 
 def _score_offset(no_link: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:

@@ -17,7 +17,7 @@ from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import read_or_empty, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve, task_files
@@ -72,7 +72,7 @@ def analyze(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
-    prior: PriorConfig = PriorConfig(),
+    prior: PriorSchedule = PriorSchedule(),
     space: Space = Space(),
     tasks: dict[str, DownstreamConfig] | None = None,
     seeds: list[int] | None = None,
@@ -177,7 +177,7 @@ class Study:
     data: DataConfig
     model: ArchitectureConfig
     train: LoopConfig
-    prior: PriorConfig
+    prior: PriorSchedule
     space: Space
     tasks: dict[str, DownstreamConfig] | None
     seeds: list[int]

@@ -23,17 +23,17 @@ from exlm.data.batching import IGNORED, MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import in_precision
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretraining_loss
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import to_json_types, write_json
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.storage.runs import finished_result, machine
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, StopContext, update
+from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
@@ -179,7 +179,7 @@ def compare(
     model: ArchitectureConfig,
     precision: str,
     steps: int,
-    prior: PriorConfig = PriorConfig(),
+    prior: PriorSchedule = PriorSchedule(),
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
@@ -222,7 +222,7 @@ def compare(
 
 
 def timed_updates(
-    data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior
+    data: DataConfig, model: ArchitectureConfig, precision: str, prior: PriorStrength
 ) -> Iterator[tuple[Call, int]]:
     """Functions that each do one update, and how many tokens it reads, not counting copies and
     expanded states. Batches are masked and expanded before the function is called: in a real
@@ -258,7 +258,6 @@ def timed_updates(
             config,
             seed=0,
             step=0,
-            stops=StopContext(),
         )
         yield update_once, tokens
 

@@ -162,7 +162,7 @@ def find_runs(roots: list[str]) -> Runs:
         if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
             run.scores += runs.read(folder / "measurements.json", _measured) or []
             runs.pretrainings.setdefault(run.id, run)
-            weights.setdefault(run.id, runs.read(folder / "manifest.json", _fingerprint))
+            weights.setdefault(run.id, runs.read(folder / "manifest.json", _weight_hash))
         if tuning := runs.read(folder / GRID_REPORT, partial(_finetuning, folder)):
             tunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
@@ -301,8 +301,8 @@ def _cost(content: Json) -> Json:
     return content
 
 
-def _fingerprint(manifest: Json) -> str | None:
-    """The SHA-256 of the weights, as `exlm.storage.models.fingerprint` computes it."""
+def _weight_hash(manifest: Json) -> str | None:
+    """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
     return hashlib.sha256(sums.encode()).hexdigest() if sums else None

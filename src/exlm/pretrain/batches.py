@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from exlm.data.batching import MaskedBatches, share_bounds
-from exlm.data.corpus import SPLITS, Corpus, corpus_name
+from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.expander import Expander
-from exlm.ops.transition import Prior
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.ops.transition import PriorStrength
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,27 @@ class CompleteBatches:
     in a thread of its own.
 
     Attributes:
-        masked: from a step to the masked micro-batches of this process.
+        masked_batches: from a step to the masked micro-batches of this process.
         expander: makes the lattice of a masked batch.
-        prior: the order prior and its schedule.
-        steps: updates of the run, for the schedule."""
+        prior_schedule: the order prior of every step.
+        steps_of_run: updates of the run, for the schedule."""
 
-    masked: MaskedBatches
+    masked_batches: MaskedBatches
     expander: Expander
-    prior: PriorConfig
-    steps: int
+    prior_schedule: PriorSchedule
+    steps_of_run: int
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Any]]]:
-        prior = self.prior.at(step, self.steps)
+        prior = self.prior_schedule.at(step, self.steps_of_run)
         return [
             (number, complete_batch(self.expander, batch, prior))
-            for number, batch in self.masked(step)
+            for number, batch in self.masked_batches(step)
         ]
 
 
-def complete_batch(expander: Expander, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+def complete_batch(
+    expander: Expander, batch: dict[str, Tensor], prior: PriorStrength
+) -> dict[str, Any]:
     """A masked batch with its lattice and prior."""
     return {**batch, "lattice": expander.expand(**batch), "prior": prior}
 
@@ -46,7 +48,7 @@ def complete_batch(expander: Expander, batch: dict[str, Tensor], prior: Prior) -
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
     """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
     EOS) can expand to."""
-    length = (tokens + 2) * data.repeat
+    length = (tokens + SPECIALS) * data.repeat
     # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
     if model.states_per_boundary > 1:
         return length * model.states_per_boundary
@@ -61,12 +63,12 @@ def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     has_limit = model.has_links and model.transition == "gated"
     if not has_limit:
         return
-    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
+    longest = max(int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS)
     needed = expanded_length(longest, data, model)
     if needed > model.max_position_embeddings:
         raise InputError(
-            f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to "
-            f"{needed} positions, but model.max_position_embeddings is "
+            f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "
+            f"expand to {needed} positions, but model.max_position_embeddings is "
             f"{model.max_position_embeddings}; set it to {needed}, or prepare with a smaller "
             "--max_length"
         )

@@ -12,14 +12,14 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from exlm.data.batching import longest_first, mask_tokens
-from exlm.data.corpus import Corpus, corpus_name
+from exlm.data.corpus import SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
-from exlm.model.evaluation import evaluate_batch, no_sums, summary
+from exlm.model.evaluation import evaluate_batch, summary, zero_sums
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.ops.transition import Prior
+from exlm.ops.transition import PriorStrength
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
@@ -29,8 +29,8 @@ HELD_OUT_EPOCH = -1
 
 
 @dataclass(frozen=True)
-class HeldOutScores:
-    """Measures a model while it is trained after `recipe`; the training loop calls it. `batches`
+class HeldOutEvaluation:
+    """Measures a model that is trained according to `recipe`; the training loop calls it. `batches`
     are those of `held_out_batches`."""
 
     batches: list[dict[str, Tensor]]
@@ -70,21 +70,22 @@ def held_out_batches(
     held_out = HeldOutData(data, tokenizer, seed)
     all_rows = held_out.in_order()
     for rows in held_out.batches_of(all_rows[: data.eval_sequences or len(all_rows)]):
-        yield held_out.masked(rows)
+        yield held_out.mask_rows(rows)
 
 
 class HeldOutData:
     """The held-out sequences of a corpus. InputError if it has none.
 
     Attributes:
-        lengths: [sequences] int64: their tokens, with copies and without special tokens."""
+        repeated_token_counts: [sequences] int64: their tokens, with repeats and without
+            special tokens."""
 
     def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         self.data = data
         self.tokenizer = tokenizer
         self.seed = seed
         self.corpus = Corpus(data.corpus, "valid")
-        self.lengths = self.corpus.lengths.astype(np.int64) * data.repeat
+        self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
         if not len(self.corpus):
             raise InputError(
                 f"{corpus_name(data.corpus)} has no held-out sequences; "
@@ -100,20 +101,20 @@ class HeldOutData:
         """Divides the sequences with these numbers into batches, the longest first, and returns the
         numbers in each batch of this process. An evaluation holds the predictions of every token,
         so a batch has no more tokens than a micro-batch."""
-        lengths = self.lengths[rows] + 2 * self.data.repeat  # with BOS and EOS
+        lengths = self.repeated_token_counts[rows] + SPECIALS * self.data.repeat
         batches = [
             rows[batch] for batch in longest_first(lengths, self.data.tokens_per_micro_batch)
         ]
         rank, world = distributed.rank_and_world()
         return batches[rank::world]
 
-    def masked(self, rows: np.ndarray, masks: int | None = None) -> dict[str, Tensor]:
+    def mask_rows(self, rows: np.ndarray, masks: int | None = None) -> dict[str, Tensor]:
         """The batch of the sequences with these numbers, masked by the share of the settings, or
         with exactly so many masks."""
-        tokens, lengths = self.corpus.gather(rows)
+        tokens, token_counts = self.corpus.gather(rows)
         return mask_tokens(
             tokens=tokens,
-            lengths=lengths,
+            token_counts=token_counts,
             examples=rows,
             tokenizer=self.tokenizer,
             seed=self.seed,
@@ -130,14 +131,15 @@ def evaluate_by_masks(
     data: DataConfig,
     config: EvaluateConfig,
     seed: int,
-    prior: Prior | None = None,
+    prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
     judged at every m. So that a third of its tokens stays visible, a sequence needs 1.5 m tokens;
     an m for which none is long enough is left out."""
     held_out = HeldOutData(data, tokenizer, seed)
-    mask_counts = [masks for masks in config.by_masks if 1.5 * masks <= held_out.lengths.max()]
+    token_counts = held_out.repeated_token_counts
+    mask_counts = [masks for masks in config.by_masks if 1.5 * masks <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         words = ", ".join(map(str, left_out))
@@ -145,11 +147,11 @@ def evaluate_by_masks(
     if not mask_counts:
         return {}
     order = held_out.in_order()
-    long_enough = order[held_out.lengths[order] >= 1.5 * max(mask_counts)][: config.sequences]
+    long_enough = order[token_counts[order] >= 1.5 * max(mask_counts)][: config.sequences]
     rows_of_batches = held_out.batches_of(long_enough)
     scores = {}
     for masks in mask_counts:
-        batches = [held_out.masked(rows, masks) for rows in rows_of_batches]
+        batches = [held_out.mask_rows(rows, masks) for rows in rows_of_batches]
         scores[str(masks)] = score_held_out(model, batches, prior)
     return {
         "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
@@ -162,7 +164,7 @@ def evaluate_in_passes(
     model: ExLMForMaskedLM,
     batches: list[dict[str, Tensor]],
     passes: list[Passes],
-    prior: Prior | None = None,
+    prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
     the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
@@ -171,27 +173,27 @@ def evaluate_in_passes(
         return {}
     model.eval()
     nats = {str(pass_count): 0.0 for pass_count in passes}
-    masked = 0.0
+    masked_tokens = 0.0
     with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
-            masked += float((batch["labels"] != IGNORED).sum())
+            masked_tokens += float((batch["labels"] != IGNORED).sum())
             for pass_count in passes:
                 nll = nll_in_passes(model, batch, pass_count, prior)
                 nats[str(pass_count)] += float(nll.sum())
-    masked, *totals = distributed.sum_over_processes([masked, *nats.values()])
-    per_token = [total / max(masked, 1.0) for total in totals]
+    masked_tokens, *totals = distributed.sum_over_processes([masked_tokens, *nats.values()])
+    per_token = [total / max(masked_tokens, 1.0) for total in totals]
     return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}
 
 
 def score_held_out(
-    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None
+    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: PriorStrength | None = None
 ) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
     mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the
     logarithm of the perplexity. `batches` are this process's share; `prior` replaces the
     configuration's. The model is put in evaluation mode."""
     model.eval()
-    sums = no_sums(model.config)
+    sums = zero_sums(model.config)
     with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
             for name, value in evaluate_batch(model, batch, prior).items():

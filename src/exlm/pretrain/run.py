@@ -1,6 +1,7 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import CompleteBatches, check_positions
-from exlm.pretrain.held_out import HeldOutScores, describe_scores, held_out_batches
+from exlm.pretrain.held_out import HeldOutEvaluation, describe_scores, held_out_batches
 from exlm.pretrain.settings import (
     ArchitectureConfig,
     DataConfig,
     EvaluateConfig,
-    PriorConfig,
+    PriorSchedule,
     Recipe,
 )
-from exlm.pretrain.start import start_fingerprint, take_weights
+from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
@@ -39,8 +40,6 @@ MEMORY_ADVICE = (
 )
 # Nats per masked token: with a smaller difference the links between states tell nothing.
 SMALLEST_TIE = 0.001
-# A setting that runs of earlier versions did not record, and what they did.
-EARLIER = {"model.state_share": 0.5}
 
 
 def pretrain(
@@ -49,7 +48,7 @@ def pretrain(
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
-    prior: PriorConfig = PriorConfig(),
+    prior: PriorSchedule = PriorSchedule(),
     evaluate: EvaluateConfig = EvaluateConfig(),
     start_from: str | None = None,
     compile: bool = False,
@@ -77,7 +76,8 @@ def pretrain(
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).
 
-    Returns the content of `result.json`."""
+    Returns the content of `result.json`; in all processes but the main one {}, unless the run was
+    finished already."""
     train = train.with_warmup_steps()
     recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
     directory = Path(output)
@@ -92,9 +92,7 @@ def pretrain(
         settings = _training_settings(recipe, device)
         all_settings = {**origin, **settings}
         advice = f"choose another output, and add --start_from {directory} to go on from it"
-        result = finished_result(
-            directory / "result.json", "identity", all_settings, EARLIER, advice
-        )
+        result = finished_result(directory / "result.json", "identity", all_settings, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
@@ -106,7 +104,7 @@ def pretrain(
         scores = _train(recipe, corpus, tokenizer, network, compared_settings)
         if rank > 0:
             return {}
-        result = _result(recipe, all_settings, network, scores)
+        result = _result(recipe, origin, settings, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -118,11 +116,13 @@ def pretrain(
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """What a run shares with its checkpoints even if it is resumed with other settings: texts,
-    architecture, and the weights it started from, or None."""
+    architecture, and the weights it started from, or None. A setting of the architecture that is
+    not recorded with its default is None."""
     return {
-        "start": start_fingerprint(recipe.start_from) if recipe.start_from else None,
+        "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
+        **{f"model.{setting.name}": None for setting in fields(recipe.model)},
         **identity(recipe.model, "model"),
     }
 
@@ -174,9 +174,9 @@ def _train(
     data = recipe.data
     objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
-    measure = HeldOutScores(held_out, tokenizer, recipe)
+    measure = HeldOutEvaluation(held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
-    masked = MaskedBatches(
+    masked_batches = MaskedBatches(
         source=corpus,
         tokenizer=tokenizer,
         tokens_per_batch=data.tokens_per_batch,
@@ -193,7 +193,10 @@ def _train(
             model=network,
             loss=pretraining_loss,
             batches=CompleteBatches(
-                masked, network.exlm.expander, recipe.prior, recipe.train.steps
+                masked_batches=masked_batches,
+                expander=network.exlm.expander,
+                prior_schedule=recipe.prior,
+                steps_of_run=recipe.train.steps,
             ),
             config=recipe.train,
             directory=Path(recipe.output),
@@ -217,13 +220,13 @@ def pretraining_loss(
 
 
 def _result(
-    recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
+    recipe: Recipe,
+    origin: dict[str, Any],
+    settings: dict[str, Any],
+    network: ExLMForMaskedLM,
+    scores: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of `result.json`; times and counts are those of the log."""
-    recorded = dict(settings)
-    if recorded["start"] is None:
-        # No result has had an entry for it.
-        del recorded["start"]
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
     # Earlier versions did not log processor time.
@@ -235,7 +238,7 @@ def _result(
         "processor_seconds": sum(processor_seconds),
         "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
-        "identity": recorded,
+        "identity": {**{name: x for name, x in origin.items() if x is not None}, **settings},
         "recipe": to_json_types(recipe),
         "precision": settings["train.precision"],
     }

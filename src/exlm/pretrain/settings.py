@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
+from exlm.identity import NOT_IDENTITY
 
 # This, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
-from exlm.ops.transition import Prior
-from exlm.storage.runs import NOT_IDENTITY
+from exlm.ops.transition import PriorStrength
 from exlm.train.loop import LoopConfig
 
 
@@ -24,12 +24,12 @@ class DataConfig:
             one.
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every
             sequence draws its own.
-        repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its
-            input too.
+        repeat: how often each token stands in the input, each time masked by itself (Repeated MLM);
+            fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all
-            processes, without copies. One update of an epoch may have up to 7 sequences more, but
+            processes, without repeats. One update of an epoch may have up to 7 sequences more, but
             less than twice as many tokens.
-        tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller
+        tokens_per_micro_batch: the same for one forward and backward pass, with repeats; smaller
             needs less memory. It may change when a run is resumed.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
@@ -96,7 +96,7 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True)
-class PriorConfig:
+class PriorSchedule:
     """The order prior: terms added to the scores of links between states, not in the paper (all 0:
     the paper).
 
@@ -126,7 +126,7 @@ class PriorConfig:
                 f"prior.decay is {self.decay}; give two fractions of the run as [0.0, 0.5]"
             )
 
-    def at(self, step: int, steps: int) -> Prior:
+    def at(self, step: int, steps: int) -> PriorStrength:
         """The prior in update `step` (0-based) of `steps`; `step` = `steps` gives the prior after
         the last update."""
         share = 1.0
@@ -134,7 +134,7 @@ class PriorConfig:
             begin, end = self.decay
             if step / steps > begin:
                 share = max(0.0, (end - step / steps) / (end - begin))
-        return Prior(share * self.order, share * self.sticky)
+        return PriorStrength(share * self.order, share * self.sticky)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Recipe:
     output: str
     data: DataConfig
     model: ArchitectureConfig
-    prior: PriorConfig
+    prior: PriorSchedule
     train: LoopConfig
     seed: int
     evaluate: EvaluateConfig

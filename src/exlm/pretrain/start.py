@@ -1,8 +1,8 @@
 """A start from weights: a pre-training takes from an earlier model what fits; what is new stays as
 its seed drew it."""
 
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.models import fingerprint, load_model, verify
+from exlm.storage.models import load_model, verify, weight_hash
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
 # Weights fit other rotations as well, but were learned with these, so the line says where they
@@ -22,7 +22,7 @@ ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
 ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 
 
-def start_fingerprint(path: str) -> str:
+def start_hash(path: str) -> str:
     """SHA-256 of the weights of a start; InputError if `path` is no model directory or is
     damaged."""
     if not Path(path).is_dir():
@@ -32,7 +32,7 @@ def start_fingerprint(path: str) -> str:
             "started from)"
         )
     verify(path)
-    return fingerprint(path)
+    return weight_hash(path)
 
 
 @torch.no_grad()
@@ -40,7 +40,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     """Copies into `network`, a model for `tokenizer`, what fits of the pre-trained model in the
     directory `path`: rows of tokens by their spelling, rows of states and positions by their
     number, all else whole or not at all. Objective, states per mask, layers and vocabulary may
-    differ. Returns a line that says what was taken and what is new.
+    differ. Returns a line that says how much was taken of each part.
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
@@ -49,19 +49,32 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     _check(start_config, config, path)
     rows, start_rows = _shared_tokens(tokenizer, start_tokenizer)
     weights = dict(start.named_parameters())
+    taken = Counter[str]()
+    total = Counter[str]()
     for name, parameter in network.named_parameters():
+        part = name.removeprefix("exlm.").split(".")[0]
+        total[part] += len(parameter)
         if name not in weights:
             continue
         source = weights[name]
         if name in ROWS_BY_TOKEN:
             parameter[rows] = source[start_rows]
+            taken[part] += len(rows)
         elif name in ROWS_BY_NUMBER:
             count = min(len(parameter), len(source))
             parameter[:count] = source[:count]
+            taken[part] += count
         # Those of the other kind of transition have other shapes.
         elif parameter.shape == source.shape:
             parameter.copy_(source)
-    return f"start from {path}: {_description(start_config, config, len(rows))}"
+            taken[part] += len(parameter)
+    counts = ", ".join(f"{part} {taken[part]} of {total[part]}" for part in total)
+    notes = [
+        f"; {name} is {getattr(config, name)} but was {getattr(start_config, name)}"
+        for name in ROTARY_SETTINGS
+        if getattr(config, name) != getattr(start_config, name)
+    ]
+    return f"start from {path}: rows of weights taken: {counts}{''.join(notes)}"
 
 
 def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
@@ -89,54 +102,3 @@ def _shared_tokens(
     rows = torch.tensor([ids[token] for token in shared], dtype=torch.long)
     start_rows = torch.tensor([start_ids[token] for token in shared], dtype=torch.long)
     return rows, start_rows
-
-
-class Piece(NamedTuple):
-    """A part of a model: how many units it has, such as layers, and how many of them a start
-    gives."""
-
-    name: str
-    size: int
-    taken: int
-
-
-def _description(start: ExLMConfig, config: ExLMConfig, tokens: int) -> str:
-    """What a model takes from a start with which it shares so many tokens, what is drawn, and what
-    to know of it."""
-    taken = []
-    drawn = []
-    for piece in _pieces(start, config, tokens):
-        new = piece.size - piece.taken
-        is_one = piece.size == 1
-        if piece.taken:
-            taken.append(piece.name if is_one else f"{piece.taken} of {piece.size} {piece.name}")
-        if new:
-            drawn.append(piece.name if is_one else f"{new} {piece.name}")
-    notes = [
-        f"; {name} is {getattr(config, name)} but was {getattr(start, name)}"
-        for name in ROTARY_SETTINGS
-        if getattr(config, name) != getattr(start, name)
-    ]
-    return f"taken: {', '.join(taken)}; drawn: {', '.join(drawn) or 'nothing'}{''.join(notes)}"
-
-
-def _pieces(start: ExLMConfig, config: ExLMConfig, tokens: int) -> list[Piece]:
-    copies = _copies(config)
-    layers = config.num_hidden_layers
-    same_links = config.has_links and start.has_links and config.transition == start.transition
-    positions = 0
-    if same_links and config.transition == "gated":
-        positions = config.max_position_embeddings
-    start_positions = min(positions, start.max_position_embeddings)
-    return [
-        Piece("embeddings of tokens", size=config.vocab_size, taken=tokens),
-        Piece("layers", size=layers, taken=min(layers, start.num_hidden_layers)),
-        Piece("prediction head", size=1, taken=1),
-        Piece("embeddings of copies", size=copies, taken=min(copies, _copies(start))),
-        Piece("transition", size=int(config.has_links), taken=int(same_links)),
-        Piece("positions of the transition", size=positions, taken=start_positions),
-    ]
-
-
-def _copies(config: ExLMConfig) -> int:
-    return config.num_states if config.copy_embedding and config.expands else 0

@@ -49,7 +49,7 @@ def write_text(path: Path, text: str) -> None:
 
 def to_json_types(value: Any) -> Any:
     """The value in types of YAML and JSON: dataclasses become dicts, tuples lists, paths strings,
-    NaN null."""
+    NaN and infinities null."""
     text = json.dumps(value, default=lambda x: str(x) if isinstance(x, Path) else asdict(x))
     return json.loads(text, parse_constant=lambda _: None)
 

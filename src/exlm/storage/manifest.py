@@ -40,12 +40,14 @@ def damage(directory: Path, contents: bool = True) -> str | None:
     are compared."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        sums = {name: (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()}
+        checksums = {
+            name: (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()
+        }
     except FileNotFoundError:
         return f"{MANIFEST} is missing (the write was interrupted)"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{MANIFEST} is damaged"
-    for name, (size, digest) in sums.items():
+    for name, (size, digest) in checksums.items():
         path = directory / name
         if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
             return f"{name} is missing"

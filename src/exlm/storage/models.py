@@ -77,7 +77,7 @@ def _write_sentence_transformers(directory: Path, width: int, max_length: int) -
         write_json(directory / name, content)
 
 
-def fingerprint(path: str) -> str:
+def weight_hash(path: str) -> str:
     """SHA-256 of the weights in a model directory."""
     weights = sorted(Path(path).glob("*.safetensors")) or sorted(Path(path).glob("*.bin"))
     return hashlib.sha256("".join(map(sha256, weights)).encode()).hexdigest()

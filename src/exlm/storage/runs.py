@@ -9,7 +9,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,9 @@ from filelock import FileLock, Timeout
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
-# Metadata of a dataclass's field, for `identity`. The first is for settings that do not change what
-# a run computes, or that another setting contains; the second for settings that earlier versions
-# did not have, and whose default is what those versions did.
-NOT_IDENTITY = {"identity": "never"}
-IDENTITY_IF_CHANGED = {"identity": "if changed"}
+# A setting with IDENTITY_IF_CHANGED that some versions recorded with its default, too.
+RECORDED_DEFAULTS = {"model.state_share": 0.5}
+LONGEST = 80  # characters of a value in a message
 
 # In a `resumable_directory`: the settings that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
@@ -39,7 +37,10 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
         value = getattr(config, field.name)
         rule = field.metadata.get("identity")
         name = f"{section}.{field.name}" if section else field.name
-        if rule == "never" or (rule == "if changed" and value == field.default):
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if rule == "never" or (rule == "if changed" and value == default):
             continue
         if is_dataclass(value):
             settings.update(identity(value, name))
@@ -48,18 +49,23 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
     return settings
 
 
-def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """Name, earlier value (None: there was none) and value of the first setting of `now` that was
-    another one `before`; None if all are the same. A setting in a dictionary is named
-    `dictionary.name`, and may also be one that was there only `before`."""
+def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
+    """Name, earlier value and value, for a message, of the first setting of `now` that was another
+    one `before`; None if all are the same. None as a value stands for a setting that is not
+    recorded with its default. A setting in a dictionary is named `dictionary.name`, and may also be
+    one that was there only `before`."""
     for name, value in now.items():
         earlier = before.get(name)
+        if earlier == RECORDED_DEFAULTS.get(name):
+            earlier = None
         if isinstance(value, dict) and isinstance(earlier, dict):
             inner = first_difference(earlier, dict.fromkeys(earlier) | value)
             if inner:
                 return f"{name}.{inner[0]}", *inner[1:]
         elif earlier != value:
-            return name, earlier, value
+            before_in_words = repr(before[name])[:LONGEST] if name in before else "not recorded"
+            in_words = "the default" if value is None else repr(value)[:LONGEST]
+            return name, before_in_words, in_words
     return None
 
 
@@ -67,21 +73,19 @@ def finished_result(
     path: Path,
     entry: str,
     settings: dict[str, Any],
-    earlier: dict[str, Any] | None = None,
     advice: str = "choose another output",
 ) -> dict[str, Any] | None:
     """What a finished run wrote into the JSON file `path`, or None where there is no such run.
-    InputError names the first setting in its `entry` that is not as in `settings`. `earlier` are
-    the values of settings that runs of earlier versions did not record; `advice` is what the error
-    says of a way out."""
+    InputError names the first setting in its `entry` that is not as in `settings`; `advice` is what
+    it says of a way out."""
     result = read_or_empty(path)
     if entry not in result:
         return None
-    if difference := first_difference((earlier or {}) | result[entry], settings):
+    if difference := first_difference(result[entry], settings):
         name, before, now = difference
         raise InputError(
             f"{path.parent} holds a finished run with other settings ({name}): "
-            f"{repr(before)[:80]} instead of {repr(now)[:80]}; {advice}"
+            f"{before} instead of {now}; {advice}"
         )
     return result
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError, check_at_least
-from exlm.storage.runs import IDENTITY_IF_CHANGED, NOT_IDENTITY
+from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.datasets import (
     GLUE,
     MOLECULENET,

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import frames, parts
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.storage.models import fingerprint, load_model, longest_text
+from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules, text_kind
 from exlm.tasks.table import LabelledTable, make_table
@@ -74,7 +74,7 @@ def embed(
         "layers": layers,
         "max_length": max_length,
         "options": options,
-        "weights": fingerprint(model),
+        "weights": weight_hash(model),
     }
     counts = parts.write_in_parts(input, read_options.header, target, settings, write, sheet)
     print(

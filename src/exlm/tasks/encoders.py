@@ -25,7 +25,7 @@ from transformers import (
 
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, first_line
-from exlm.storage.models import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
+from exlm.storage.models import check_name, load_fast_tokenizer, load_tokenizer, verify, weight_hash
 from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:
@@ -75,12 +75,12 @@ DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
 POSITIONS_BEHIND_PADDING: list[str] = _FAMILIES["positions_behind_padding"]
 
 
-def encoder_fingerprint(name: str) -> str:
+def encoder_hash(name: str) -> str:
     """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a
     hub model."""
     if Path(name).is_dir():
         verify(name)
-        return fingerprint(name)
+        return weight_hash(name)
     commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 

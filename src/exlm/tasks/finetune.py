@@ -18,7 +18,7 @@ from exlm.ops.precision import used_precision
 from exlm.storage.files import to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
-from exlm.tasks.encoders import EncoderSource, encoder_fingerprint
+from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS
 from exlm.tasks.table import CUT, first_invalid_row
@@ -70,11 +70,11 @@ def finetune(
         )
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
-    fingerprints = {"model_sha256": encoder_fingerprint(model)}
+    hashes = {"model_sha256": encoder_hash(model)}
     start_directory = None
     if start_from:
         start_directory = str(best_seed_directory(start_from))
-        fingerprints["start_sha256"] = encoder_fingerprint(start_directory)
+        hashes["start_sha256"] = encoder_hash(start_directory)
     resolved_task, defaults = resolve(task)
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
@@ -87,7 +87,7 @@ def finetune(
         "from_scratch": from_scratch,
         "start_from": start_from,
         "precision": precision,
-        **fingerprints,
+        **hashes,
         **labelled_task.data_settings,
     }
     recipe = {

@@ -14,7 +14,7 @@ from exlm.data.frames import write_frame
 from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import write_json
-from exlm.storage.models import fingerprint
+from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, FittedBaseline
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
@@ -95,7 +95,7 @@ def _predict_in_chunks(
     identities = []
     for model in models:
         directory = str(model.directory)
-        identities.append((directory, model.saved, fingerprint(directory)))
+        identities.append((directory, model.saved, weight_hash(directory)))
     settings = {"models": identities, "options": options}
     return write_in_parts(input, options.header, target, settings, write, options.sheet)
 

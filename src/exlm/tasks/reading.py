@@ -11,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
-from exlm.data.encoding import describe_unknown_words
+from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import CUT, LabelledTable, OnInvalid, Tokens

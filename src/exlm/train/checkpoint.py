@@ -1,10 +1,10 @@
 """Checkpoints that are verified before use; damaged ones are passed over.
 
 A checkpoint is a directory `checkpoint-00001000` with `model.safetensors`, `optimizer.safetensors`,
-`state.json` and, written last, `manifest.json` with the SHA-256 of every file. The sums are needed
-because neither safetensors nor PyTorch notices a flipped bit in a weight. A checkpoint is written
-under a temporary name, synced and renamed. So a crash or a full disk at any moment leaves the
-previous checkpoint as it was."""
+`state.json` and, written last, `manifest.json` with the SHA-256 of every file. These checksums are
+needed because neither safetensors nor PyTorch notices a flipped bit in a weight. A checkpoint is
+written under a temporary name, synced and renamed. So a crash or a full disk at any moment leaves
+the previous checkpoint as it was."""
 
 import json
 import shutil
@@ -81,7 +81,7 @@ def resume(
     if difference := first_difference(state["identity"], identity):
         name, before, now = difference
         raise InputError(
-            f"{path} was trained with {name} {before!r}, this run has {now!r}; restore it, use "
+            f"{path} was trained with {name} {before}, this run has {now}; restore it, use "
             "another output, or (training settings only) add --resume_anyway true"
         )
     weights = load_file(path / "model.safetensors")

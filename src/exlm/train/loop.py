@@ -9,7 +9,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,19 +22,19 @@ from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import InputError, Interrupted, TrainingStopped, check_at_least
+from exlm.identity import NOT_IDENTITY
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
-from exlm.storage.runs import NOT_IDENTITY
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
 from exlm.train.tracking import Sums, Tracker
 
-# tensors on the host; attention_mask [B, S] among them
-Batch = dict[str, Any]
+# what the loss takes, on any device; attention_mask [B, S] is among it
+MicroBatch = dict[str, Any]
 # from a step to its micro-batches and their numbers within the update
-MicroBatches = Callable[[int], list[tuple[int, Batch]]]
-# from a model and a batch to a sum, the count it was summed over, and the sequences skipped
-LossFunction = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
+MakeMicroBatches = Callable[[int], list[tuple[int, MicroBatch]]]
+# from a model and a micro-batch to a sum, the count it was summed over, and the sequences skipped
+LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
 Model = TypeVar("Model", bound=nn.Module)
 
 ADVICE = "use a lower learning rate or precision fp32"
@@ -42,23 +42,7 @@ ADVICE_WITH_CHECKPOINTS = (
     "the last good checkpoint is kept; change the learning rate or the precision and add "
     "--resume_anyway true"
 )
-
-
 MEMORY_ADVICE = "make the micro-batches smaller"
-
-
-@dataclass(frozen=True)
-class StopContext:
-    """What is needed to stop a training.
-
-    Attributes:
-        advice: what to do after a loss that is not finite.
-        memory_advice: what to do if memory runs out.
-        signals: the numbers of the signals received so far."""
-
-    advice: str = ADVICE
-    memory_advice: str = MEMORY_ADVICE
-    signals: list[int] = field(default_factory=list)
 
 
 class EarlyStop(Exception):
@@ -118,7 +102,7 @@ class LoopConfig:
             )
 
     def with_warmup_steps(self) -> "LoopConfig":
-        """The same run with its warm-up in steps, by which a run is known."""
+        """The same run with its warm-up in steps; two runs with the same steps are the same."""
         warmup = self.optimizer.warmup_in(self.steps)
         optimizer = replace(self.optimizer, warmup_steps=warmup, warmup_ratio=None)
         return replace(self, optimizer=optimizer)
@@ -127,7 +111,7 @@ class LoopConfig:
 def fit(
     model: Model,
     loss: LossFunction,
-    batches: MicroBatches,
+    batches: MakeMicroBatches,
     config: LoopConfig,
     directory: Path,
     seed: int,
@@ -141,19 +125,24 @@ def fit(
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
     Args:
-        model: on its device, in training precision.
+        model: on its device, with float32 weights.
+        loss: the sum, the count and the skipped sequences of a micro-batch; see `LossFunction`.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its
             device once it knows their layout, so that no step waits for sizes.
+        config: length of the run, optimizer, and how often it evaluates and saves.
         directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another
             directory, checkpoints.
+        seed: seed of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run. None: the caller
             sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
+        checkpoints: directory of the checkpoints, if it is not `directory`.
         memory_advice: what to do if memory runs out, for the message.
 
-    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped
+    Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
+    already. TrainingStopped
     if the loss is not finite, every update skips sequences or memory runs out (the last good
     checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint, unless `save_every`
     is 0), InputError if a checkpoint belongs to another run or cannot be written."""
@@ -163,19 +152,20 @@ def fit(
     checkpoints = checkpoints or directory
     state = _first_state(checkpoints, model, optimizer, config, identity)
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
-    stops = StopContext(advice, memory_advice)
+    signals: list[int] = []
     # DistributedDataParallel averages gradients over the processes.
     trained: nn.Module = model
     if is_initialized():
         trained = DistributedDataParallel(model, gradient_as_bucket_view=True)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     metrics = None
-    with closing(tracker), on_signals(stops.signals.append, once=True):
+    with closing(tracker), on_signals(signals.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
-                trained, optimizer, loss, micro_batches, config, seed, step, stops
-            )
+                trained, optimizer, loss, micro_batches, config, seed, step,
+                signals=signals, advice=advice, memory_advice=memory_advice,
+            )  # fmt: skip
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
             is_last = tracker.step == config.steps
@@ -241,10 +231,10 @@ def _is_due(step: int, every: int) -> bool:
 
 
 def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
-    if tracker.infeasible_run >= config.max_infeasible_steps:
+    if tracker.infeasible_in_a_row >= config.max_infeasible_steps:
         raise TrainingStopped(
-            f"{tracker.infeasible_run} updates in a row up to step {tracker.step} had sequences "
-            f"without any alignment of finite probability; {advice}"
+            f"{tracker.infeasible_in_a_row} updates in a row up to step {tracker.step} had "
+            f"sequences without any alignment of finite probability; {advice}"
         )
 
 
@@ -273,12 +263,12 @@ def recompute_layers(model: nn.Module) -> None:
 
 
 def _ahead(
-    batches: MicroBatches, start: int, steps: int
-) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
+    batches: MakeMicroBatches, start: int, steps: int
+) -> Iterator[tuple[int, list[tuple[int, MicroBatch]]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones
     are used."""
     with ThreadPoolExecutor(1) as worker:
-        next_batches: Future[list[tuple[int, Batch]]] | None = None
+        next_batches: Future[list[tuple[int, MicroBatch]]] | None = None
         for step in range(start, steps):
             if next_batches is None:
                 next_batches = worker.submit(batches, start)
@@ -292,19 +282,22 @@ def update(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: LossFunction,
-    micro_batches: list[tuple[int, Batch]],
+    micro_batches: list[tuple[int, MicroBatch]],
     config: LoopConfig,
     seed: int,
     step: int,
-    stops: StopContext,
+    signals: Sequence[int] = (),
+    advice: str = ADVICE,
+    memory_advice: str = MEMORY_ADVICE,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
-    those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
+    those of `fit`, the numbers of the signals received so far, and what to do after a loss that is
+    not finite. Returns the sums, the gradient's norm before clipping, and the signal that asks
     for a stop (0: none), here or in another process."""
     sums_here, tokens_here = _add_gradients(
-        model, loss, micro_batches, config.precision, seed, step, stops
+        model, loss, micro_batches, config.precision, seed, step, memory_advice
     )
-    signal_here = max(stops.signals, default=0)
+    signal_here = max(signals, default=0)
     device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
@@ -318,7 +311,7 @@ def update(
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
+            f"(loss sum {sums.loss}, gradient norm {norm}); {advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
@@ -336,11 +329,11 @@ def update(
 def _add_gradients(
     model: nn.Module,
     loss: LossFunction,
-    micro_batches: list[tuple[int, Batch]],
+    micro_batches: list[tuple[int, MicroBatch]],
     precision: str,
     seed: int,
     step: int,
-    stops: StopContext,
+    memory_advice: str,
 ) -> tuple[Tensor, int]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
     returns, [3] float64 on the device, and the number of tokens."""
@@ -364,7 +357,7 @@ def _add_gradients(
                 rows, length = batch["attention_mask"].shape
                 raise TrainingStopped(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
-                    f"tokens ({error}); {stops.memory_advice}"
+                    f"tokens ({error}); {memory_advice}"
                 ) from error
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())

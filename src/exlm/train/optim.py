@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from exlm.errors import InputError
-from exlm.storage.runs import NOT_IDENTITY
+from exlm.identity import NOT_IDENTITY
 
 
 @dataclass(frozen=True)

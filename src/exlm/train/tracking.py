@@ -48,7 +48,7 @@ class Tracker:
     ) -> None:
         self.step: int = state["step"]
         self.sums = Sums(*state["sums"])
-        self.infeasible_run: int = state["infeasible_run"]
+        self.infeasible_in_a_row: int = state["infeasible_run"]
         self.loss_name = loss_name
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard
@@ -77,13 +77,17 @@ class Tracker:
     def state(self) -> dict[str, Any]:
         """What a checkpoint records: finished updates, the sums since the last record of the log,
         and the updates in a row with infeasible sequences."""
-        return {"step": self.step, "sums": self.sums, "infeasible_run": self.infeasible_run}
+        return {
+            "step": self.step,
+            "sums": self.sums,
+            "infeasible_run": self.infeasible_in_a_row,
+        }
 
     def add(self, sums: Sums) -> None:
         """Counts one update."""
         self.step += 1
         self.sums = Sums(*(a + b for a, b in zip(self.sums, sums, strict=True)))
-        self.infeasible_run = self.infeasible_run + 1 if sums.infeasible else 0
+        self.infeasible_in_a_row = self.infeasible_in_a_row + 1 if sums.infeasible else 0
         self.bar.set_postfix({self.loss_name: f"{sums.mean_loss:.3f}"}, refresh=False)
         self.bar.update()
 

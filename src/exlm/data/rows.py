@@ -20,14 +20,13 @@ from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, molecule_problem, standardize
-from exlm.data.corpus import EXAMPLE
+from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Source, read_rows
-from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_residues, splits_smiles
-from exlm.randomness import mix, uniform
+from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
+from exlm.randomness import draw, uniform
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
-SPECIALS = 2  # BOS and EOS, added around every sequence
 
 # Reasons why a row is invalid.
 TOO_LONG = "too_long"
@@ -64,7 +63,7 @@ class InvalidRow(NamedTuple):
 
 
 @dataclass
-class EncodedChunk:
+class TokenizedChunk:
     """The kept rows of a chunk, and what else was in the chunk."""
 
     tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
@@ -144,9 +143,9 @@ def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and as packed bits, which rows RDKit could parse, or None if `Encoder` must
-    parse them. Parsing takes most of the time; with these bits `Encoder` does not parse a row
-    again."""
+    those of molecules; and as packed bits, which rows RDKit could parse, or None if `RowTokenizer`
+    must parse them. Parsing takes most of the time; with these bits `RowTokenizer` does not parse a
+    row again."""
     counts = Counter[str]()
     is_counted = []
     for row in chunk:
@@ -159,7 +158,7 @@ def count_and_parse(
     return counts, None
 
 
-class EncodedRow(NamedTuple):
+class TokenizedRow(NamedTuple):
     """A row that is not blank, its standardized text, and the tokens of this text."""
 
     row: Row
@@ -168,7 +167,7 @@ class EncodedRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Encoder:
+class RowTokenizer:
     """Turns a chunk, with the bits that `count_and_parse` found for it or None, into tokens. Leaves
     out blank rows."""
 
@@ -182,29 +181,29 @@ class Encoder:
     seed: int  # seed of this choice
     standardize: Standardize = "none"  # how the SMILES are rewritten before all else
 
-    def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> EncodedChunk:
+    def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
         chunk, parsed = chunk_and_parsed
         already_parsed = [0] * len(chunk)
         if parsed is not None:
             already_parsed = np.unpackbits(parsed, count=len(chunk)).tolist()
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
-        encoded_rows = self._encode([chunk[number] for number in numbers])
-        kept: list[EncodedRow] = []
+        tokenized_rows = self._tokenize([chunk[number] for number in numbers])
+        kept: list[TokenizedRow] = []
         invalid: list[InvalidRow] = []
         unknown = Counter[str]()
         spelled = Counter[str]()
-        for number, encoded in zip(numbers, encoded_rows, strict=True):
-            unknown_words, spelled_words = self._unusual_words(encoded)
+        for number, tokenized in zip(numbers, tokenized_rows, strict=True):
+            unknown_words, spelled_words = self._unusual_words(tokenized)
             parse = self.molecules and not already_parsed[number]
-            reason, detail = self._judge(encoded, unknown_words, parse)
+            reason, detail = self._judge(tokenized, unknown_words, parse)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
-                kept.append(encoded)
+                kept.append(tokenized)
                 spelled.update(spelled_words)
             if keep or reason == UNKNOWN:
                 unknown.update(unknown_words)
             if reason:
-                row = encoded.row
+                row = tokenized.row
                 action = "kept" if keep else "skipped"
                 invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
         counts = {
@@ -214,21 +213,18 @@ class Encoder:
             "spelled": spelled,
         }
         tokens = np.fromiter(chain.from_iterable(row.tokens for row in kept), np.uint32)
-        return EncodedChunk(tokens, self._examples(kept), invalid, counts)
+        return TokenizedChunk(tokens, self._examples(kept), invalid, counts)
 
-    def _encode(self, rows: list[Row]) -> list[EncodedRow]:
+    def _tokenize(self, rows: list[Row]) -> list[TokenizedRow]:
         tokenizer = _load(self.tokenizer_file)
         texts = [standardize(row.text, self.standardize) for row in rows]
-        if splits_residues(tokenizer):
-            # Equal proteins get equal texts, and so the same split.
-            texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         tokens = [encoding.ids for encoding in encodings]
-        return list(map(EncodedRow, rows, texts, tokens))
+        return list(map(TokenizedRow, rows, texts, tokens))
 
-    def _unusual_words(self, encoded: EncodedRow) -> tuple[list[str], list[str]]:
+    def _unusual_words(self, tokenized: TokenizedRow) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
-        text, tokens = encoded.text, encoded.tokens
+        text, tokens = tokenized.text, tokenized.tokens
         tokenizer = _load(self.tokenizer_file)
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
@@ -237,10 +233,12 @@ class Encoder:
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
-    def _judge(self, encoded: EncodedRow, unknown_words: list[str], parse: bool) -> tuple[str, str]:
+    def _judge(
+        self, tokenized: TokenizedRow, unknown_words: list[str], parse: bool
+    ) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is. With
         `parse`, RDKit must be able to read it."""
-        row, text, tokens = encoded
+        row, text, tokens = tokenized
         if not text:
             return UNREADABLE, row.fault
         length = len(tokens) + SPECIALS
@@ -256,15 +254,20 @@ class Encoder:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
 
-    def _examples(self, kept: list[EncodedRow]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets. Equal texts are in the same split."""
+    def _examples(self, kept: list[TokenizedRow]) -> np.ndarray:
+        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
+        differ in capitals may be, are in the same split."""
+        normalizer = _load(self.tokenizer_file).normalizer
+        texts = [text for _, text, _ in kept]
+        if normalizer is not None:
+            texts = [normalizer.normalize_str(text) for text in texts]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(tokens) for _, _, tokens in kept]
         examples["document"] = [row.document for row, _, _ in kept]
-        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in kept]
+        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
-        examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out
+        examples["split"] = uniform(draw(self.seed, examples["high"])) < self.held_out
         return examples
 
 
