@@ -37,8 +37,8 @@ class Tagging:
         self.encoder, self.config = encoder, config
         self.tokenizer, _ = load_encoder_tokenizer(encoder.name)
 
-    def check_seed(self, seed):
-        pass
+    def split_of(self, seed):
+        return {}
 
     def train_seed(self, run_dir, hyper, seed):
         settings = {"num_labels": 3, "task": {"task_type": self.config.task_type}}

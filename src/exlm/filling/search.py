@@ -148,7 +148,10 @@ def beam_search(
     top_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     # for each state, the probability of its best word that is no candidate, 0 without such a word
     best_other_word = top_words.values[:, candidates:].sum(1)
-    beginnings = _no_tokens(graph.probs)
+    at_first_state = torch.zeros_like(graph.probs[None, :, 0])
+    at_first_state[0, 0] = 1.0
+    no_tokens = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
+    beginnings = _Beginnings(no_tokens, graph.probs.new_zeros(1), at_first_state)
     # the largest bound of all dropped beginnings, a logarithm like all bounds but the scaled ones
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
@@ -181,14 +184,6 @@ def beam_search(
         len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     )
     return Fillings(beginnings.token_ids, log_prob, best_paths(graph, beginnings.token_ids), proven)
-
-
-def _no_tokens(probs: Tensor) -> _Beginnings:
-    """The beginning without any token, which is at the first state."""
-    token_ids = torch.empty(1, 0, dtype=torch.long, device=probs.device)
-    at_state = probs.new_zeros(1, len(probs))
-    at_state[0, 0] = 1.0
-    return _Beginnings(token_ids, probs.new_zeros(1), at_state)
 
 
 def _extend(

@@ -83,7 +83,13 @@ def score(
     variants = []
     for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
         problem = malformed.get(row, "")
-        variants.append(read_variant(_clean(wild), _clean(mutations), problem))
+        changes: dict[int, str] = {}
+        if not problem:
+            try:
+                changes = substitutions(_clean(wild), _clean(mutations))
+            except InputError as error:
+                problem = str(error)
+        variants.append(Variant(_clean(wild), changes, problem))
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
     scores, problems = score_variants(network, tokenizer, variants)
@@ -111,16 +117,6 @@ def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarra
         f"Spearman correlation with {label_column} ({labelled.sum()} rows): "
         f"score {correlations[0]:.4f}, joint_score {correlations[1]:.4f}"
     )
-
-
-def read_variant(wild: str, mutations: str, problem: str) -> Variant:
-    """The variant of a row, unless there is already a problem with the row."""
-    if not problem:
-        try:
-            return Variant(wild, substitutions(wild, mutations), "")
-        except InputError as error:
-            problem = str(error)
-    return Variant(wild, {}, problem)
 
 
 def score_variants(

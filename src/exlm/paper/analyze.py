@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from exlm.data.corpus import Corpus
-from exlm.errors import InputError
+from exlm.errors import InputError, check_at_least
 from exlm.filling.explore import explore
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_cost, measure_run
@@ -110,10 +110,6 @@ def analyze(
     if distributed.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
     train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
-    if cost_steps < 1:
-        raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
-    seeds = [1, 2, 3] if seeds is None else seeds
-    pretrain_seeds = [0] if pretrain_seeds is None else pretrain_seeds
     data = replace(data, mask_ratio=data.one_mask_ratio)
     study = Study(
         output=output,
@@ -123,19 +119,14 @@ def analyze(
         prior=prior,
         space=space,
         tasks=tasks,
-        seeds=seeds,
-        pretrain_seeds=pretrain_seeds,
+        seeds=[1, 2, 3] if seeds is None else seeds,
+        pretrain_seeds=[0] if pretrain_seeds is None else pretrain_seeds,
         cost_steps=cost_steps,
         case=case,
     )
     # names and architectures now, to refuse early; the steps of MLM++ need the cost
     models = variants(experiment, data, model, train, space)
-    if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
-        raise InputError(
-            f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
-            "and give every list of the recipe a value"
-        )
-    _check_models(models)
+    study.check(experiment, models)
     if experiment in ("entropy", "efficiency") or tasks is None:
         tasks = {}
     files = {name: _file_hashes(config.task) for name, config in tasks.items()}
@@ -150,17 +141,6 @@ def analyze(
         f"all of {experiment} is in {output}; "
         f"exlm report {output} --output DIR makes tables and figures of it"
     )
-
-
-def _check_models(models: dict[str, dict[str, Any]]) -> None:
-    """InputError, before the first training, if one of the models cannot be built."""
-    for name, settings in models.items():
-        data, model = settings["data"], settings["model"]
-        try:
-            check_positions(data, model)
-            model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from error
 
 
 def _file_hashes(task: TaskConfig) -> dict[str, str]:
@@ -184,6 +164,26 @@ class Study:
     pretrain_seeds: list[int]
     cost_steps: int
     case: str | None
+
+    def __post_init__(self) -> None:
+        check_at_least(self, cost_steps=1)
+
+    def check(self, experiment: Experiment, models: dict[str, dict[str, Any]]) -> None:
+        """InputError, before the first training, if there are no models, or one of them cannot be
+        built."""
+        if experiment != "efficiency" and not (models and self.seeds and self.pretrain_seeds):
+            raise InputError(
+                f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
+                "and give every list of the recipe a value"
+            )
+        for name, settings in models.items():
+            data = settings["data"]
+            model = settings["model"]
+            try:
+                check_positions(data, model)
+                model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
 
     def cost_job(self) -> Job:
         """Measures how many times the cost of an update of the MLM one of ExLM costs."""

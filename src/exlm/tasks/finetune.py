@@ -131,7 +131,7 @@ def run_task(
         finished = finished_runs(directory, cells, seeds, settings)
         for seed in seeds:
             if not all(finished[cell, seed] for cell in cells):
-                task.check_seed(seed)
+                task.split_of(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)

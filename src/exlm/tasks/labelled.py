@@ -76,13 +76,9 @@ class LabelledTask(ABC):
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
         """Trains with one seed, as `Task` says."""
 
-    def check_seed(self, seed: int) -> None:
-        """InputError if nothing can be learned from the split, or valid cannot choose what is
-        best."""
-        self.split_of(seed)
-
     def split_of(self, seed: int) -> RowSplit:
-        """The usable rows by part, made once for every seed. InputError as `check_seed` says."""
+        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
+        or if valid cannot choose what is best."""
         if seed not in self._splits:
             split = split_rows(self.config, self.table, seed)
             self._check_numbers_have_labels(split)

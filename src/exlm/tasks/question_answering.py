@@ -3,7 +3,7 @@ file."""
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -128,8 +128,9 @@ class QuestionAnswering:
         """None: the questions of a file are answered together."""
         return None
 
-    def check_seed(self, seed: int) -> None:
-        """All seeds have the same parts."""
+    def split_of(self, seed: int) -> Mapping[str, object]:
+        """The same parts for all seeds."""
+        return self.splits
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but

@@ -4,7 +4,7 @@ A further kind is a class of this form in a file of its own, and an entry in KIN
 rows it is a `TableTask` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), and
 its metrics are in METRICS (`metrics.py`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -36,8 +36,10 @@ class Task(Protocol):
     invalid_rows: pd.DataFrame
     data_settings: dict[str, Any]
 
-    def check_seed(self, seed: int) -> None:
-        """InputError if no model can be trained with this seed, before the first one is."""
+    def split_of(self, seed: int) -> Mapping[str, object]:
+        """What a seed is trained and scored on, by part. InputError if it cannot be, which is found
+        for every seed before the first one is trained."""
+        ...
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
         """Trains with one seed and writes its predictions to `run_dir`.
