@@ -1,6 +1,9 @@
 """Models that come with the package, by name."""
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForMaskedLM
 
 import exlm
 from exlm import ExLMForMaskedLM, InputError
@@ -48,3 +51,14 @@ def test_models_are_listed_and_their_cards_printed(name, capsys):
     assert capsys.readouterr().out == "The card.\n"
     with pytest.raises(InputError, match="there is no model other; there are tiny"):
         models("other")
+
+
+def test_the_model_of_molecules_fills_reads_and_is_loaded_by_transformers(capsys):
+    main(["fill", "molecules-5M", "CC(=O)Oc1ccccc1[MASK](=O)O", "--n_best", "1"])
+    assert "CC(=O)Oc1ccccc1C(=O)O" in capsys.readouterr().out
+    aspirin, ester, hexane = Embedder("molecules-5M").transform(
+        ["CC(=O)Oc1ccccc1C(=O)O", "CC(=O)Oc1ccccc1C(=O)OC", "CCCCCC"]
+    )
+    assert np.linalg.norm(aspirin - ester) < np.linalg.norm(aspirin - hexane)
+    model = AutoModelForMaskedLM.from_pretrained(model_path("molecules-5M"))
+    assert model.dtype == torch.float32 and model.num_parameters() == 5_398_017
