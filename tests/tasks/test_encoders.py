@@ -355,3 +355,11 @@ def test_the_head_of_every_family_returns_real_units(model, files, tmp_path, mon
     scores = [result["score"] for result in regress(frames["valid"]["text"].tolist())]
     np.testing.assert_allclose(scores, recorded, rtol=1e-5)
     assert np.mean(scores) > 400
+
+
+def test_exlm_gets_no_token_types_of_a_tokenizer_that_tells_them(bert, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    save_model(tmp_path, ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    read_tokenizer, _ = load_encoder_tokenizer(str(tmp_path))
+    assert read_tokenizer.model_input_names == ["input_ids", "attention_mask"]

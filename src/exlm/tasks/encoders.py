@@ -199,7 +199,8 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     token_type_ids if it tells a second text by them, by ids that the model knows."""
     accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
-    tells_types = 0 < max(types, default=0) < getattr(config, "type_vocab_size", math.inf)
+    most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
+    tells_types = 0 < max(types, default=0) < most_types
     names = []
     for name in tokenizer.model_input_names:
         if name in accepted and name != "token_type_ids":

@@ -31,10 +31,14 @@ def pad(
 
 
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of a batch that the model takes, without labels, on its device (an ExLM moves
-    them itself)."""
+    """The entries of a batch that the model takes, without labels, on its device. An ExLM moves
+    them itself, and takes no token_type_ids but 0."""
     names = inspect.signature(model.forward).parameters.keys() - LABELS
-    device = "cpu" if isinstance(model, ExLMPreTrainedModel) else next(model.parameters()).device
+    device = torch.device("cpu")
+    if isinstance(model, ExLMPreTrainedModel):
+        names -= {"token_type_ids"}
+    else:
+        device = next(model.parameters()).device
     return {name: values.to(device) for name, values in batch.items() if name in names}
 
 
