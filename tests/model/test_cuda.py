@@ -146,8 +146,8 @@ def test_a_run_stops_and_goes_on(recipe, monkeypatch, tmp_path, compiled, dropou
     whole = pretrain(**recipe | {"output": str(tmp_path / "whole")})
     update = loop.update
 
-    def stopped(*arguments):
-        sums, norm, _ = update(*arguments)
+    def stopped(*arguments, **options):
+        sums, norm, _ = update(*arguments, **options)
         return sums, norm, 15 if arguments[6] == 6 else 0
 
     monkeypatch.setattr(loop, "update", stopped)
