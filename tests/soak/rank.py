@@ -19,10 +19,10 @@ def harm(fault: str, step: int) -> None:
         return
     update, calls = loop.update, []
 
-    def harmed(model: Any, optimizer: Any, loss: Any, *others: Any) -> Any:
+    def harmed(model: Any, optimizer: Any, loss: Any, *others: Any, **options: Any) -> Any:
         calls.append(None)
         if len(calls) != step:
-            return update(model, optimizer, loss, *others)
+            return update(model, optimizer, loss, *others, **options)
         open(marker, "w").close()
         if fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -37,7 +37,7 @@ def harm(fault: str, step: int) -> None:
             total, count, infeasible = loss(*inputs)
             return total * float("nan"), count, infeasible
 
-        return update(model, optimizer, wrong, *others)
+        return update(model, optimizer, wrong, *others, **options)
 
     loop.update = harmed
 

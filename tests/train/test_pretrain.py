@@ -701,7 +701,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     held_out = Corpus(recipe["data"].corpus, "valid")
     order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
-    rows = np.array([i for i in order if held_out.repeated_token_counts[i] >= 6][:9])
+    rows = np.array([i for i in order if held_out.token_counts[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
         batch = mask_tokens(
             *held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks)
