@@ -22,6 +22,8 @@ HELP = ("-h", "--help")
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
 # runs). Then importing `exlm` does not import all models.
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
+# the models that come with the package
+MODELS = Path(__file__).parents[1] / "exlm" / "models"
 # words that name something on disk
 ON_DISK = ("model", "input")
 
@@ -99,11 +101,10 @@ def _as_arguments(name: str, words: list[str]) -> list[str]:
 
 def _check_paths(name: str, words: list[str]) -> None:
     """Raises CommandLineError if a word names something that is not there."""
-    from exlm.storage.shipped import model_path
-
     for word, value in zip(COMMANDS[name].words, words, strict=False):
-        value = model_path(value) if word.name == "model" else value
-        if word.name in ON_DISK and value != "-" and not Path(value).exists():
+        is_shipped = word.name == "model" and (MODELS / value).is_dir()
+        is_there = is_shipped or value == "-" or Path(value).exists()
+        if word.name in ON_DISK and not is_there:
             raise CommandLineError(f"{value} does not exist; check the path of {word.name.upper()}")
 
 
