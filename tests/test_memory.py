@@ -68,15 +68,15 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused attention, whose result has the heads of a position side by side, and masks of dropout
     of one byte."""
 
-    def attention(query, key, value, mask, rate):
+    def attention(module, query, key, value, mask, **options):
         # the result is laid out as the query
         rows = query.transpose(1, 2).contiguous().transpose(1, 2)
-        return F.scaled_dot_product_attention(rows, key, value)
+        return F.scaled_dot_product_attention(rows, key, value).transpose(1, 2), None
 
     def dropout(x, p):
         return torch.native_dropout(x, p, True)[0] if p else x
 
-    monkeypatch.setattr(encoder, "attention", attention)
+    monkeypatch.setitem(encoder.ALL_ATTENTION_FUNCTIONS, "sdpa", attention)
     monkeypatch.setattr("exlm.ops.dropout.dropout", dropout)
 
 
