@@ -11,8 +11,9 @@ import pytest
 from rdkit import Chem
 
 from exlm.data import files
+from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
-from exlm.data.frames import malformed_rows, read_frame
+from exlm.data.frames import malformed_rows, read_frame, write_frame
 from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import find_sources, read_rows
@@ -104,7 +105,13 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
 
 @pytest.mark.parametrize(
     "content",
-    ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"],
+    [
+        "CCO\nCC\n",
+        "id,smiles\n7,CCO\n8,CC\n",
+        "Smiles\tid\nCCO\t1\nCC\t2\n",
+        "smiles\nCCO\nCC",
+        '{"smiles": "CCO", "id": 7}\n{"smiles": "CC", "id": 8}\n',
+    ],
 )
 def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
@@ -311,3 +318,17 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
     assert frame["tokens"][0] == ["New York", "is"]
     assert malformed_rows(frame) == {1: "lines of several widths"}
+
+
+def test_text_that_begins_with_an_equals_sign_is_no_formula(tmp_path):
+    frame = pd.DataFrame({"id": ["=1+1", "0007"], "smiles": ["CCO", "CCC"]})
+    write_frame(frame, tmp_path / "table.xlsx")
+    assert read_frame(tmp_path / "table.xlsx").to_dict("list") == frame.to_dict("list")
+
+
+@pytest.mark.parametrize("smiles", ["CCO\u200b", "\u0421CO", "CCO\xad", "C\u200bCO"])
+def test_a_character_that_rdkit_would_leave_out_is_named(smiles):
+    assert molecule_problem(smiles) in [
+        f"not a SMILES string: it has {character!r}" for character in smiles
+    ]
+    assert standardize(smiles, "canonical") == smiles

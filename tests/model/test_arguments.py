@@ -137,3 +137,12 @@ def test_a_model_that_reads_is_compiled_as_one_graph(tiny_config, tiny_batch, he
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(first_output(compiled, inputs), first_output(model, inputs))
+
+
+def test_a_traced_model_fits_batches_with_padding(tiny_config, tiny_batch):
+    model = ExLMModel(tiny_config(return_dict=False)).eval()
+    one_text = torch.randint(5, 9, (1, 4)), torch.ones(1, 4, dtype=torch.long)
+    traced = torch.jit.trace(model, one_text)
+    inputs = tiny_batch["input_ids"], tiny_batch["attention_mask"]
+    real = tiny_batch["attention_mask"].bool()
+    torch.testing.assert_close(traced(*inputs)[0][real], model(*inputs)[0][real])

@@ -146,9 +146,9 @@ def test_a_run_stops_and_goes_on(recipe, monkeypatch, tmp_path, compiled, dropou
     whole = pretrain(**recipe | {"output": str(tmp_path / "whole")})
     update = loop.update
 
-    def stopped(*arguments, **options):
-        sums, norm, _ = update(*arguments, **options)
-        return sums, norm, 15 if arguments[6] == 6 else 0
+    def stopped(step, **options):
+        sums, norm, _ = update(step=step, **options)
+        return sums, norm, 15 if step == 6 else 0
 
     monkeypatch.setattr(loop, "update", stopped)
     with pytest.raises(Interrupted):

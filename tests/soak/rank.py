@@ -19,10 +19,10 @@ def harm(fault: str, step: int) -> None:
         return
     update, calls = loop.update, []
 
-    def harmed(model: Any, optimizer: Any, loss: Any, *others: Any, **options: Any) -> Any:
+    def harmed(loss: Any, **options: Any) -> Any:
         calls.append(None)
         if len(calls) != step:
-            return update(model, optimizer, loss, *others, **options)
+            return update(loss=loss, **options)
         open(marker, "w").close()
         if fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -37,7 +37,7 @@ def harm(fault: str, step: int) -> None:
             total, count, infeasible = loss(*inputs)
             return total * float("nan"), count, infeasible
 
-        return update(model, optimizer, wrong, *others, **options)
+        return update(loss=wrong, **options)
 
     loop.update = harmed
 

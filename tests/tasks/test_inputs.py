@@ -113,6 +113,10 @@ def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
         table[[f"embedding {i}" for i in range(32)]].to_numpy(), vectors, rtol=1e-5
     )
     assert np.isnan(vectors).any(1).tolist() == [False, True, False]
+    embed(chemist, str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet"), text_column="SMILES")
+    again = pd.read_parquet(tmp_path / "b.parquet")
+    for column in ("embedding", "exlm embedding"):
+        np.testing.assert_array_equal(np.stack(again[column]), vectors)
 
 
 def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smiles_file, tmp_path):

@@ -28,7 +28,8 @@ _PARSER.parseName = False
 
 def molecule_problem(smiles: str) -> str | None:
     """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what
-    `Chem.MolFromSmiles` does, except for spaces, nothing, and endless text, in half the time:
+    `Chem.MolFromSmiles` does, except for spaces, nothing, endless text, and characters other than
+    ASCII, in half the time:
     without stereochemistry, with all hydrogens."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
@@ -44,8 +45,9 @@ def molecule_problem(smiles: str) -> str | None:
 
 
 def _is_word(smiles: str) -> bool:
-    """Whether RDKit should read this text: it has no spaces and is not endless."""
-    return len(smiles) <= LONGEST_SMILES and len(smiles.split()) == 1
+    """Whether RDKit should read this text: it has no spaces, is not endless, and has no other
+    characters than ASCII, which RDKit leaves out without a word where they begin or end it."""
+    return len(smiles) <= LONGEST_SMILES and len(smiles.split()) == 1 and smiles.isascii()
 
 
 def _syntax_problem(smiles: str) -> str:
@@ -53,12 +55,11 @@ def _syntax_problem(smiles: str) -> str:
     if nothing."""
     if len(smiles) > LONGEST_SMILES:
         return f"it has over {LONGEST_SMILES:,} characters"
-    if not _is_word(smiles):
-        return "it has spaces" if smiles.strip() else ""
-    # RDKit's log, cut within a character that is not ASCII, could not be read.
     for character in smiles:
         if not character.isascii():
             return f"it has {character!r}"
+    if not _is_word(smiles):
+        return "it has spaces" if smiles.strip() else ""
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
     reason = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)

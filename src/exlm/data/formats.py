@@ -72,9 +72,12 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    """As .smi if the first lines have molecules and names; as a table if the first line has a tab
-    or the name of a text column, or if `header` is set; lines otherwise."""
+    """As .jsonl if the first line is a JSON object; as .smi if the first lines have molecules and
+    names; as a table if the first line has a tab or the name of a text column, or if `header` is
+    set; lines otherwise."""
     first = (_first_lines(name) or [""])[0]
+    if is_json_object(first):
+        return _jsonl(name, header, pick)
     if header is not True:
         return _tsv(name, header, pick)
     if has_molecules_and_names(name):
@@ -82,6 +85,14 @@ def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     if "\t" in first or text_columns(re.split("[,;]", first)):
         return _tsv(name, header, pick)
     return _lines(name, header, pick)
+
+
+def is_json_object(line: str) -> bool:
+    """Whether a line of text is an object of JSON."""
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def has_molecules_and_names(name: str) -> bool:

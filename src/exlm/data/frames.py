@@ -155,6 +155,16 @@ def read_json(path: str | Path) -> Any:
             ) from error
 
 
+def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
+    """Writes an .xlsx file. A text that begins with = stays a text, and is no formula."""
+    with pd.ExcelWriter(file, engine="openpyxl") as writer:
+        frame.to_excel(writer, index=False)
+        for row in writer.book.active.iter_rows():
+            for cell in row:
+                if cell.data_type == "f":
+                    cell.data_type = "s"
+
+
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; lists as JSON where a format
     has none. InputError for cells that TSV cannot hold."""
@@ -166,7 +176,7 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
         elif path.suffix == ".xlsx":
-            frame.to_excel(file, index=False)
+            _write_sheet(frame, file)
         elif path.suffix == ".csv":
             # pandas would leave a carriage return without quotes, and read it as a line's end.
             quote_texts = _any_text_has(frame, "\r")

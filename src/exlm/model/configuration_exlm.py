@@ -182,9 +182,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
-    order_prior: float = (
-        0.0  # the prior at the end of training (`exlm.ops.transition.PriorStrength`)
-    )
+    # The prior at the end of training (`exlm.ops.transition.PriorStrength`).
+    order_prior: float = 0.0
     sticky_prior: float = 0.0
     # How often each token stands in the input (Repeated MLM, paper, section 3.1). Batches for
     # pre-training repeat them already; for tasks the model does.

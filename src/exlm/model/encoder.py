@@ -84,7 +84,9 @@ def arrange(
 def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout:
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
-    whole = mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all())
+    # A graph that is traced with one batch must fit others.
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
     return Layout(
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,

@@ -99,9 +99,12 @@ def _write(path: Path, table: LabelledTable, vectors: np.ndarray) -> None:
         frame = frames.with_columns(table.frame, columns)
         frames.write_frame(frame, path, header=frame.index[0] == 0)
     else:
-        frame = frames.with_columns(table.frame, columns)
+        # It stands in the frame for its name alone: Arrow keeps vectors, pandas would not.
+        frame = frames.with_columns(table.frame, columns | {"embedding": None})
+        name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        pq.write_table(frames.as_arrow(frame).append_column("embedding", cells), path)
+        rows = frames.as_arrow(frame.drop(columns=name))
+        pq.write_table(rows.append_column(name, cells), path)
 
 
 def embeddings(

@@ -142,30 +142,32 @@ def fit(
         memory_advice: what to do if memory runs out, for the message.
 
     Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
-    already. TrainingStopped
-    if the loss is not finite, every update skips sequences or memory runs out (the last good
-    checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint, unless `save_every`
-    is 0), InputError if a checkpoint belongs to another run or cannot be written."""
-    if config.gradient_checkpointing:
-        recompute_layers(model)
+    already. TrainingStopped if the loss is not finite, every update skips sequences or memory runs
+    out (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint,
+    unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be
+    written."""
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
     state = _first_state(checkpoints, model, optimizer, config, identity)
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
     signals: list[int] = []
-    # DistributedDataParallel averages gradients over the processes.
-    trained: nn.Module = model
-    if is_initialized():
-        trained = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    trained = _for_training(model, config)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     metrics = None
     with closing(tracker), on_signals(signals.append, once=True):
-        model.train()
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
-                trained, optimizer, loss, micro_batches, config, seed, step,
-                signals=signals, advice=advice, memory_advice=memory_advice,
-            )  # fmt: skip
+                model=trained,
+                optimizer=optimizer,
+                loss=loss,
+                micro_batches=micro_batches,
+                config=config,
+                seed=seed,
+                step=step,
+                signals=signals,
+                advice=advice,
+                memory_advice=memory_advice,
+            )
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
             is_last = tracker.step == config.steps
@@ -180,6 +182,17 @@ def fit(
             if stop_signal and not is_last:
                 raise _interrupted(stop_signal, tracker.step, config)
     return metrics
+
+
+def _for_training(model: nn.Module, config: LoopConfig) -> nn.Module:
+    """The model in training mode, which averages its gradients over the processes if there are
+    several."""
+    model.train()
+    if config.gradient_checkpointing:
+        recompute_layers(model)
+    if is_initialized():
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return model
 
 
 def _first_state(
