@@ -105,7 +105,10 @@ def _check_paths(name: str, words: list[str]) -> None:
         is_shipped = word.name == "model" and (MODELS / value).is_dir()
         is_there = is_shipped or value == "-" or Path(value).exists()
         if word.name in ON_DISK and not is_there:
-            raise CommandLineError(f"{value} does not exist; check the path of {word.name.upper()}")
+            names = ", or give a name that exlm models lists" if word.name == "model" else ""
+            raise CommandLineError(
+                f"{value} does not exist; check the path of {word.name.upper()}{names}"
+            )
 
 
 def _usage() -> str:
