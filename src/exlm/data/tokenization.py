@@ -102,10 +102,10 @@ def splits_smiles(tokenizer: Tokenizer) -> bool:
 
 def splits_residues(tokenizer: Tokenizer) -> bool:
     """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved
-    with it."""
+    with it, in the file of a model as a part of another."""
     if tokenizer.normalizer is None:
         return False
-    return tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
+    return RESIDUE_NORMALIZER.__getstate__() in tokenizer.normalizer.__getstate__()
 
 
 def train_text_tokenizer(
