@@ -40,7 +40,7 @@ class SavedTask(TypedDict, total=False):
 
     task_type: str  # as in `TaskConfig`; the key of KINDS
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
-    precision: str  # of the training; predictions use the same
+    precision: str  # of the training and its scores; predictions have their own
 
     # TableTask and what builds on it
     text_column: str  # column of the texts

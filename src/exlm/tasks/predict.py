@@ -215,7 +215,9 @@ def _seed_models(
         saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in run_dirs}
         kind = kind_of(saved_by_run[run_dirs[0]]["task_type"])
     models = [
-        SeedModel(run_dir, saved, kind.model_classes, options.device)
+        SeedModel(
+            run_dir, {**saved, "precision": options.precision}, kind.model_classes, options.device
+        )
         for run_dir, saved in saved_by_run.items()
     ]
     return kind, models
