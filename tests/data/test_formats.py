@@ -237,9 +237,9 @@ def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
     ("input", "name"),
     [
         ("new.csv", "new-a-predictions.csv"),
-        ("new.csv.gz", "new-a-predictions.csv"),
+        ("new.csv.gz", "new.csv.gz-a-predictions.csv"),
         ("new.train.csv", "new.train-a-predictions.csv"),
-        ("new.test.csv.gz", "new.test-a-predictions.csv"),
+        ("new.smi", "new.smi-a-predictions.csv"),
     ],
 )
 def test_two_inputs_do_not_write_to_the_same_file_by_default(input, name):
