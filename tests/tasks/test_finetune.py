@@ -418,6 +418,12 @@ def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="column:part")
     with pytest.raises(InputError, match="roc_auc of the valid part is not defined"):
         finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
+    frame["nitrogen"] = [1, *[0] * 299]
+    frame.to_csv(table, index=False)
+    with pytest.raises(InputError, match="rarest class there are only 1, .*task.valid"):
+        finetune(
+            str(tmp_path / "out"), str(pretrained), replace(task, split="random"), FAST, [0, 1]
+        )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])

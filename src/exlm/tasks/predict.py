@@ -1,6 +1,7 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     if report["in_training"]:
         print(
             f"warning: {report['in_training']} of the labelled rows are molecules of the training "
-            "(train.smi), which a model may know by heart; leave them out for an honest number"
+            "(train.smi), which a model may know by heart; leave them out for an honest number",
+            file=sys.stderr,
         )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
