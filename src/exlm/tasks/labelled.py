@@ -91,8 +91,22 @@ class LabelledTask(ABC):
             shared = count_shared(self.table, split)
             note = f"; {shared} texts or molecules stand in several of them" if shared else ""
             print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+            self._warn_of_known_rows(split)
             self._splits[seed] = split
         return self._splits[seed]
+
+    def _warn_of_known_rows(self, split: RowSplit) -> None:
+        """Prints how many rows of test have a text or molecule of train."""
+        groups = self.table.groups
+        assert groups is not None  # `find_groups` found them
+        test = split.get("test", np.array([], dtype=np.int64))
+        count = int(np.isin(groups[test], groups[split["train"]]).sum())
+        if count:
+            print(
+                f"warning: {count} of {len(test)} test rows have a text or molecule of the train "
+                "part, which a model may know by heart; leave them out for an honest number",
+                file=sys.stderr,
+            )
 
     def _check_numbers_have_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned of a number to predict."""

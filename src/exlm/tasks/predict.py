@@ -49,13 +49,12 @@ def predict(
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
         input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is
             standard input.
-        output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the
-            input where absent.
+        output: .csv, .tsv, .jsonl, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv
+            beside the input where absent.
         label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`."""
-    target = output_path(
-        model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx")
-    )
+    suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+    target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     predict_chunk = None
