@@ -11,8 +11,8 @@ from transformers import AutoTokenizer
 from exlm.data.tokenization import (
     FIRST,
     MARKED,
-    protein_tokenizer,
-    splits_residues,
+    alphabet_name,
+    letter_tokenizer,
     train_text_tokenizer,
 )
 from exlm.errors import InputError
@@ -153,7 +153,7 @@ def test_a_saved_tokenizer_leaves_out_the_spaces_around_a_text_alone(kind, text,
     if kind == "smiles":
         tokenizer = train_smiles_tokenizer(MOLECULES)
     elif kind == "protein":
-        tokenizer = protein_tokenizer()
+        tokenizer = letter_tokenizer("protein")
     else:
         tokenizer = train_text_tokenizer(kind, ["The sky is blue. The sea is blue."] * 9, 300)
     expected = tokenizer(text, pair, return_offsets_mapping=True)
@@ -170,7 +170,7 @@ def test_a_saved_tokenizer_leaves_out_the_spaces_around_a_text_alone(kind, text,
         spaced["offset_mapping"], expected["offset_mapping"], strict=True
     ):
         assert (start, stop) == ((begin + 2, end + 2) if end else (0, 0))
-    assert splits_residues(stock.backend_tokenizer) == (kind == "protein")
+    assert alphabet_name(stock.backend_tokenizer) == ("protein" if kind == "protein" else None)
 
     ours = load_tokenizer(tmp_path)
     assert tokenizer_hash(ours) == tokenizer_hash(tokenizer)
