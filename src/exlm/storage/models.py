@@ -5,7 +5,8 @@ import hashlib
 import json
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,7 +52,8 @@ def save_model(
         partial = Path(name)
         task = getattr(model.config, "task", None) or {}
         tokenizer.model_max_length = task.get("max_length", LONGEST_TEXT)
-        model.save_pretrained(partial)
+        with without_reports():
+            model.save_pretrained(partial)
         save_tokenizer(partial, tokenizer)
         if model.config.model_type == "exlm":
             width = model.config.hidden_size
@@ -145,6 +147,24 @@ def verify(path: str) -> None:
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
 
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """Inside, transformers neither reports a new head, which is as it should be, nor shows a bar
+    for the moment in which weights of this library are read or written."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+
+
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
@@ -162,7 +182,9 @@ def load_model(
         _check_model(path, config, tokenizer)
         if task_layers is not None:
             config.task_layers = task_layers
-        return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
+        with without_reports():
+            model = model_class.from_pretrained(path, config=config, use_safetensors=True)
+        return model, tokenizer
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:

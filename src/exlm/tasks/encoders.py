@@ -6,7 +6,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -26,7 +26,14 @@ from transformers import (
 
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, first_line
-from exlm.storage.models import check_name, load_fast_tokenizer, load_tokenizer, verify, weight_hash
+from exlm.storage.models import (
+    check_name,
+    load_fast_tokenizer,
+    load_tokenizer,
+    verify,
+    weight_hash,
+    without_reports,
+)
 from exlm.storage.shipped import model_path
 from exlm.tasks.config import FinetuneConfig
 
@@ -252,14 +259,14 @@ def _from_pretrained(
     model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False
 ) -> PreTrainedModel:
     """A model in float32. Weights of another size in the file are an InputError, unless a new head
-    replaces them."""
+    replaces them. What else is new is printed."""
+    path = model_path(name)
     try:
-        model, loading = model_class.from_pretrained(
-            model_path(name),
-            config=config,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
+        # What is downloaded from the hub keeps its bars.
+        with without_reports() if Path(path).is_dir() else nullcontext():
+            model, loading = model_class.from_pretrained(
+                path, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+            )
     except Exception as error:  # damaged files raise anything
         raise InputError(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"
@@ -271,6 +278,11 @@ def _from_pretrained(
                 f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one "
                 f"of them"
             )
+    new = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
+    if new:
+        message = f"note: {name} has no weights for {', '.join(sorted(new)[:3])}"
+        others = f" and {len(new) - 3} more" if len(new) > 3 else ""
+        print(f"{message}{others}; they are random", file=sys.stderr)
     return model.float()
 
 
