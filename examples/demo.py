@@ -38,7 +38,7 @@ from it: after a minute of training both are toys, and molecules-5M, trained for
 to begin with."""
 
 
-def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5) -> None:
+def demo(output: str = "demo-output", steps: int = 300, epochs: int = 5) -> None:
     """Pre-trains ExLM and, for as long, the vanilla MLM on bundled molecules; fills a mask, and
     predicts melting points. Then the same with the model that comes with the package.
 
