@@ -179,8 +179,6 @@ def plot_curves(path: Path, runs: dict[str, Path]) -> None:
             axis.plot(log["step"], log[score], label=name, marker=".")
         axis.set(title=f"held-out {score.replace('_', ' ')}", xlabel="updates")
         axis.grid(alpha=0.3)
-    for axis in axes[1:]:
-        axis.set_yscale("log")
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=130)
 
