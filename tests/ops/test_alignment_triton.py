@@ -191,7 +191,8 @@ def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path, architecture):
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
     assert (
-        sorted({name for name, *_ in kernels}) == ["_edge_posterior", "_sweep"] and len(kernels) == 4
+        sorted({name for name, *_ in kernels}) == ["_edge_posterior", "_sweep"]
+        and len(kernels) == 4
     )
     for _, shared_bytes, usage in kernels:
         assert "STACK:0 " in usage and "LOCAL:0 " in usage, usage
