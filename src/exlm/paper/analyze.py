@@ -52,6 +52,9 @@ class Space:
     sweep_mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387])
     plus_plus: float | None = None
 
+    def __post_init__(self) -> None:
+        check_at_least(self, plus_plus=1)
+
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
         cells = self.cells
