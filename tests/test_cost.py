@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import cost
+import estimate
 import run
 from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
@@ -235,3 +236,14 @@ def test_logits_that_do_not_fit_a_chunk_are_made_again(objective, batch, model, 
 
 def test_every_job_on_a_gpu_may_take_its_whole_time():
     assert sum(limit for _, limit in run.JOBS["cuda"]) < run.BUDGET["cuda"]
+
+
+@pytest.mark.parametrize("improvement", estimate.IMPROVEMENTS)
+def test_an_estimate_for_a_gpu_is_longer_without_an_improvement(improvement):
+    shape = replace(SMALL, batch=512, length=128, hidden=512, vocabulary=5001)
+    now = estimate.estimate(shape)
+    before = estimate.estimate(shape, without=(improvement,))
+    part = {"packing": "attention"}.get(improvement, improvement)
+    assert before.seconds[part] > now.seconds[part] > 0
+    # No product is faster than the peak.
+    assert sum(now.seconds.values()) > cost.step_flops(shape, "exlm") / estimate.PEAK

@@ -207,6 +207,11 @@ def test_a_figure_is_written_in_which_text_stays_text(capsys, text, tmp_path):
     assert list(tmp_path.iterdir()) == [target]
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(target).iter()}
     assert tags == {"svg", "rect", "text", "g", "path", "title"}
+    # Each probable edge of the DAG has its weight beside it.
+    weights = re.findall(r'class="weight"[^>]*>([\d.]+)<', target.read_text())
+    edges = re.findall(r"<path .*?: ([\d.]+)</title></path>", target.read_text())
+    probable = [edge for edge in map(float, edges) if edge >= 0.1005]
+    assert probable and [float(weight) for weight in weights] == pytest.approx(probable, abs=0.01)
 
 
 def test_the_figure_is_converted_to_pdf_and_png(text, tmp_path):

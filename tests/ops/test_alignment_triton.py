@@ -3,6 +3,7 @@ their compilation."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -150,7 +151,7 @@ def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):
 
 
 COMPILE = """
-import json, subprocess, torch, triton
+import json, subprocess, sys, torch, triton
 from triton.backends.compiler import GPUTarget
 from exlm.ops import alignment_triton
 
@@ -162,7 +163,7 @@ class Device:  # compiles for real, launches nothing
     utils = Utils
     launcher_cls = staticmethod(lambda *_: lambda *_: None)
     get_current_device = get_current_stream = staticmethod(lambda *_: 0)
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[1]), 32))
 
 triton.runtime.driver.set_active(Device)
 alignment_triton.usable = lambda *_: True
@@ -177,21 +178,27 @@ for kernel in alignment_triton._sweep, alignment_triton._edge_posterior:
             file.write(compiled.kernel)
         command = triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        print(json.dumps([compiled.name, usage]))
+        print(json.dumps([compiled.name, compiled.metadata.shared, usage]))
 """
 
 
-def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path):
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path, architecture):
+    """For an A100 and an H100."""
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
-    command = [sys.executable, "-c", COMPILE]
+    command = [sys.executable, "-c", COMPILE, str(architecture)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
     assert (
-        sorted({name for name, _ in kernels}) == ["_edge_posterior", "_sweep"] and len(kernels) == 4
+        sorted({name for name, *_ in kernels}) == ["_edge_posterior", "_sweep"]
+        and len(kernels) == 4
     )
-    for _, usage in kernels:
+    for _, shared_bytes, usage in kernels:
         assert "STACK:0 " in usage and "LOCAL:0 " in usage, usage
+        # So a multiprocessor, which has 65,536 registers, runs at least 512 threads at once.
+        assert int(re.search(r"REG:(\d+)", usage)[1]) <= 128, usage
+        assert shared_bytes <= 4096
 
 
 @pytest.mark.skipif(not GPU, reason="no GPU")

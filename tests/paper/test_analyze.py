@@ -328,6 +328,14 @@ def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
     assert others[-1]["model"] == mlm["model"] and others[-1]["train"].steps == 8
 
 
+def test_mlm_plus_plus_can_have_an_exact_multiple_of_the_updates(recipe):
+    settings = (recipe["data"], recipe["model"], recipe["train"], Space(plus_plus=3.0))
+    *_, plus_plus = variants("ablations", *settings, cost_ratio=1.9).values()
+    assert plus_plus["train"].steps == 3 * recipe["train"].steps
+    with pytest.raises(InputError, match="plus_plus"):
+        Space(plus_plus=0.0)
+
+
 def test_files_of_named_data_are_part_of_a_fine_tuning(tmp_path):
     (tmp_path / "rte").mkdir()
     for name in ("train", "dev"):

@@ -524,7 +524,7 @@ def test_missing_cells_name_their_commands(tmp_path):
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
     assert re.search("parameters.*: mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b, squad2\n", text)
-    command = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK"
+    command = "exlm finetune recipes/text/glue-small.yaml --model RUN --task.dataset TASK"
     assert text.count(f"{command} --output RUN-finetuned/TASK") == 1
     assert "exlm analyze repeated-mlm RECIPE" in text
     assert (

@@ -35,7 +35,7 @@ from exlm.randomness import Purpose, draw
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
-from exlm.train import checkpoint, tracking
+from exlm.train import checkpoint, distributed, loop, tracking
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.train.double_updates import updates
@@ -296,6 +296,22 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
     for ours, theirs in zip(curves(recipe["output"]), curves(tmp_path / "alone"), strict=True):
         assert ours["exlm_loss"] == pytest.approx(theirs["exlm_loss"], rel=1e-4)
+
+
+def test_a_lost_process_is_noticed_before_anything_waits_for_a_gpu(monkeypatch):
+    """The sums of a GPU are behind gradients to which the lost process adds nothing."""
+
+    class NeverReady:
+        def tolist(self):
+            raise AssertionError("waited for the device")
+
+    def lose_contact(values):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(loop, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "sum_over_processes", lose_contact)
+    with pytest.raises(RuntimeError, match="peer"):
+        loop._add_processes(NeverReady(), tokens=3, signal_here=0)
 
 
 def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):

@@ -40,7 +40,9 @@ class Space:
             them unstable.
         cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
         states: numbers of states k of the sweep.
-        sweep_mask_ratios: mask ratios of the sweep."""
+        sweep_mask_ratios: mask ratios of the sweep.
+        plus_plus: updates of MLM++ for each of ExLM's, as 2.0 in the paper; where absent, as many
+            as cost the same."""
 
     mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387, 0.622, 0.789])
     repeats: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
@@ -48,6 +50,10 @@ class Space:
     cells: list[tuple[float, int]] | None = None
     states: list[int] = field(default_factory=lambda: [2, 4, 8])
     sweep_mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387])
+    plus_plus: float | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(self, plus_plus=1)
 
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
@@ -257,12 +263,14 @@ def variants(
 ) -> dict[str, dict[str, Any]]:
     """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
     name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
-    `cost_ratio` times as many updates. Its training then costs as much as ExLM's."""
+    `cost_ratio` times as many updates, so that its training costs as much as ExLM's, unless
+    `space.plus_plus` says how many."""
     variant = partial(_variant, data, model, train)
     models: list[tuple[str, dict[str, Any]]] = []
     if experiment == "ablations":  # paper, section 5.3 and appendix
         p = data.one_mask_ratio
-        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        times = space.plus_plus or cost_ratio
+        steps = max(train.optimizer.warmup_steps, round(train.steps * times), 1)
         models += [
             variant(p, objective="mlm"),
             variant(p, objective="exlm"),

@@ -113,8 +113,6 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     tasks is for any run."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
-    finetune = f"exlm finetune {main['finetune']} --model RUN"
-    finetune += " --task.dataset TASK --output RUN-finetuned/TASK"
     tuned = [family for family in groups if set(tasks) & set(family.tasks)]
     data = {tuning.data for family in tuned for tuning in family.tunings.values()}
     baselines = [tuning for tuning in runs.baselines if tuning.task in tasks]
@@ -123,6 +121,7 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     blocks = []
     if tuned or baselines:
         blocks = [tables.main_table(name, tuned, baselines, runs.scores)]
+    finetune = _finetune(main["finetune"], tasks)
     section = _section(name, blocks, f"exlm pretrain {main['pretrain']}\n{finetune}")
     for family in tuned:
         complete = set(tasks)
@@ -131,8 +130,20 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
                 complete &= {tuning.task for tuning in family.tunings_of(run)}
         lacking = [task for task in tasks if task not in complete]
         if lacking:
+            finetune = _finetune(main["finetune"], lacking)
             section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
     return section
+
+
+def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
+    """A command for each of the recipes that has one of the tasks."""
+    lines = []
+    for recipe, its_tasks in recipes.items():
+        names = ", ".join(task for task in its_tasks if task in tasks)
+        if names:
+            options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+            lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
+    return "\n".join(lines)
 
 
 def _cases(groups: Sequence[Family]) -> list[Drawing]:

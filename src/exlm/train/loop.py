@@ -384,9 +384,12 @@ def _add_processes(
     all processes, and their number. One process does not wait for the device."""
     if not is_initialized():
         return sums, float(tokens), float(signal_here), 1.0
-    *totals, all_tokens, signal_sum, processes = distributed.sum_over_processes(
-        [*sums.tolist(), float(tokens), float(signal_here), 1.0]
+    # The host's numbers first: a lost process is noticed here. To read the sums waits for the
+    # device, which waits for the gradients of all processes.
+    all_tokens, signal_sum, processes = distributed.sum_over_processes(
+        [float(tokens), float(signal_here), 1.0]
     )
+    totals = distributed.sum_over_processes(sums.tolist())
     return sums.new_tensor(totals), all_tokens, signal_sum, processes
 
 
