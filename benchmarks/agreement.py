@@ -123,7 +123,7 @@ def valid_share(model: ExLMForMaskedLM, letters: Tensor, samples: int = 10_000) 
     probs = model.head(output.states)[0].double().softmax(-1)
     graph = search.Graph(probs, output.links[0].double(), output.lattice.target_of_state[0] - 1)
     drawn = (
-        search.sample(graph, graph.num_masks, samples, torch.Generator().manual_seed(0)).tokens
+        search.sample(graph, graph.num_masks, samples, torch.Generator().manual_seed(0)).token_ids
         - FIRST
     )
     return float((drawn[:, None] == letters).all(2).any(1).double().mean())

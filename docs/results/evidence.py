@@ -1,286 +1,215 @@
-"""The comparisons of docs/results/evidence-plan.md: ExLM against the MLM of equal cost, paired by
-seed.
+"""The comparisons of evidence.md, by the rule of evidence-plan.md, and its figures.
 
-What the plan decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is
-written here once; `evidence_page.py` shows what comes out.
+    python docs/results/evidence.py
+
+Fills the tables of the page from pairs.jsonl and pairs-differences.jsonl (`pairs.py`) and
+pairs-probes.jsonl (`linear_probe.py`), which lie beside it.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest, t
+from pages import fill, table
 
-NAMES = {  # of the kinds of models of lines 1 to 7, by name without the seed
-    "mlm-5000": "MLM, 5,000 updates",
-    "mlm-5750": "MLM, 5,750 updates",
-    "late-k2": "ExLM k = 2, last layer expanded",
-    "mlm-5850": "MLM, 5,850 updates",
-    "all-k2": "ExLM k = 2, all layers expanded",
-    "paper-k2": "ExLM k = 2 as in the paper",
-    "mlm-6600-p387": "MLM, 6,600 updates",
-    "late-k2-p387": "ExLM k = 2, last layer expanded",
-    "mlm-11300-p387": "MLM, 11,300 updates",
-    "all-k4-p387": "ExLM k = 4, all layers expanded",
-    "text-mlm-5000": "MLM, 5,000 updates",
-    "text-mlm-8800": "MLM, 8,800 updates",
-    "text-all-k4": "ExLM k = 4, all layers expanded",
-    "long-mlm-26400-p387": "MLM, 26,400 updates",
-    "long-late-k2-20000-p387": "ExLM k = 2, last layer expanded, 20,000 updates",
-    "long-mlm-66000-p387": "MLM, 66,000 updates",
-    "long-late-k2-50000-p387": "ExLM k = 2, last layer expanded, 50,000 updates",
-}
-LINES = {  # where models may be compared with each other
-    "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
-    "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
-    "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
-    "molecules, 38.7% masks, four times as long": [
-        "long-mlm-26400-p387",
-        "long-late-k2-20000-p387",
-    ],
-    "molecules, 38.7% masks, ten times as long": ["long-mlm-66000-p387", "long-late-k2-50000-p387"],
-}
-# ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
-PAIRS = {
-    ("late-k2", "mlm-5750"): "0.15",
-    ("all-k2", "mlm-5850"): "0.15",
-    ("paper-k2", "mlm-5850"): "0.15",
-    ("late-k2-p387", "mlm-6600-p387"): "0.387",
-    ("all-k4-p387", "mlm-11300-p387"): "0.387",
-    ("text-all-k4", "text-mlm-8800"): "0.15",
-    ("long-late-k2-20000-p387", "long-mlm-26400-p387"): "0.387",
-    ("long-late-k2-50000-p387", "long-mlm-66000-p387"): "0.387",
-}
-REPEATED = {  # line 8: the share of masks and the number of copies of every token
-    "mlm-p150-r1": (0.15, 1),
-    "mlm-p387-r2": (0.387, 2),
-    "mlm-p622-r4": (0.622, 4),
-    "mlm-p789-r8": (0.789, 8),
-    "mlm-p622-r2": (0.622, 2),
-    "mlm-p622-r1": (0.622, 1),
-}
-# as much corruption, ever more masks
-UNREAL = ("mlm-p150-r1", "mlm-p387-r2", "mlm-p622-r4", "mlm-p789-r8")
-CORRUPTED = ("mlm-p622-r4", "mlm-p622-r2", "mlm-p622-r1")  # as many masks, ever more corruption
-LEVEL = 0.01  # nats: a smaller mean difference in joint nll is no win
-TOLERATED = 0.03  # share: if costs differ by more, the MLM's number is read off its curve
-RESAMPLES, SEED = 10_000, 0
-ERRORS = ("esol", "lipophilicity", "freesolv")  # sets with an error as score: lower is better
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 
+HERE = Path(__file__).parent
 Record = dict[str, Any]
+LOWER_IS_BETTER = ("esol", "lipophilicity", "freesolv")
+DECIDES = "0.387 in 1"
+PASSES = ("1", "2", "4", "all")
+MASKS = ("1", "2", "4", "8", "16")
+MIN_SEEDS = 3
 
 
-def read(path: Path) -> list[Record]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+class Comparison(NamedTuple):
+    """An ExLM beside its MLM in one score; differences are positive where ExLM is better."""
 
-
-def by_seed(records: list[Record], kind: str) -> dict[int, Record]:
-    """The runs of one kind of model by seed."""
-    return {
-        record["seed"]: record for record in records if record["name"].rpartition("-s")[0] == kind
-    }
-
-
-def cost(runs: dict[int, Record]) -> float:
-    """Processor seconds of a training, evaluations included: the median of the seeds, which have
-    the same work."""
-    return median(record["cpu"] for record in runs.values())
-
-
-def at_cost(mlm: Record, share: float, score: str, ratio: str) -> float:
-    """The MLM's score after `share` of its updates; its curve says how much that differs from its
-    last one."""
-    final = mlm["evaluation"][ratio][score]
-    steps = [point["step"] for point in mlm["curve"]]
-    values = [point[score] for point in mlm["curve"]]
-    if not share < 1 - TOLERATED:  # a longer run than there is cannot be read off
-        return final
-    return final + float(np.interp(share * steps[-1], steps, values)) - values[-1]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """The scores of an ExLM and an MLM [seeds], and the ratio of their costs."""
-
-    exlm: np.ndarray
-    mlm: np.ndarray
-    cost: float
+    exlm: float
+    mlm: float
+    differences: list[float]  # one for each seed
+    error_over_sequences: float  # the largest of the seeds'
 
     @property
-    def differences(self) -> np.ndarray:
-        """Positive where ExLM is better: its nll is lower."""
-        return self.mlm - self.exlm
+    def mean(self) -> float:
+        return float(np.mean(self.differences))
+
+    @property
+    def error_over_seeds(self) -> float:
+        return standard_error(self.differences)
 
     @property
     def verdict(self) -> str:
-        """The plan's rule for the joint nll: all seeds agree, and the mean difference is more than
-        `LEVEL`."""
-        found = self.differences
-        if len(found) < 3:
-            return "too few seeds"
-        clear = abs(found.mean()) > LEVEL and len(set(np.sign(found))) == 1
-        return "level" if not clear else "ExLM" if found.mean() > 0 else "MLM"
+        return verdict(self.differences, self.error_over_sequences)
 
 
-def pair(
-    records: list[Record], exlm: str, mlm: str, score: str, ratio: str | None = None
-) -> Pair | None:
-    """The runs of these kinds that have a partner of the same seed, evaluated with this share of
-    masks or that of their training; None if there are none."""
-    ours, theirs = by_seed(records, exlm), by_seed(records, mlm)
-    seeds, ratio = sorted(ours.keys() & theirs.keys()), ratio or PAIRS[exlm, mlm]
-    if not seeds:
-        return None
-    share = cost(ours) / cost(theirs)
-    own = [ours[seed]["evaluation"][ratio][score] for seed in seeds]
-    return Pair(
-        np.array(own),
-        np.array([at_cost(theirs[seed], share, score, ratio) for seed in seeds]),
-        share,
+def standard_error(values: Sequence[float]) -> float:
+    """Of their mean; NaN for a single value."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def verdict(differences: Sequence[float], other_error: float) -> str:
+    """Who wins by the rule of the plan: ahead in all seeds, and by more than twice both standard
+    errors, over seeds and `other_error`."""
+    if len(differences) < MIN_SEEDS:
+        return "one seed" if len(differences) == 1 else "too few seeds"
+    mean = float(np.mean(differences))
+    if min(abs(mean) - 2 * standard_error(differences), abs(mean) - 2 * other_error) <= 0:
+        return "level"
+    if min(differences) > 0:
+        return "ExLM"
+    return "MLM" if max(differences) < 0 else "level"
+
+
+def kind_of(name: str) -> str:
+    """The name of a pair without its seed: `short-k2` of `short-k2-s1`."""
+    head, _, seed = name.rpartition("-s")
+    return head if seed.isdigit() else name
+
+
+def compare(kind: str, score: str, pairs: list[Record], differences: list[Record]) -> Comparison:
+    """All seeds of the pairs of a kind, in joint nll under the name `pairs.py` gives it."""
+    by_name = {record["name"]: record for record in pairs}
+    lines = [line for line in differences if kind_of(line["name"]) == kind]
+    return Comparison(
+        float(np.mean([joint_nll(by_name[line["name"]], score) for line in lines])),
+        float(np.mean([joint_nll(by_name[line["mlm"]], score) for line in lines])),
+        [-line["differences"][score][0] for line in lines],
+        max(line["differences"][score][1] for line in lines),
     )
 
 
-def student(values: np.ndarray) -> tuple[float, float]:
-    """95% interval of the mean of at least two values, which are taken as normal."""
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
+def joint_nll(record: Record, score: str) -> float:
+    if score.endswith(" masks"):
+        return record["by_masks"][score.removesuffix(" masks")]["joint_nll"]
+    return record["joint_nll_in_passes"][score]
 
 
-def chosen_with(mlm: pd.DataFrame) -> str:
-    """The choice that is best for the MLM on valid, by its mean rank over sets and seeds with every
-    choice."""
-    signed = mlm["valid"].where(~mlm["set"].isin(ERRORS), -mlm["valid"])
-    cells = signed.groupby([mlm["set"], mlm["seed"]])
-    complete = cells.transform("size") == mlm["choice"].nunique()
-    return str(cells.rank()[complete].groupby(mlm["choice"]).mean().idxmax())
+class Tasks(NamedTuple):
+    """Linear models on the features of ExLM and of its MLM."""
 
+    layer: int  # whose features both give, chosen on valid with the first MLM
+    scores: pd.DataFrame  # [sets, (exlm, mlm)] means over seeds
+    scaled: pd.DataFrame  # [sets, seeds] differences in standard deviations of the MLM over seeds
 
-def table_of(records: list[Record], kind: str) -> pd.DataFrame:
-    """A row for every set, seed, and choice of layer and rate of one kind of model: means over the
-    seeds of the fine-tuning, where there was one."""
-    rows = []
-    for record in records:
-        name, _, seed = Path(record["model"]).name.rpartition("-s")
-        if name == kind:
-            choice = f"{record['layers']} layers" + (
-                f", rate {record['rate']:g}" if "rate" in record else ""
-            )
-            rows.append(
-                {"set": record["set"], "seed": int(seed), "choice": choice, **_scores(record)}
-            )
-    return pd.DataFrame(rows).groupby(["set", "seed", "choice"], as_index=False).mean()
-
-
-def _scores(record: Record) -> Record:
-    return {part: record[part] for part in ("valid", "test")}
-
-
-def repeated(records: list[Record]) -> pd.DataFrame:
-    """Comparison 5: for every seed (row) the mean score of every kind of line 8, and its range in
-    both directions, over the sets that have all kinds. A score is in units of its set's standard
-    deviation over all models, from their mean; higher is better."""
-    found = pd.concat([table_of(records, kind).assign(kind=kind) for kind in REPEATED])
-    signed = found["test"].where(~found["set"].isin(ERRORS), -found["test"])
-    sets = signed.groupby(found["set"])
-    found = found.assign(score=(signed - sets.transform("mean")) / sets.transform("std"))
-    scores = (
-        found.pivot_table(index=["set", "seed"], columns="kind", values="score")
-        .dropna()
-        .groupby("seed")
-        .mean()
-    )
-    directions = {"corruption": CORRUPTED, "masks": UNREAL}
-    ranges = {
-        name: np.ptp(scores[list(kinds)].to_numpy(), axis=1) for name, kinds in directions.items()
-    }
-    return scores[list(REPEATED)].assign(**ranges)
-
-
-def claim(scores: pd.DataFrame) -> str:
-    """What `repeated` says of the paper's claim that corruption matters more than unreal tokens, by
-    the plan's rule."""
-    larger = scores["corruption"] > scores["masks"]
-    if len(larger) < 3:
-        return "undecided: fewer than three seeds"
-    return "confirmed" if larger.all() else "not decided" if larger.any() else "refuted"
-
-
-def compare_downstream(ours: pd.DataFrame, theirs: pd.DataFrame, choice: str) -> pd.DataFrame:
-    """For every set, both scores with this choice, and the paired differences in units of the
-    standard deviation of the MLM over seeds; positive differences are better."""
-    found = []
-    for frame in (ours, theirs):
-        found.append(
-            frame[frame["choice"] == choice].pivot(index="set", columns="seed", values="test")
+    @property
+    def verdict(self) -> str:
+        return verdict(
+            list(self.scaled.mean(axis=0)), standard_error(list(self.scaled.mean(axis=1)))
         )
-    own, other = (part.dropna() for part in found[0].align(found[1], join="inner"))
-    own, other = own.align(other, join="inner", axis=0)  # sets that have a result for every seed
-    sign = pd.Series(np.where(own.index.isin(ERRORS), -1.0, 1.0), own.index)
-    differences = (own - other).mul(sign, axis=0)
-    spread = other.std(axis=1)
-    scaled = differences.div(spread, axis=0)
-    means = {
-        "ExLM": own.mean(axis=1),
-        "s.d.": own.std(axis=1),
-        "MLM": other.mean(axis=1),
-        "s.d. of MLM": spread,
-    }
-    return (
-        pd.DataFrame(means)
-        .assign(difference=differences.mean(axis=1))
-        .join(scaled.add_prefix("in s.d., seed "))
-    )
 
 
-def interval(scaled: np.ndarray) -> tuple[float, float, float]:
-    """The mean of [tasks, seeds] and its 95% bootstrap interval over tasks and seeds."""
-    generator, (tasks, seeds) = np.random.default_rng(SEED), scaled.shape
-    draws = [
-        scaled[
-            np.ix_(generator.integers(tasks, size=tasks), generator.integers(seeds, size=seeds))
-        ].mean()
-        for _ in range(RESAMPLES)
+def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
+    frame = pd.DataFrame(probes)
+    frame["model"] = frame["model"].map(lambda path: Path(path).name)
+    frame["seed"] = frame["model"].map(lambda name: int(name.rpartition("-s")[2]))
+    frame["side"] = frame["model"].map(kind_of).map({kind: "exlm", f"{kind}-mlm": "mlm"})
+    sign = frame["set"].map(lambda name: -1.0 if name in LOWER_IS_BETTER else 1.0)
+    first_mlm = frame[(frame["side"] == "mlm") & (frame["seed"] == 0)]
+    goodness = (first_mlm["valid"] * sign[first_mlm.index]).groupby(first_mlm["layers"]).mean()
+    layer = int(goodness.idxmax())
+    at_layer = frame[frame["layers"] == layer]
+    test = at_layer.pivot_table("test", "set", ["side", "seed"])
+    signs = pd.Series({name: -1.0 if name in LOWER_IS_BETTER else 1.0 for name in test.index})
+    spread = test["mlm"].std(axis=1, ddof=1)
+    scaled = (test["exlm"] - test["mlm"]).mul(signs / spread, axis=0)
+    means = pd.DataFrame({side: test[side].mean(axis=1) for side in ("exlm", "mlm")})
+    return Tasks(layer, means, scaled)
+
+
+def scores_table(kinds: dict[str, str], pairs: list[Record], differences: list[Record]) -> str:
+    rows = []
+    names = {DECIDES: "38.7% masks, one pass"}
+    names |= {f"0.387 in {n}": f"38.7% masks, {n} passes" for n in PASSES[1:]}
+    names |= {"0.15 in 1": "15% masks, one pass"}
+    names |= {f"{n} masks": f"{n} mask{'s' if n != '1' else ''}, one pass" for n in MASKS}
+    for kind, title in kinds.items():
+        lines = [line for line in differences if kind_of(line["name"]) == kind]
+        for score, name in names.items():
+            if not lines or score not in lines[0]["differences"]:
+                continue
+            found = compare(kind, score, pairs, differences)
+            seeds = ", ".join(f"{value:+.3f}" for value in found.differences)
+            errors = f"{found.error_over_seeds:.3f}, {found.error_over_sequences:.3f}"
+            if len(lines) == 1:
+                errors = f"–, {found.error_over_sequences:.3f}"
+            rows.append(
+                [title, name, f"{found.exlm:.3f}", f"{found.mlm:.3f}", seeds, errors, found.verdict]
+            )
+    head = ["pair", "joint nll", "ExLM", "MLM", "ExLM better by", "standard errors", "ahead"]
+    return table(head, rows)
+
+
+def tasks_table(tasks: Tasks) -> str:
+    rows = [
+        [name, f"{row['exlm']:.3f}", f"{row['mlm']:.3f}", f"{tasks.scaled.loc[name].mean():+.2f}"]
+        for name, row in tasks.scores.iterrows()
     ]
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return float(scaled.mean()), float(low), float(high)
+    mean, error = tasks.scaled.mean().mean(), standard_error(list(tasks.scaled.mean(axis=0)))
+    rows.append(["mean, by the rule " + tasks.verdict, "", "", f"{mean:+.2f} ± {error:.2f}"])
+    return table(["set", "ExLM", "MLM", "ExLM better by (s.d.)"], rows)
 
 
-@dataclass(frozen=True)
-class Downstream:
-    """What a comparison of two kinds of models gave: the choice made with the MLM, a row for every
-    set, the mean difference over sets and seeds in s.d. with its interval (NaN with one seed), and
-    the sign test over the sets."""
+def draw(pairs: list[Record]) -> None:
+    """Three figures: joint nll over processor time, by the number of masks, by passes."""
+    steps = {record["name"]: record["steps"] for record in pairs}
+    styles = {"ExLM": ("-", "o"), "MLM": ("--", "s")}
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    for record in pairs:
+        side = "ExLM" if "mlm" in record else "MLM"
+        large = record["name"].startswith("molecules-5M")
+        line, marker = styles[side]
+        look = {"color": "0.55" if large else "black", "linestyle": line, "marker": marker}
+        look |= {"markersize": 3, "linewidth": 1, "label": f"{side}, {'5M' if large else '1M'}"}
+        # Both sides of a pair take equal time, that of the MLM's updates.
+        whole = steps[record.get("mlm", record["name"])]
+        times = [whole * at["step"] / record["steps"] for at in record["curve"]]
+        axes[0].plot(times, [at["joint_nll"] for at in record["curve"]], **look)
+        by_masks = [record["by_masks"][n]["joint_nll"] for n in MASKS]
+        axes[1].plot([int(n) for n in MASKS], by_masks, **look)
+        names = [name for name in record["joint_nll_in_passes"] if name.startswith("0.387")]
+        values = [record["joint_nll_in_passes"][name] for name in names]
+        axes[2].plot([name.removeprefix("0.387 in ") for name in names], values, **look)
+    axes[0].set(xlabel="training time, in updates of the MLM", ylabel="joint nll, 2% to 60% masks")
+    axes[0].set(ylim=(None, 1.0))
+    axes[1].set(xlabel="masks in a molecule", ylabel="joint nll", xscale="log")
+    axes[1].set_xticks([int(n) for n in MASKS], MASKS)
+    axes[1].minorticks_off()
+    axes[2].set(xlabel="passes of the network", ylabel="joint nll, 38.7% masks")
+    handles, labels = axes[0].get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes[0].legend(unique.values(), unique.keys(), frameon=False)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(HERE / "evidence.png", dpi=150)
+    plt.close(figure)
 
-    choice: str
-    table: pd.DataFrame
-    mean: float
-    low: float
-    high: float
-    wins: int
-    p: float
 
-    @property
-    def seeds(self) -> int:
-        """Of the pre-training."""
-        return self.table.filter(like="in s.d.").shape[1]
-
-    @property
-    def verdict(self) -> str:
-        if self.seeds < 3:
-            return "too few seeds"
-        return "ExLM" if self.low > 0 else "MLM" if self.high < 0 else "level"
+def read(name: str) -> list[Record]:
+    return [json.loads(line) for line in (HERE / name).read_text().splitlines()]
 
 
-def downstream(records: list[Record], exlm: str, mlm: str, choice: str) -> Downstream:
-    """The sets and seeds that have a result for both kinds of models with this choice of layers and
-    rate."""
-    table = compare_downstream(table_of(records, exlm), table_of(records, mlm), choice)
-    scaled = table.filter(like="in s.d.").to_numpy()
-    wins = int((table["difference"] > 0).sum())
-    return Downstream(
-        choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue)
-    )
+def parts() -> dict[str, str]:
+    """The tables of the page by their names."""
+    pairs, differences = read("pairs.jsonl"), read("pairs-differences.jsonl")
+    kinds = {"short-k2": "1M, 20M tokens", "molecules-5M": "5M, 25M tokens"}
+    scores = scores_table(kinds, pairs, differences)
+    return {
+        "scores": scores,
+        "tasks": tasks_table(compare_tasks("short-k2", read("pairs-probes.jsonl"))),
+    }
+
+
+def main() -> None:
+    fill(HERE / "evidence.md", parts())
+    draw(read("pairs.jsonl"))
+
+
+if __name__ == "__main__":
+    main()

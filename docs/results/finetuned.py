@@ -1,5 +1,5 @@
 """Fine-tunings of several models with one protocol, on MoleculeNet or GLUE, for the comparisons of
-evidence-plan-old.md.
+evidence-plan.md.
 
     python docs/results/finetuned.py models/mlm-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0
     --data_dir DATA \

@@ -16,7 +16,7 @@ from typing import NoReturn
 from exlm_command.recipes import recipe_path, recipes
 from exlm_command.table import COMMANDS, CommandLineError, did_you_mean, similar
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 HELP = ("-h", "--help")
 
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it

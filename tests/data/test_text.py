@@ -10,14 +10,17 @@ from transformers import AutoTokenizer
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import (
+    ALPHABETS,
     BERT,
     ROBERTA,
+    Alphabet,
     evenly_spaced,
-    protein_tokenizer,
+    letter_tokenizer,
     train_text_tokenizer,
 )
 from exlm.errors import InputError
 from exlm.storage.models import load_tokenizer, tokenizer_hash
+from exlm.tasks.reading import TextReader
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()
@@ -336,6 +339,19 @@ def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):
 
 
 def test_the_tokenizer_of_proteins_reads_lower_case_and_masks():
-    tokenizer = protein_tokenizer()
+    tokenizer = letter_tokenizer("protein")
     ids = tokenizer("mk<mask>L*")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "M", "K", "<mask>", "L", "</s>"]
+
+
+def test_a_further_alphabet_is_one_entry(tmp_path, monkeypatch):
+    monkeypatch.setitem(ALPHABETS, "dna", Alphabet("ACGTN", "DNA (bases)"))
+    path = tmp_path / "genes.fasta"
+    path.write_text(">a\nACGTAC\n>the same\nacgtac\n>b\nGGCC\n>a protein\nMKV\n")
+    options = {"on_invalid": "skip", "drop_duplicates": True, "held_out": 0.0, "workers": 1}
+    manifest = prepare([str(path)], str(tmp_path / "corpus"), "dna", **options)
+    tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
+    assert [tokenizer.decode(corpus[i]) for i in range(len(corpus))] == ["ACGTAC", "GGCC"]
+    assert manifest["options"]["molecules"] is False
+    reader = TextReader(tokenizer, max_length=64, molecules=False)
+    assert reader.known_kind == "dna"

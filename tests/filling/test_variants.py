@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.tokenization import protein_tokenizer
+from exlm.data.tokenization import letter_tokenizer
 from exlm.filling.variants import score, substitutions
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -18,7 +18,7 @@ WILD = "MKVLAAGWRT"
 
 
 def save(path, objective, tokenizer=None, **switches):
-    tokenizer = tokenizer or protein_tokenizer()
+    tokenizer = tokenizer or letter_tokenizer("protein")
     architecture = ArchitectureConfig(
         objective=objective,
         initializer_range=0.3,
@@ -43,7 +43,7 @@ def by_hand(path, changes):
     """(score, joint_score) from the model's own logits at the masks, and from all paths with one
     state in each mask."""
     network = ExLMForMaskedLM.from_pretrained(path).eval()
-    tokenizer = protein_tokenizer()
+    tokenizer = letter_tokenizer("protein")
     ids = tokenizer(WILD, return_tensors="pt")["input_ids"]
     places = sorted(changes)
     old = tokenizer.convert_tokens_to_ids([WILD[place] for place in places])

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
-from exlm.data.tokenization import protein_tokenizer, train_text_tokenizer
+from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.describe.on_disk import info
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -44,7 +44,7 @@ def save(path, tokenizer):
 
 @pytest.fixture(scope="module")
 def biologist(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("biologist"), protein_tokenizer())
+    return save(tmp_path_factory.mktemp("biologist"), letter_tokenizer("protein"))
 
 
 def proteins(rows=60):
@@ -179,13 +179,13 @@ def test_first_tokens_of_units():
     [first] = first_tokens([text], tokenizer, WORD, max_length=50)
     tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
     assert [tokens[i].lstrip("\u0120")[0] for i in first] == ["z", "b", "q"]
-    protein = protein_tokenizer()
+    protein = letter_tokenizer("protein")
     found = first_tokens(["mkv*", "MK"], protein, RESIDUE, max_length=4)
     assert found.tolist() == [[1, 2, -1, -1], [1, 2, -1, -1]]  # cut after two residues
 
 
 def test_finding_first_tokens_leaves_the_tokenizer_as_it_is():
-    tokenizer = protein_tokenizer()
+    tokenizer = letter_tokenizer("protein")
     tokenizer.padding_side = "left"
     first_tokens(["MKV"], tokenizer, RESIDUE, max_length=10)
     assert tokenizer.padding_side == "left"

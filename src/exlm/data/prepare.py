@@ -33,11 +33,12 @@ from exlm.data.rows import (
 )
 from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
+    ALPHABETS,
     SMILES_PATTERN,
     TEXT_TOKENIZERS,
-    protein_tokenizer,
+    alphabet_name,
+    letter_tokenizer,
     smiles_tokenizer,
-    splits_residues,
     splits_smiles,
     train_text_tokenizer,
 )
@@ -180,8 +181,8 @@ def _write_corpus(
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
     fixed_tokenizer = None
-    if options.tokenizer == "protein":
-        fixed_tokenizer = protein_tokenizer()
+    if options.tokenizer in ALPHABETS:
+        fixed_tokenizer = letter_tokenizer(options.tokenizer)
     elif options.tokenizer not in LEARNED:
         fixed_tokenizer = load_tokenizer(options.tokenizer)
     if _reads_smiles(options, fixed_tokenizer):
@@ -269,11 +270,11 @@ def _molecules_by_default(
     fixed_tokenizer: PreTrainedTokenizerFast | None,
     sources: list[Source],
 ) -> bool:
-    """Packed rows and proteins are no molecules, SMILES tokenizers read molecules, and for a saved
-    tokenizer the first rows decide."""
+    """Packed rows and letters of an alphabet are no molecules, SMILES tokenizers read molecules,
+    and for a saved tokenizer the first rows decide."""
     if options.packed:
         return False
-    if fixed_tokenizer is not None and splits_residues(fixed_tokenizer.backend_tokenizer):
+    if fixed_tokenizer is not None and alphabet_name(fixed_tokenizer.backend_tokenizer):
         return False
     if fixed_tokenizer is None or _reads_smiles(options, fixed_tokenizer):
         return _reads_smiles(options, fixed_tokenizer)

@@ -1,11 +1,12 @@
-"""Tokenizers: proteins by residues; and learned from rows, SMILES by atoms, byte-level BPE as
-RoBERTa's, WordPiece as (uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which
-`AutoTokenizer` loads without ExLM installed. The same rows always give the same tokenizer. Ids: BOS
-0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
+"""Tokenizers: of letters of a fixed alphabet, such as residues of proteins; and learned from rows,
+SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's. All are stock
+`PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows
+always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +46,34 @@ FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
-# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), U
-# (selenocysteine), O (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the
-# end (a stop codon) is cut.
-RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
-_CAPITALS = [normalizers.Replace(letter.lower(), letter) for letter in RESIDUES]
-_NO_STOP = normalizers.Replace(Regex(r"\*$"), "")
-RESIDUE_NORMALIZER = normalizers.Sequence([*_CAPITALS, _NO_STOP])
+
+@dataclass(frozen=True)
+class Alphabet:
+    """Texts whose tokens are the letters of a fixed alphabet. Lower case is read as upper case.
+
+    Attributes:
+        letters: the capital letters, in the order of their ids.
+        texts: what the texts are called where a model is described.
+        cut: a regular expression of what is cut off a text."""
+
+    letters: str
+    texts: str
+    cut: str | None = None
+
+    @property
+    def normalizer(self) -> normalizers.Normalizer:
+        steps = [normalizers.Replace(letter.lower(), letter) for letter in self.letters]
+        if self.cut is not None:
+            steps.append(normalizers.Replace(Regex(self.cut), ""))
+        return normalizers.Sequence(steps)
+
+
+# By the name that `exlm prepare --tokenizer` takes. Proteins have one-letter codes: the 20 amino
+# acids by frequency, then X (any), B (N or D), Z (Q or E), U (selenocysteine), O (pyrrolysine), J
+# (I or L). A `*` at the end is a stop codon.
+ALPHABETS = {
+    "protein": Alphabet("LAGVSERTIDPKQNFYMHWCXBZUOJ", "proteins (residues)", cut=r"\*$"),
+}
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
 # Those of RoBERTa are also those of SMILES and proteins.
@@ -100,12 +122,16 @@ def splits_smiles(tokenizer: Tokenizer) -> bool:
     return state.get("pattern") == {"Regex": SMILES_PATTERN}
 
 
-def splits_residues(tokenizer: Tokenizer) -> bool:
-    """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved
-    with it."""
+def alphabet_name(tokenizer: Tokenizer) -> str | None:
+    """The name in ALPHABETS of what this tokenizer reads, or None. It is recognised by its
+    normalizer, which is saved with it."""
     if tokenizer.normalizer is None:
-        return False
-    return tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
+        return None
+    saved = tokenizer.normalizer.__getstate__()
+    for name, alphabet in ALPHABETS.items():
+        if saved == alphabet.normalizer.__getstate__():
+            return name
+    return None
 
 
 def train_text_tokenizer(
@@ -169,15 +195,17 @@ def _wordpiece(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     return _fast_tokenizer(BertWordPieceTokenizer(learner.get_vocab())._tokenizer, BERT)
 
 
-def protein_tokenizer() -> "PreTrainedTokenizerFast":
-    """One token for each letter of RESIDUES. Gaps and all other characters are `<unk>`."""
+def letter_tokenizer(name: str) -> "PreTrainedTokenizerFast":
+    """One token for each letter of an alphabet of ALPHABETS. Gaps and all other characters are
+    `<unk>`."""
+    alphabet = ALPHABETS[name]
     *first, mask = ROBERTA.values()
-    vocabulary = {token: i for i, token in enumerate([*first, *RESIDUES, mask])}
+    vocabulary = {token: i for i, token in enumerate([*first, *alphabet.letters, mask])}
     # Without merges, every character is a token. Foreign ones are split off, so that messages can
     # show them.
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=ROBERTA["unk"]))
-    tokenizer.normalizer = RESIDUE_NORMALIZER
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")
+    tokenizer.normalizer = alphabet.normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{alphabet.letters}]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)

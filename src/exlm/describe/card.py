@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Template
 from tokenizers import Tokenizer
 
-from exlm.data.tokenization import splits_residues
+from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import read_log, read_or_empty, to_json_types, write_text
 from exlm.storage.manifest import MANIFEST
 
@@ -31,6 +31,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         corpora = [corpora]
     files = read_or_empty(directory / MANIFEST).get("files", {})
     tokenizer = directory / "tokenizer.json"
+    letters = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
     log = read_log(directory / "log.jsonl")
     return _render(
         "facts.md",
@@ -40,7 +41,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         # of all seeds, or of one
         report=read_or_empty(directory / "results.json") or result,
         texts=config | (config.get("task") or {}),
-        proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
+        alphabet=ALPHABETS[letters].texts if letters else None,
         weights=files.get("model.safetensors", {}).get("sha256"),
         corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpora],
         logged=max((record["step"] for record in log), default=0),

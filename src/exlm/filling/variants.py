@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import malformed_rows, read_frame, with_columns, write_frame
 from exlm.data.parts import output_path
-from exlm.data.tokenization import splits_residues
+from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.reading import all_graphs, encode, load_for_filling
@@ -69,7 +69,7 @@ def score(
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     frame = read_frame(input, header)
     network, tokenizer = load_for_filling(model)
-    if not splits_residues(tokenizer.backend_tokenizer):
+    if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )

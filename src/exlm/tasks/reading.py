@@ -12,14 +12,11 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
 from exlm.data.rows import describe_unknown_words
-from exlm.data.tokenization import splits_residues
+from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.tasks.table import CUT, LabelledTable, OnInvalid, Tokens
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
-# Kinds of text whose tokenizers know all of their letters, and what recognises such a tokenizer: a
-# text with another letter is something else.
-KIND_RECOGNISERS = {"protein": splits_residues}
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,9 @@ class TextReader:
     """Turns the texts of tables into tokens for one model.
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
-    and what a tokenizer of KIND_RECOGNISERS does not know. Over-long text is cut. No other row is
-    lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a pair
-    is empty.
+    and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
+    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
+    pair is empty.
 
     Attributes:
         max_length: the longest text, or pair of texts, in tokens.
@@ -112,11 +109,8 @@ class TextReader:
 
     @cached_property
     def known_kind(self) -> str | None:
-        """The kind of text of KIND_RECOGNISERS that the model knows."""
-        for name, recognises in KIND_RECOGNISERS.items():
-            if recognises(self.tokenizer.backend_tokenizer):
-                return name
-        return None
+        """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
+        return alphabet_name(self.tokenizer.backend_tokenizer)
 
     def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
         """The table with the tokens of every row, and what is wrong with them. InputError if most
