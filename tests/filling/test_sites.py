@@ -9,7 +9,7 @@ import torch
 from rdkit import Chem
 
 from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.data.tokenization import protein_tokenizer
+from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import proposals, search
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def protein_model(tmp_path_factory):
     torch.manual_seed(0)
-    tokenizer = protein_tokenizer()
+    tokenizer = letter_tokenizer("protein")
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     config = ExLMConfig(
         vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id, num_states=2, **sizes
@@ -45,8 +45,8 @@ def protein_model(tmp_path_factory):
     return str(directory)
 
 
-def template(text, site=None, keep=None, replace=None, proteins=False):
-    return template_maker(site, keep, replace, proteins)(text)
+def template(text, site=None, keep=None, replace=None, letters=False):
+    return template_maker(site, keep, replace, letters)(text)
 
 
 # --- templates
@@ -69,7 +69,7 @@ def template(text, site=None, keep=None, replace=None, proteins=False):
         (PARACETAMOL, dict(replace="C(=O)N", site=["2"]), [f"C{M * 2}c1ccc(O)cc1"]),
         (PARACETAMOL, dict(keep="c1ccccc1"), [f"{M * 7}c1ccc({M})cc1"]),
         ("c1ccncc1C", dict(replace="n", site=["1"]), [f"c1cc{M}cc1C"]),
-        ("MKVLAT", dict(site=["2-3", "6"], proteins=True), [f"M{M}{M}LA{M}"]),
+        ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
     ],
 )
 def test_masks_stand_where_the_site_is(text, options, expected):
@@ -295,6 +295,17 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     assert "1 lines filled, 0 with a problem, 0 with a warning" in capsys.readouterr().out
 
 
+def test_the_top_are_different_molecules(tmp_path):
+    output = tmp_path / "a.jsonl"
+    drawn = ("--method", "sample", "--n_best", "30", "--valid_only", "true")
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--output", output)
+    every = json.loads(output.read_text())["fillings"]
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--top", "2", "--output", output)
+    first = json.loads(output.read_text())["fillings"]
+    assert [entry["smiles"] for entry in first] == [e["smiles"] for e in every if e["unique"]][:2]
+    assert len({entry["smiles"] for entry in every}) < len(every)
+
+
 def test_a_file_of_molecules_with_problems(tmp_path, model):
     (tmp_path / "in.smi").write_text("CCN\nCCC\nNCN\nN1CCC1C\nOC[NH3+]\n")
     options = ["--replace", "N", "--site", "1-2", "--passes", "2", "--n_best", "2"]
@@ -335,6 +346,7 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "0"), "site is 0; give a number from 1"),
         ((PHENYL, "--site", "2=3"), "there is no site 2, only 1"),
         (("*CC*", "--site", "1=3"), "how many tokens site 2 may have is not said"),
+        ((PHENYL, "--site", "3-8", "4"), "site has 4 for what it has before"),
         ((PHENYL, "--site", "R=3"), "the number of an attachment point stands before the ="),
         (("C*.C*.C*", "--site", "3"), "the fragments are not joined"),
         (("C[*:1].C[*:1].C[*:1]", "--site", "3"), "3 attachment points have the number 1"),
@@ -400,7 +412,7 @@ def test_what_is_wrong_with_a_site_is_said_in_one_sentence(
         (("MKV", "--site", "1=2-3"), "site is 1=2-3; give a number from 1, or a range"),
         (("MKV", "--site", "1-2", "2-3"), "two sites have residue 2"),
         (("MKV", "--site", "1", "--allow", "Cl"), "allow names 'Cl'"),
-        (("MKV", "--keep", "CC"), "keep and replace are SMARTS, for molecules"),
+        (("MKV", "--keep", "CC"), "keep and replace are SMARTS, for models of molecules"),
         (("MKV", "--site", "1", "--output", "a.sdf"), "output a.sdf is for molecules"),
         (("MKV", "--site", "1", "--known", "a.smi"), "known is for molecules"),
     ],

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import standardize
 from exlm.data.formats import format_of
 from exlm.data.sources import Source, find_sources, read_rows
-from exlm.data.tokenization import splits_residues
+from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
 from exlm.filling.outputs import FOR_MOLECULES, WRITERS, Writing
@@ -47,7 +47,7 @@ def fill(
     device: str = "auto",
     **options: Any,
 ) -> None:
-    """Fills the masks of texts or SMILES, or sites of any length, jointly and prints or writes the
+    """Fills the masks of texts or SMILES, or sites of any length, jointly, and prints or writes the
     fillings with their probabilities.
 
     The output has every text in its place. If one has no mask or is too long, for example,
@@ -90,7 +90,8 @@ def fill(
             the texts decide).
         valid_only: leave out those of the n_best fillings that are not valid; no others are
             searched for them, so there may be fewer, or none.
-        top: how many fillings to give for each text at most, of those of all lengths.
+        top: how many fillings to give for each text at most, of those of all lengths; only the
+            first of several that are the same molecule.
         known: a file of molecules; `new` says whether a filling is none of them. Models do not
             keep the molecules they were trained on, so without a file it is empty.
         device: auto, cpu, cuda or one of several (cuda:1).
@@ -106,7 +107,7 @@ def fill(
     filled: Iterator[tuple[Record, Template | None]]
     if any(option is not None for option in (site, keep, replace)):
         _refuse_what_is_for_masks(states, fill_options.tokens)
-        make_template = template_maker(site, keep, replace, _is_of_proteins(tokenizer, molecules))
+        make_template = template_maker(site, keep, replace, _is_of_letters(tokenizer, molecules))
         filled = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
         )
@@ -158,15 +159,16 @@ def _refuse_what_is_for_molecules(
             )
 
 
-def _is_of_proteins(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
-    """Whether sites are those of proteins, and not of molecules. InputError if of neither."""
-    proteins = splits_residues(tokenizer.backend_tokenizer)
-    if not (proteins or molecules):
+def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
+    """Whether sites are residues of proteins, and not pieces of molecules. InputError if
+    neither."""
+    letters = alphabet_name(tokenizer.backend_tokenizer) is not None
+    if not (letters or molecules):
         raise InputError(
             "site, keep and replace are for models of molecules and proteins; "
             "write [MASK] in the texts where something is missing"
         )
-    return proteins
+    return letters
 
 
 def _texts_or_those_of(
@@ -215,8 +217,15 @@ def _drop_invalid(record: Record) -> Record:
 
 
 def _finish(record: Record, tokenizer: PreTrainedTokenizerFast, top: int | None) -> Record:
-    """The record with its first fillings, in which `filling` says what was filled in."""
-    return with_fillings({**record, "fillings": record["fillings"][:top]}, tokenizer)
+    """The record with its `top` first different fillings, or all, in which `filling` says what was
+    filled in."""
+    fillings = record["fillings"]
+    if top is not None:
+        different: dict[str, Record] = {}
+        for entry in fillings:
+            different.setdefault(entry.get("smiles", entry["text"]), entry)
+        fillings = list(different.values())[:top]
+    return with_fillings({**record, "fillings": fillings}, tokenizer)
 
 
 class Tally:

@@ -49,10 +49,9 @@ class Template:
         for part in self.parts:
             if isinstance(part, str):
                 choices.append([part])
-            elif longest_only:
-                choices.append([MASK * part[-1]])
             else:
-                choices.append([MASK * length for length in part])
+                lengths = part[-1:] if longest_only else part
+                choices.append([MASK * length for length in lengths])
         return ["".join(choice) for choice in product(*choices)]
 
 
@@ -62,19 +61,18 @@ class Lengths:
     `3-8` is for all sites, `1=3-8` for the site `[*:1]`."""
 
     def __init__(self, entries: Sequence[str]) -> None:
-        self.of_all: range | None = None
-        self.of_number: dict[int, range] = {}
+        self.of_site: dict[int | None, range] = {}  # None: all sites without their own
         for entry in entries:
-            number, equals, lengths = entry.rpartition("=")
-            if not equals:
-                self.of_all = parse_lengths(lengths, "site")
-            elif re.fullmatch(r"[1-9]\d{0,2}", number):
-                self.of_number[int(number)] = parse_lengths(lengths, "site")
-            else:
+            number, _, lengths = entry.rpartition("=")
+            if number and not re.fullmatch(r"[1-9]\d{0,2}", number):
                 raise InputError(
                     f"site is {entry}; the number of an attachment point stands before the =, "
                     "as in 1=3-8 for [*:1]"
                 )
+            key = int(number) if number else None
+            if key in self.of_site:
+                raise InputError(f"site has {entry} for what it has before; leave out one of both")
+            self.of_site[key] = parse_lengths(lengths, "site")
 
     def template(
         self, molecule: Chem.Mol, usual: dict[int, int], original: str | None = None
@@ -82,28 +80,23 @@ class Lengths:
         """The template of a molecule whose attachment points have the numbers of their sites.
         `usual` are the lengths of sites that the option does not name. InputError if it names
         others than there are."""
-        smiles = _write(molecule)
-        numbers = sorted(int(match[1]) for match in SITE.finditer(smiles))
-        for number in self.of_number:
-            if number not in numbers:
-                there_are = " and ".join(map(str, numbers))
+        first, *others = SITE.split(_write(molecule))
+        numbers = [int(number) for number in others[::2]]
+        for number in self.of_site:
+            if number is not None and number not in numbers:
+                there_are = " and ".join(map(str, sorted(numbers)))
                 raise InputError(f"there is no site {number}, only {there_are}")
-        parts: list[str | range] = []
-        end = 0
-        for match in SITE.finditer(smiles):
-            number = int(match[1])
-            lengths = self.of_number.get(number, self.of_all)
+        parts: list[str | range] = [first]
+        for number, text in zip(numbers, others[1::2], strict=True):
+            lengths = self.of_site.get(number, self.of_site.get(None))
             if lengths is None and number in usual:
                 lengths = range(usual[number], usual[number] + 1)
             if lengths is None:
                 raise InputError(
                     f"how many tokens site {number} may have is not said; add --site {number}=3-8"
                 )
-            parts += [smiles[end : match.start()], lengths]
-            end = match.end()
-        template = Template(
-            (*parts, smiles[end:]), original, Chem.DeleteSubstructs(molecule, POINT)
-        )
+            parts += [lengths, text]
+        template = Template(tuple(parts), original, Chem.DeleteSubstructs(molecule, POINT))
         choices = prod(map(len, template.sites))
         if choices > MOST_CHOICES:
             raise InputError(
@@ -114,13 +107,13 @@ class Lengths:
 
 
 def template_maker(
-    site: Sequence[str] | None, keep: str | None, replace: str | None, proteins: bool
+    site: Sequence[str] | None, keep: str | None, replace: str | None, letters: bool
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
     together or name no numbers; so does the result for texts that they do not fit."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
-    if not proteins:
+    if not letters:
         lengths = Lengths(site or [])
         if keep is not None:
             return partial(keep_template, smarts=keep, lengths=lengths)
@@ -129,7 +122,7 @@ def template_maker(
         return partial(attachment_template, lengths=lengths)
     if keep is not None or replace is not None:
         raise InputError(
-            "keep and replace are SMARTS, for molecules, but this is a model of proteins; "
+            "keep and replace are SMARTS, for models of molecules; "
             "give the residues that are free, as --site 30-37"
         )
     places = [parse_lengths(entry, "site") for entry in site or []]
