@@ -50,6 +50,9 @@ def write_files() -> None:
     smiles = [text for text in molecules(600) if len(text) < 60][:300]
     Path("molecules.smi.gz").write_bytes(gzip.compress("\n".join(smiles).encode()))
     Path("molecules-with-masks.smi").write_text("CC(=[MASK])O\nC[MASK]C[MASK]\n")
+    residues = "ACDEFGHIKLMNPQRSTVWY"
+    proteins = [f">{i}\nM{residues[i:]}{residues[:i]}" for i in range(20)]
+    Path("proteins.fasta").write_text("\n".join(proteins))
     table = pd.DataFrame({"smiles": smiles[:60]})
     table.to_csv("new.csv", index=False)
     for name in ("my.csv", "labelled.csv"):

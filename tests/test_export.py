@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from exlm import (
@@ -56,6 +57,9 @@ def case(request, tmp_path_factory):
 
 def test_the_outputs_are_those_of_pytorch(case):
     folder, network, names = case
+    for name in ("model", "onnx"):
+        tokenizer = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+        assert tokenizer.encode(" CCO ").ids == tokenizer.encode("CCO").ids
     session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
     assert [output.name for output in session.get_outputs()] == names
     for rows, length in ((1, 3), (4, 20), (3, 41)):

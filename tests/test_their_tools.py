@@ -95,19 +95,20 @@ def test_a_text_has_one_vector_in_every_tool(recipe, tmp_path):
     switches = settings["model"] | SIZES | {"num_hidden_layers": layers}
     path = save(tmp_path / "model", repeat=settings["data"].get("repeat", 1), **switches)
     expected = embedded(path, tmp_path)
+    texts = [f" {text}\n" for text in MOLECULES]
     network, tokenizer = AutoModel.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    batch = tokenizer(MOLECULES, padding=True, return_tensors="pt")
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         output = network(**batch, output_hidden_states=True)
     real = batch["attention_mask"][..., None]
     mean = (output.last_hidden_state * real).sum(1) / real.sum(1)
     np.testing.assert_allclose(mean, expected, atol=1e-5)
     assert torch.equal(output.hidden_states[-1], output.last_hidden_state)
-    features = pipeline("feature-extraction", path, device="cpu")(MOLECULES[0])
+    features = pipeline("feature-extraction", path, device="cpu")(texts[0])
     np.testing.assert_allclose(np.mean(features[0], 0), expected[0], atol=1e-5)
     loaded = library.SentenceTransformer(path, device="cpu")
-    np.testing.assert_allclose(loaded.encode(MOLECULES), expected, atol=1e-5)
-    np.testing.assert_allclose(Embedder(path).transform(MOLECULES), expected, atol=1e-5)
+    np.testing.assert_allclose(loaded.encode(texts), expected, atol=1e-5)
+    np.testing.assert_allclose(Embedder(path).transform(texts), expected, atol=1e-5)
 
 
 def test_models_without_the_number_of_layers_keep_the_vectors_of_embed(tmp_path):

@@ -237,9 +237,9 @@ def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
     ("input", "name"),
     [
         ("new.csv", "new-a-predictions.csv"),
-        ("new.csv.gz", "new-a-predictions.csv"),
+        ("new.csv.gz", "new.csv.gz-a-predictions.csv"),
         ("new.train.csv", "new.train-a-predictions.csv"),
-        ("new.test.csv.gz", "new.test-a-predictions.csv"),
+        ("new.smi", "new.smi-a-predictions.csv"),
     ],
 )
 def test_two_inputs_do_not_write_to_the_same_file_by_default(input, name):
@@ -280,6 +280,25 @@ def test_a_separator_is_found_though_only_the_first_long_lines_are_read(tmp_path
     assert read_frame(path).columns.tolist() == ["name", "sequence", "label"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "smiles;log P, exp\nCCO;1,5\nCCN;\nCC;3\n",  # a comma in a name, and in numbers
+        "smiles;log P, exp\nCCO;1.5\nCCN;\nCC;3\n",
+        'sep=;\nsmiles;"log P, exp"\nCCO;1.5\nCCN\nCC;3\n',  # as Excel writes it, and a short row
+        "smiles\tlog P, exp\nCCO\t1.5\nCCN\t\nCC\t3\n",
+    ],
+)
+def test_other_separators_than_commas(tmp_path, text):
+    frame = read_frame(write(tmp_path / "a.csv", text))
+    assert list(frame) == ["smiles", "log P, exp"] and frame["smiles"].tolist() == [
+        "CCO",
+        "CCN",
+        "CC",
+    ]
+    assert read_frame(write(tmp_path / "b.csv", "smiles;y\nCCO;1\nCC\nCN;2\n")).shape == (3, 2)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_files_that_begin_with_a_mark_of_their_encoding_are_read(tmp_path, encoding):
     content = "smiles,IC50 [µM]\nCCO,1.5\n"
@@ -299,7 +318,7 @@ def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
         pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
         pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
     assert list(read_frame(path)) == ["made by"]
-    assert "the sheet 'Notes' is read; there are also: IC50 (--sheet)" in capsys.readouterr().out
+    assert "the sheet 'Notes' is read; there are also: IC50 (--sheet)" in capsys.readouterr().err
     assert read_frame(path, sheet="IC50")["smiles"].tolist() == ["CCO"]
     with pytest.raises(InputError, match="no sheet 'X'; it has: Notes, IC50"):
         read_frame(path, sheet="X")

@@ -8,9 +8,15 @@ import pytest
 from rdkit import Chem
 from transformers import AutoTokenizer
 
-from exlm.data.tokenization import FIRST, MARKED
+from exlm.data.tokenization import (
+    FIRST,
+    MARKED,
+    alphabet_name,
+    letter_tokenizer,
+    train_text_tokenizer,
+)
 from exlm.errors import InputError
-from exlm.storage.models import load_tokenizer, tokenizer_hash
+from exlm.storage.models import load_tokenizer, save_tokenizer, tokenizer_hash
 from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = [
@@ -132,6 +138,45 @@ def test_hash_tells_tokenizers_apart_but_not_their_use(tokenizer):
     tokenizer(["CCO", "C"], padding=True, truncation=True, max_length=4)
     assert tokenizer_hash(tokenizer) == before
     assert tokenizer_hash(train_smiles_tokenizer(MOLECULES[:-1])) != before
+
+
+@pytest.mark.parametrize(
+    "kind, text, pair",
+    [
+        ("bpe", "The <mask> is  blue <mask>", "<mask> sky"),
+        ("wordpiece", "The [MASK] is  blue [MASK]", "[mask] sky"),
+        ("protein", "mkt<mask>LL*", "MK"),
+        ("smiles", "CC<mask>O", "C C"),
+    ],
+)
+def test_a_saved_tokenizer_leaves_out_the_spaces_around_a_text_alone(kind, text, pair, tmp_path):
+    if kind == "smiles":
+        tokenizer = train_smiles_tokenizer(MOLECULES)
+    elif kind == "protein":
+        tokenizer = letter_tokenizer("protein")
+    else:
+        tokenizer = train_text_tokenizer(kind, ["The sky is blue. The sea is blue."] * 9, 300)
+    expected = tokenizer(text, pair, return_offsets_mapping=True)
+    tokenizer([text, pair], padding=True, truncation=True, max_length=4)
+    save_tokenizer(tmp_path, tokenizer)
+    written = (tmp_path / "tokenizer.json").read_text()
+    definition = json.loads(written)
+    assert definition["truncation"] is None and definition["padding"] is None
+
+    stock = AutoTokenizer.from_pretrained(tmp_path)
+    spaced = stock(f" \n{text}\t ", f"  {pair} ", return_offsets_mapping=True)
+    assert spaced["input_ids"] == expected["input_ids"]
+    for (start, stop), (begin, end) in zip(
+        spaced["offset_mapping"], expected["offset_mapping"], strict=True
+    ):
+        assert (start, stop) == ((begin + 2, end + 2) if end else (0, 0))
+    assert alphabet_name(stock.backend_tokenizer) == ("protein" if kind == "protein" else None)
+
+    ours = load_tokenizer(tmp_path)
+    assert tokenizer_hash(ours) == tokenizer_hash(tokenizer)
+    assert ours(f" {text}")["input_ids"] == tokenizer(f" {text}")["input_ids"]
+    save_tokenizer(tmp_path, ours)
+    assert (tmp_path / "tokenizer.json").read_text() == written
 
 
 def test_nothing_to_learn_from():

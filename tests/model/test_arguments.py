@@ -146,3 +146,17 @@ def test_a_traced_model_fits_batches_with_padding(tiny_config, tiny_batch):
     inputs = tiny_batch["input_ids"], tiny_batch["attention_mask"]
     real = tiny_batch["attention_mask"].bool()
     torch.testing.assert_close(traced(*inputs)[0][real], model(*inputs)[0][real])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_linear_layers_can_be_quantised(tiny_config, tiny_batch, head):
+    torch.manual_seed(0)
+    model = head(tiny_config(num_labels=2)).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
+    inputs = inputs_of(tiny_batch)
+    expected, output = first_output(model, inputs), first_output(quantised, inputs)
+    real = expected > -1e30
+    assert 0 < float((output - expected)[real].abs().max()) < 0.1
+    if head is ExLMForMaskedLM:
+        with pytest.raises(InputError, match="loss .* quantise model.exlm alone"):
+            quantised(**tiny_batch)

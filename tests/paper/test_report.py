@@ -8,6 +8,7 @@ import math
 import os
 import re
 import xml.etree.ElementTree
+from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median, stdev
@@ -389,6 +390,29 @@ def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baselin
     assert {row["runs"] for row in rows} == {row["run"] for row in listed} and len(listed) == 4
     page = (tmp_path / "out" / "report.md").read_text()
     assert page.index("## ") == page.index("## Your models beside their baselines")
+
+
+def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path):
+    tasks = {
+        "a": {},
+        "b": {"standardize": "canonical", "on_invalid": "error", "duplicates": "keep"},
+        "c": {"duplicates": "mean", "standardize": "parent"},
+        "d": {"label_columns": ["measured", "other"]},
+    }
+    for name, options in tasks.items():
+        path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
+        result = json.loads(path.read_text())
+        result["settings"]["task"] |= {"split": "random", **options}
+        write(path, result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = defaultdict(set)
+    for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
+        groups[row["group"].split("split ")[1]].add(row["model"][-1])
+    assert groups == {
+        "random": {"a", "b"},
+        "random, duplicates mean, standardize parent": {"c"},
+        "random, label_columns measured, other": {"d"},
+    }
 
 
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):

@@ -3,6 +3,7 @@ ones."""
 
 import json
 import os
+import re
 import runpy
 import signal
 import sys
@@ -175,13 +176,15 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind):
 def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys):
     frame = pd.read_csv(table)
     frame[:100].to_csv(table, index=False)
-    frame[100:].to_csv(table.parent / "test.csv", index=False)
+    frame[95:].to_csv(table.parent / "test.csv", index=False)
     task = TaskConfig("", test=str(table.parent / "test.csv"), label_columns=["amine"])
     results = baseline("ecfp-knn", str(table), str(table.parent / "out"), task, [0])
-    assert results["runs"][0]["split"] == {"train": 90, "valid": 10, "test": 20}
-    assert "seed 0: 90 train, 10 valid, 20 test (split parts)" in capsys.readouterr().out
+    assert results["runs"][0]["split"] == {"train": 90, "valid": 10, "test": 25}
+    printed = capsys.readouterr()
+    assert "seed 0: 90 train, 10 valid, 25 test (split parts)" in printed.out
+    assert re.search("warning: [1-5] of 25 test rows have a text or molecule of", printed.err)
     predictions = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
-    assert predictions["split"].value_counts().to_dict() == {"test": 20, "valid": 10}
+    assert predictions["split"].value_counts().to_dict() == {"test": 25, "valid": 10}
 
 
 @pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])

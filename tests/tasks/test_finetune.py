@@ -373,6 +373,11 @@ def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table
     )
     assert frame.loc[5, "problem"] and np.isnan(frame.loc[5, "predicted nitrogen"])
     assert "299 rows predicted, 1 marked" in capsys.readouterr().out
+    frame[["id", "smiles"]].to_csv(table, index=False)
+    lines = predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.jsonl"))
+    again = pd.read_json(lines, lines=True)
+    assert again["id"].tolist() == frame["id"].tolist()
+    np.testing.assert_allclose(again["predicted nitrogen"], frame["predicted nitrogen"], rtol=1e-12)
 
 
 def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table, tmp_path, capsys):
@@ -418,6 +423,12 @@ def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="column:part")
     with pytest.raises(InputError, match="roc_auc of the valid part is not defined"):
         finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
+    frame["nitrogen"] = [1, *[0] * 299]
+    frame.to_csv(table, index=False)
+    with pytest.raises(InputError, match="rarest class there are only 1, .*task.valid"):
+        finetune(
+            str(tmp_path / "out"), str(pretrained), replace(task, split="random"), FAST, [0, 1]
+        )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])

@@ -58,10 +58,10 @@ def test_a_text_model_embeds_text_and_is_surprised_by_molecules(
 ):
     embed(reader, write(tmp_path / "a.txt", SENTENCES), str(tmp_path / "a.npy"))
     assert np.isfinite(np.load(tmp_path / "a.npy")).all()
-    assert "look like molecules" not in capsys.readouterr().out
+    assert "look like molecules" not in capsys.readouterr().err
     embed(reader, str(smiles_file), str(tmp_path / "b.npy"))
     assert (
-        "look like molecules, and the model was trained on other texts" in capsys.readouterr().out
+        "look like molecules, and the model was trained on other texts" in capsys.readouterr().err
     )
 
 

@@ -64,7 +64,7 @@ def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, caps
     )
     [said] = results["settings"]["departures"]
     assert said == "the table has 40 rows (39 usable), the published one 2,039"
-    assert f"note: {said}; scores do not compare" in capsys.readouterr().out
+    assert f"note: {said}; scores do not compare" in capsys.readouterr().err
 
 
 def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
+from exlm.tasks.labelled import describe_table, notes_of_classes
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -70,6 +72,23 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     assert table.label_columns == header.split(",")
 
 
+@pytest.mark.parametrize(
+    ("cells", "counts", "note"),
+    [
+        ("on\nOn \noff\noff", "On 1, off 2, on 1", "the classes 'On', 'on' differ only in case"),
+        ("3\n3\n1\n2", "1 1, 2 1, 3 2", "the 3 whole numbers in y are taken .* regression"),
+        ("yes\nYes\nno\nno", "no 2, yes 2", None),
+    ],
+)
+def test_classes_are_counted_and_doubtful_ones_named(tmp_path, cells, counts, note):
+    lines = "".join(f"C,{cell}\n" for cell in cells.split("\n"))
+    table = load_table(write(tmp_path / "a.csv", f"smiles,y\n{lines}"), None, None)
+    assert f"(classes and how many: {counts})" in describe_table(table, True)
+    notes = notes_of_classes(table)
+    assert len(notes) == (note is not None)
+    assert note is None or re.search(note, notes[0])
+
+
 def test_class_labels_are_indices_and_missing_stays_nan(tmp_path):
     path = write(tmp_path / "a.csv", "text,y\nq,bee\nr,\ns,ant\n")
     np.testing.assert_array_equal(load_table(path, None, ["y"]).labels, [[1], [np.nan], [0]])
@@ -109,6 +128,11 @@ def test_prediction_table_has_no_labels(tmp_path):
             "smiles,y\nC,0.5\nC,1\nC,O.5\n",
             (None, None),
             "column 'y', row 3: 'O.5' is no regression label",
+        ),
+        (
+            "smiles,y\nC,>10\nC,1.5\nC,<2\n",
+            (None, None),
+            "'>10' is no regression label (a number; 2 such cells in all); write the number alone",
         ),
         (
             "smiles,y\nC,inf\nC,1.5\n",
@@ -357,7 +381,7 @@ def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, caps
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
     table = make_table(frame, "a.csv", None, ["y"])
     assert table.task_type == "regression" and table.labels[:, 0].tolist() == numbers
-    assert f"note: in column 'y', {cells[0]!r} is read as {numbers[0]:g}" in capsys.readouterr().out
+    assert f"note: in column 'y', {cells[0]!r} is read as {numbers[0]:g}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

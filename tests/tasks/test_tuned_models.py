@@ -316,6 +316,20 @@ def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_pat
         np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
 
 
+def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, molecules, tmp_path):
+    trained = shutil.copytree(tuned("regression") / "seed-0", tmp_path / "model")
+    table = str(molecules / "table.csv")
+    expected = predicted(str(trained), table, str(tmp_path / "p.csv"))["predicted weight"]
+    config = json.loads((trained / "config.json").read_text())
+    config["task"]["precision"] = "bf16"
+    (trained / "config.json").write_text(json.dumps(config))
+    (trained / "manifest.json").unlink()
+    again = predicted(str(trained), table, str(tmp_path / "p.csv"))["predicted weight"]
+    half = predicted(str(trained), table, str(tmp_path / "p.csv"), precision="bf16")
+    assert again.equals(expected) and not half["predicted weight"].equals(expected)
+    np.testing.assert_allclose(half["predicted weight"], expected, rtol=0.02)
+
+
 def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus, tmp_path):
     tokenizer = load_tokenizer(corpus)
     late = ArchitectureConfig(**SIZES, expanded_layers=1, copy_embedding=0.5).build(tokenizer)

@@ -344,7 +344,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     ]
     DAMAGE[kind](run / "checkpoint-00000006")
     pretrain(**recipe)
-    assert "checkpoint-00000006 is passed over" in capsys.readouterr().out
+    assert "checkpoint-00000006 is passed over" in capsys.readouterr().err
     assert (run / "damaged-checkpoint-00000006").is_dir()
     assert same(run, whole)
 

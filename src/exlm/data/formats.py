@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -110,7 +111,10 @@ def has_tabs_and_text_column(name: str) -> bool:
 
 
 def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    return _records(_csv_rows(name, _separator(name, ",")), header, pick, may_be_short=True)
+    rows = _csv_rows(name, _separator(name, ","))
+    if _named_separator(_first_lines(name)):
+        next(rows)
+    return _records(rows, header, pick, may_be_short=True)
 
 
 def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -120,17 +124,27 @@ def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 def _separator(name: str, usual: str) -> str:
-    """The separator of a table: the usual one, unless the first line lacks it and one other divides
-    all lines alike."""
+    """The separator of a table: the usual one, unless the first line names another, or only one
+    other divides all lines alike, or the first line lacks the usual one, and only one other divides
+    it and most lines into as many fields, and no line into more."""
     lines = _first_lines(name)
-    if not lines or usual in lines[0]:
-        return usual
-    candidates = []
+    if named := _named_separator(lines):
+        return named
+    alike, mostly_alike = [], []
     for mark in SEPARATORS:
-        fields = {len(row) for row in csv.reader(lines, delimiter=mark)}
-        if len(fields) == 1 and max(fields) > 1:
-            candidates.append(mark)
+        first, *others = [len(row) for row in csv.reader(lines, delimiter=mark)] or [0]
+        if first > 1 and set(others) <= {first}:
+            alike.append(mark)
+        if first > 1 and max(others, default=0) <= first and 2 * others.count(first) > len(others):
+            mostly_alike.append(mark)
+    candidates = alike if lines and usual in lines[0] else alike or mostly_alike
     return candidates[0] if len(candidates) == 1 else usual
+
+
+def _named_separator(lines: list[str]) -> str | None:
+    """The separator that Excel's first line names: `sep=;`."""
+    match = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
+    return match and match[1]
 
 
 def _first_lines(name: str) -> list[str]:
@@ -195,7 +209,10 @@ def _xlsx(name: str, header: Header, pick: Pick, sheet: str | None = None) -> It
 @cache  # a command may read a file several times
 def _name_sheet(name: str, sheet: str, others: str) -> None:
     if others:
-        print(f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (--sheet)")
+        print(
+            f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (--sheet)",
+            file=sys.stderr,
+        )
 
 
 def _xlsx_rows(sheet: Any) -> Iterator[list[Any]]:

@@ -166,15 +166,19 @@ def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; lists as JSON where a format
-    has none. InputError for cells that TSV cannot hold."""
-    if path.suffix != ".parquet":
+    """Write a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
+    a format has none. InputError for cells that TSV cannot hold."""
+    if path.suffix not in (".parquet", ".jsonl"):
         frame = frame.copy(deep=False)
         for name in frame.select_dtypes("object"):
             frame[name] = frame[name].map(_without_list)
     with replacing(path) as file:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
+        elif path.suffix == ".jsonl":
+            frame.to_json(
+                file, orient="records", lines=True, force_ascii=False, double_precision=15
+            )
         elif path.suffix == ".xlsx":
             _write_sheet(frame, file)
         elif path.suffix == ".csv":

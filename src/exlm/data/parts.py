@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.files import STANDARD_INPUT, digest, plain_stem
+from exlm.data.files import STANDARD_INPUT, digest
 from exlm.data.frames import read_frames
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import read_or_empty, replacing, sync, to_json_types, write_json
@@ -24,7 +24,7 @@ def output_path(
     model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]
 ) -> Path:
     """Where to write: `output`, or a name beside the input that also names the model, as each has
-    its own results."""
+    its own results. Of the input it leaves out `.csv` alone: those of x.csv and x.smi differ."""
     if output:
         target = Path(output)
     elif input == STANDARD_INPUT:
@@ -34,7 +34,8 @@ def output_path(
         )
     else:
         model_name = Path(model).resolve().name
-        target = Path(input).with_name(f"{plain_stem(input)}-{model_name}-{ending}")
+        input_name = Path(input).name.removesuffix(".csv")
+        target = Path(input).with_name(f"{input_name}-{model_name}-{ending}")
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
     if target.suffix not in suffixes:

@@ -124,12 +124,12 @@ def splits_smiles(tokenizer: Tokenizer) -> bool:
 
 def alphabet_name(tokenizer: Tokenizer) -> str | None:
     """The name in ALPHABETS of what this tokenizer reads, or None. It is recognised by its
-    normalizer, which is saved with it."""
+    normalizer, which is saved with it, in the file of a model as a part of another."""
     if tokenizer.normalizer is None:
         return None
     saved = tokenizer.normalizer.__getstate__()
     for name, alphabet in ALPHABETS.items():
-        if saved == alphabet.normalizer.__getstate__():
+        if alphabet.normalizer.__getstate__() in saved:
             return name
     return None
 

@@ -16,7 +16,7 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
-from exlm.storage.models import load_model, verify
+from exlm.storage.models import load_model, save_tokenizer, verify
 from exlm.tasks.encoders import load_config
 
 OUTPUTS: dict[Any, list[str]] = {
@@ -66,7 +66,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         )
         assert program is not None
         program.save(folder / "model.onnx")
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
     print(
         f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json"

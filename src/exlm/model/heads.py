@@ -13,7 +13,7 @@ from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops import transition
 from exlm.ops.expansion import Lattice
-from exlm.ops.precision import at_least_float32, linear
+from exlm.ops.precision import at_least_float32, input_type, linear
 from exlm.ops.transition import NO_PRIOR, LinkPrior, PriorStrength
 
 
@@ -36,7 +36,13 @@ class ExLMPredictionHead(nn.Module):
         """What `emission` and `cross_entropy` of `exlm.ops.emission` take besides targets.
 
         Returns:
-            Hidden states [..., D] in the precision of autocast, weight [V, D] and bias [V]."""
+            Hidden states [..., D] in the precision of autocast, weight [V, D] and bias [V].
+            InputError if the layer was quantised."""
+        if not isinstance(self.decoder.weight, Tensor):
+            raise InputError(
+                "the loss of a masked language model needs the weights of its head, which are "
+                "quantised; quantise model.exlm alone"
+            )
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
@@ -77,7 +83,7 @@ class ExLMTransitionHead(nn.Module):
         link_prior = None
         if prior != NO_PRIOR:
             link_prior = LinkPrior(prior, lattice.target_of_state, lattice.state_copy)
-        states = states.to(self.query.weight.dtype)
+        states = states.to(input_type(self.query))
         if not self.is_gated:
             query, key = linear(states, self.query), linear(states, self.key)
             return transition.single(query, key, edges, link_prior)

@@ -45,8 +45,9 @@ def _mine_row(tuning: Finetuning, settings: str) -> Row:
     start = "random weights of " if tuning.from_scratch else ""
     metric = f"{tuning.result['metric']}{', %' if tuning.in_percent else ''}"
     split = tuning.data[1] or "parts"
+    rows = f", {tuning.rows}" if tuning.rows else ""
     return {
-        "group": f"{title(tuning.task)}: {tuning.part} {metric}, split {split}",
+        "group": f"{title(tuning.task)}: {tuning.part} {metric}, split {split}{rows}",
         "model": title(tuning.baseline) if tuning.baseline else start + tuning.model,
         "settings": settings,
         "score": Number(fmean(values), spread, digits=1 if tuning.in_percent else 3),

@@ -18,11 +18,22 @@ from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.datasets import file_task
+from exlm.tasks.datasets import MOLECULENET, file_task
 from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
 Record = TypeVar("Record")
+# The settings of a task that decide what rows there are and what is to be predicted, each with the
+# values that leave all as they are.
+ROW_SETTINGS: dict[str, list[Any]] = {
+    "label_columns": [None],
+    "positive": [None],
+    "mask_column": [None],
+    "train_rows": [None],
+    "duplicates": ["keep"],
+    "on_invalid": ["skip", "error"],
+    "standardize": [None, "none", "canonical"],
+}
 # What reading a damaged file, or one of another program, may raise.
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 
@@ -112,9 +123,10 @@ class Finetuning:
         self.in_percent = is_questions or result["metric"] in SHARES
         self.part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, self.part, is_questions)
-        # If these hashes, split and number of rows differ, scores cannot be compared.
+        self.rows = _row_settings(data, self.task)
+        # If these hashes, split and rows differ, scores cannot be compared.
         hashes = settings.get("data_sha256")
-        self.data = (json.dumps(hashes), data.get("split"), data.get("train_rows"))
+        self.data = (json.dumps(hashes), data.get("split"), self.rows)
         # What must be equal to compare: hyper-parameters or their grid, data, and the start.
         grid = result.get("cells")
         training = self.settings["train"] if grid is None else sorted(grid)
@@ -182,6 +194,17 @@ def find_runs(roots: list[str]) -> Runs:
     rows = [(run.id, *score) for run in sources for score in run.scores]
     runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
     return runs
+
+
+def _row_settings(data: Json, task: str) -> str:
+    """Those of ROW_SETTINGS that change something, in words. A MoleculeNet set has its columns."""
+    usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
+    words = []
+    for name, usual_values in ROW_SETTINGS.items():
+        value = data.get(name, usual_values[0])
+        if value not in usual_values and not (name == "label_columns" and value == usual_columns):
+            words.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
+    return ", ".join(words)
 
 
 def _pretraining(path: Path, result: Json) -> Pretraining | None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from exlm.errors import InputError, first_line
-from exlm.storage.files import sha256, write_json
+from exlm.storage.files import sha256, write_json, write_text
 from exlm.storage.manifest import MANIFEST, damage, write_manifest
 from exlm.storage.shipped import model_path, shipped_models
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="PreTrainedModel")
 LONGEST_TEXT = 512  # in tokens, where nothing else is said
+# a normalizer, as tokenizer.json has it
+STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 
 # What the library sentence-transformers reads, by file, so that its vectors are those of
 # `ExLMModel.embedding`.
@@ -49,7 +52,7 @@ def save_model(
         task = getattr(model.config, "task", None) or {}
         tokenizer.model_max_length = task.get("max_length", LONGEST_TEXT)
         model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        save_tokenizer(partial, tokenizer)
         if model.config.model_type == "exlm":
             width = model.config.hidden_size
             _write_sentence_transformers(partial, width, tokenizer.model_max_length)
@@ -61,6 +64,41 @@ def save_model(
             target.parent.mkdir(exist_ok=True)
             path.chmod(permissions)
             path.replace(target)
+
+
+def save_tokenizer(directory: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Writes a tokenizer for other tools, which give it texts as they are: it leaves out the spaces
+    around a text, as the commands of this library do before they call one, and it neither cuts nor
+    pads, however it was called before. `load_fast_tokenizer` takes the first back."""
+    ignores_ends = tokenizer(" C ")["input_ids"] == tokenizer("C")["input_ids"]
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.save_pretrained(directory)
+    if ignores_ends:
+        return
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    steps = [step for step in (STRIP, definition["normalizer"]) if step]
+    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    # A normalizer gets the pieces between the tokens that are not called normalized. All are, so
+    # that it gets the whole text: the space behind a mask belongs to the next word.
+    for token in definition["added_tokens"]:
+        token["normalized"] |= token["special"]
+    write_text(directory / "tokenizer.json", json.dumps(definition, indent=2, ensure_ascii=False))
+
+
+def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
+    """Takes back what `save_tokenizer` changed, so that this is the tokenizer of the corpus again
+    (`tokenizer_hash`)."""
+    definition = json.loads(tokenizer.to_str())
+    special_tokens = [token for token in definition["added_tokens"] if token["special"]]
+    first, *others = (definition["normalizer"] or {}).get("normalizers") or [None]
+    strips = first == STRIP and len(others) < 2
+    if not strips or not all(token["normalized"] for token in special_tokens):
+        return tokenizer
+    definition["normalizer"] = others[0] if others else None
+    for token in special_tokens:
+        token["normalized"] = False
+    return Tokenizer.from_str(json.dumps(definition))
 
 
 def longest_text(tokenizer: PreTrainedTokenizerFast) -> int:
@@ -196,6 +234,7 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
             f"the tokenizer {name} has no fast version (tokenizer.json); "
             "convert it to a fast one first"
         )
+    tokenizer._tokenizer = _without_stripping(tokenizer.backend_tokenizer)
     return tokenizer
 
 

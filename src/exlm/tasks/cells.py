@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,9 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
                 f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
                 "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"
             )
-        print(f"note: in column {name!r}, {marked.iloc[0]!r} is read as {number:g}")
+        print(
+            f"note: in column {name!r}, {marked.iloc[0]!r} is read as {number:g}", file=sys.stderr
+        )
 
 
 def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:

@@ -4,6 +4,7 @@ or hub name."""
 import hashlib
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class SavedTask(TypedDict, total=False):
 
     task_type: str  # as in `TaskConfig`; the key of KINDS
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
-    precision: str  # of the training; predictions use the same
+    precision: str  # of the training and its scores; predictions have their own
 
     # TableTask and what builds on it
     text_column: str  # column of the texts
@@ -158,7 +159,8 @@ def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
         print(
             f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
-            f"not pipelines"
+            f"not pipelines",
+            file=sys.stderr,
         )
         return saved
     last = layers[-1]

@@ -5,6 +5,7 @@
 cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/seed-N` has one model,
 what this seed gave (SEED_RESULT), its predictions and its log."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def run_task(
         )
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
-        print(f"note: {departure}; scores do not compare with published ones")
+        print(f"note: {departure}; scores do not compare with published ones", file=sys.stderr)
     if len(task.invalid_rows):
         _report_invalid_rows(task.invalid_rows, task.config)
     with lock(directory):

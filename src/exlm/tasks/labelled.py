@@ -2,6 +2,8 @@
 have in common."""
 
 import hashlib
+import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -62,6 +64,8 @@ class LabelledTask(ABC):
         repeated = describe_duplicates(rows)
         if repeated:
             self.summary += f"; {repeated}"
+        for note in notes_of_classes(self.table):
+            print(f"note: {note}", file=sys.stderr)
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with its labels, and how it differs from the published one."""
@@ -87,8 +91,22 @@ class LabelledTask(ABC):
             shared = count_shared(self.table, split)
             note = f"; {shared} texts or molecules stand in several of them" if shared else ""
             print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+            self._warn_of_known_rows(split)
             self._splits[seed] = split
         return self._splits[seed]
+
+    def _warn_of_known_rows(self, split: RowSplit) -> None:
+        """Prints how many rows of test have a text or molecule of train."""
+        groups = self.table.groups
+        assert groups is not None  # `find_groups` found them
+        test = split.get("test", np.array([], dtype=np.int64))
+        count = int(np.isin(groups[test], groups[split["train"]]).sum())
+        if count:
+            print(
+                f"warning: {count} of {len(test)} test rows have a text or molecule of the train "
+                "part, which a model may know by heart; leave them out for an honest number",
+                file=sys.stderr,
+            )
 
     def _check_numbers_have_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned of a number to predict."""
@@ -112,8 +130,20 @@ class LabelledTask(ABC):
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                "so no epoch can be chosen; use another split, for example task.split random"
+                f"so no epoch can be chosen; {self._split_advice(split)}"
             )
+
+    def _split_advice(self, split: RowSplit) -> str:
+        """How to get a valid part that has what its metric needs."""
+        if self.config.split not in ("random", "parts"):
+            return "use another split, for example task.split random"
+        if self.config.split == "random" and self.table.label_type.one_class:
+            counts = np.unique(self.table.labels[self.table.usable], return_counts=True)[1]
+            return (
+                f"of the rarest class there are only {counts.min()}, so choose the rows of each "
+                "part yourself (task.split column:NAME, or files with task.valid and task.test)"
+            )
+        return "give it other rows (task.valid, or task.split column:NAME)"
 
     def score(
         self,
@@ -313,10 +343,36 @@ def describe_table(table: LabelledTable, molecules: bool) -> str:
     line = (
         f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
     )
+    labels = table.labels[table.usable]
+    names = table.classes or table.words or []
+    counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
+    if counts:
+        line += f" (classes and how many: {listed(counts)})"
     if not table.inferred:
         return line
     options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
     return f"{line} (found without being told, set it if it is wrong: {options})"
+
+
+def notes_of_classes(table: LabelledTable) -> list[str]:
+    """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
+    notes = []
+    spellings: dict[str, list[str]] = {}
+    for name in table.classes or []:
+        spellings.setdefault(" ".join(name.casefold().split()), []).append(name)
+    for names in spellings.values():
+        if len(names) > 1:
+            notes.append(
+                f"the classes {', '.join(map(repr, names))} differ only in case or spaces; "
+                "write them alike if they are one"
+            )
+    is_guess = "task_type" in table.inferred and bool(spellings)
+    if is_guess and all(re.fullmatch(r"[-+]?\d+", name) for name in spellings):
+        notes.append(
+            f"the {len(spellings)} whole numbers in {table.label_columns[0]} are taken for "
+            "classes; add --task_type regression to predict them as numbers"
+        )
+    return notes
 
 
 def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:

@@ -1,6 +1,7 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,12 @@ def predict(
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
         input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is
             standard input.
-        output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the
-            input where absent.
+        output: .csv, .tsv, .jsonl, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv
+            beside the input where absent.
         label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`."""
-    target = output_path(
-        model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx")
-    )
+    suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+    target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     predict_chunk = None
@@ -170,7 +170,8 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     if report["in_training"]:
         print(
             f"warning: {report['in_training']} of the labelled rows are molecules of the training "
-            "(train.smi), which a model may know by heart; leave them out for an honest number"
+            "(train.smi), which a model may know by heart; leave them out for an honest number",
+            file=sys.stderr,
         )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
@@ -215,7 +216,9 @@ def _seed_models(
         saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in run_dirs}
         kind = kind_of(saved_by_run[run_dirs[0]]["task_type"])
     models = [
-        SeedModel(run_dir, saved, kind.model_classes, options.device)
+        SeedModel(
+            run_dir, {**saved, "precision": options.precision}, kind.model_classes, options.device
+        )
         for run_dir, saved in saved_by_run.items()
     ]
     return kind, models

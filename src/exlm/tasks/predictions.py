@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,10 +41,13 @@ class PredictOptions(ReadOptions):
         label_columns: the columns of the labels, in the order of the training; where absent, those
             with the names of the training.
         distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training
-            molecule."""
+            molecule.
+        precision: fp32, which gives the same numbers on all machines, within rounding; bf16, which
+            is faster on some; or auto, as in training."""
 
     calibrated: bool = False
     distance: bool = False
+    precision: Literal["auto", "bf16", "fp32"] = "fp32"
     label_columns: list[str] | None = None
 
     def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 wrong with each row."""
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,7 +70,8 @@ def decide_molecules(
     if look_like_molecules and model_knows is False:
         print(
             f"note: the texts of {path} look like molecules, "
-            "and the model was trained on other texts"
+            "and the model was trained on other texts",
+            file=sys.stderr,
         )
     if model_knows and not look_like_molecules and sum(map(bool, texts)) >= LEAST_SAMPLE:
         raise InputError(

@@ -419,10 +419,17 @@ def _read_labels(
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells):
         column, row = wrong_cells[0]
+        value = cells.iat[row, column]
+        advice = "correct it, leave it empty, or choose another column or task type"
+        if label_type.is_number and str(value).strip().startswith(("<", ">", "~", "≤", "≥")):
+            advice = (
+                "write the number alone to use it as it is, leave the cells empty to leave out "
+                "these rows, or make classes of all values"
+            )
+        count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
         raise InputError(
             f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
-            f"{cells.iat[row, column]!r} is no {task_type} label ({allowed}); "
-            "correct it, leave it empty, or choose another column or task type"
+            f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
         )
     return Labels(labels.to_numpy(dtype=float), task_type, names, words)
 

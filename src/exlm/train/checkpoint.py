@@ -8,6 +8,7 @@ the previous checkpoint as it was."""
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _newest_undamaged(directory: Path) -> Path | None:
         )
     if distributed.is_main():
         for path, reason in damaged.items():
-            print(f"warning: {path} is passed over and set aside: {reason}", flush=True)
+            print(f"warning: {path} is passed over and set aside: {reason}", file=sys.stderr)
             _set_aside(path)
     return newest
 
