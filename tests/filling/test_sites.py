@@ -10,7 +10,7 @@ from rdkit import Chem
 
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling import proposals, search
+from exlm.filling import proposals, search, sites
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
 from exlm.filling.reading import load_for_filling
@@ -19,6 +19,7 @@ from exlm.filling.texts import fill_texts
 from exlm.filling.tokens import allowed_tokens
 from exlm.storage.models import save_model
 from exlm_command import main
+from tests.conftest import MOLECULES
 from tests.filling.test_filling import GRAPHS, enumerate_fillings, every_graph, save
 
 PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
@@ -68,6 +69,11 @@ def template(text, site=None, keep=None, replace=None, letters=False):
         (PARACETAMOL, dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1"]),
         (PARACETAMOL, dict(replace="C(=O)N", site=["2"]), [f"C{M * 2}c1ccc(O)cc1"]),
         (PARACETAMOL, dict(keep="c1ccccc1"), [f"{M * 7}c1ccc({M})cc1"]),
+        (f"{PARACETAMOL}.Cl", dict(keep="c1ccccc1"), [f"Cl.{M * 7}c1ccc({M})cc1"]),
+        (f"{PARACETAMOL}.Cl", dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1.Cl"]),
+        # rings that are closed behind the site, where it cannot be otherwise
+        ("N1CC1C", dict(replace="N"), [f"C1C(C){M}1"]),
+        ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c12ncccc1{M * 7}2"]),
         ("c1ccncc1C", dict(replace="n", site=["1"]), [f"c1cc{M}cc1C"]),
         ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
     ],
@@ -95,6 +101,18 @@ def test_masks_stand_where_the_site_is(text, options, expected):
 def test_what_stays_is_the_same_molecule_as_before(text, options, expected):
     (masked,) = template(text, **options).masked_texts()
     assert Chem.CanonSmiles(masked.replace(M, "N")) == Chem.CanonSmiles(expected or text)
+
+
+@pytest.mark.parametrize("smiles", MOLECULES)
+def test_any_atom_with_one_or_two_bonds_can_be_a_site(smiles):
+    molecule = Chem.MolFromSmiles(smiles)
+    for atom in molecule.GetAtoms():
+        if atom.GetDegree() not in (1, 2) or atom.GetFormalCharge():
+            continue
+        token = atom.GetSymbol().lower() if atom.GetIsAromatic() else atom.GetSymbol()
+        freed = sites._freed(molecule, smiles, [{atom.GetIdx()}], sites.Lengths(["1"]))
+        (masked,) = freed.masked_texts()
+        assert Chem.CanonSmiles(masked.replace(M, token)) == Chem.CanonSmiles(smiles)
 
 
 # --- what may be filled in
@@ -371,7 +389,6 @@ PHENYL = "c1ccccc1*"
         (("CCO", "--replace", ")"), "replace is ), which is no SMARTS"),
         (("CCO", "--replace", "CCO"), "bonded to what stays at 0 places"),
         (("CC(N)O", "--replace", "[CH]"), "bonded to what stays at 3 places"),
-        (("N1CC1C", "--replace", "N"), "a site cannot be written as one piece"),
         (("C?", "--replace", "C"), "not a SMILES string"),
         # --allow and --forbid
         ((PHENYL, "--site", "1", "--allow", "Xe"), "allow names 'Xe', which is neither a token"),
