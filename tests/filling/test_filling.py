@@ -464,11 +464,14 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert f"2 lines filled, 4 with a problem, {weak} with a warning" in capsys.readouterr().out
     assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
-    assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]
+    assert [r["problem"] for r in records[:3]] == [
+        None,
+        *["no mask: write [MASK] where something is missing, or name a --site"] * 2,
+    ]
     assert "too long" in records[3]["problem"]
     assert "not in the model's vocabulary" in records[4]["problem"]
     entry = records[0]["fillings"][0]
-    assert set(entry) == {"text", "tokens", "probability", "log_probability", "valid"}
+    assert set(entry) == {"filling", "text", "tokens", "probability", "log_probability", "valid"}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
 
 
@@ -525,14 +528,17 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     [
         (("MODEL",), "give either texts after the model or --file"),
         (("MODEL", TWO, "--file", "x.txt"), "give either texts after the model or --file"),
-        (("MODEL", "CCO"), "missing); line 1: no mask"),
+        (("MODEL", "CCO"), "line 1: no mask: write [MASK]"),
         (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--method", "greedy"), "greedy"),
-        (("MODEL", TWO, "--output", "fills.csv"), "must end in .jsonl"),
+        (
+            ("MODEL", TWO, "--output", "fills.txt"),
+            "must end in .jsonl or .csv or .sdf or .html or .png",
+        ),
         (
             ("MODEL", TWO, "--tokens_per_batch", "-5"),
             "tokens_per_batch is -5; it must be at least 1",

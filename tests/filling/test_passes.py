@@ -84,7 +84,7 @@ def filled(tokenizer):
             Beginning(example.ids, example.masks, 0.0),
             BeginningGraph(graph, example.masks),
         )
-        read = partial(read_beginnings, network, tokenizer, 4096)
+        read = partial(read_beginnings, network, tokenizer, 4096, lambda graph: graph)
         return network, beam_in_passes(start, first, read, min(passes, masks), n_best, width)
 
     return fill
@@ -163,7 +163,7 @@ def test_samples_follow_the_policy(filled, tokenizer):
     network, every = filled({"num_states": 2}, masks=2, passes=2)
     example = encode(network, tokenizer, [" [MASK]" * 2])[0]
     (graph,) = graphs(network, [example], tokenizer)
-    read = partial(read_beginnings, network, tokenizer, 4096)
+    read = partial(read_beginnings, network, tokenizer, 4096, lambda graph: graph)
     count = 200
     options = FillOptions(n_best=count, method="sample", passes=2)
     record = fill_in_passes(graph, example, read, tokenizer, options)

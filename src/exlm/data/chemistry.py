@@ -66,6 +66,15 @@ def _syntax_problem(smiles: str) -> str:
     return reason[1] if reason else ""
 
 
+def element_of(token: str) -> str | None:
+    """The element of a SMILES token that is one atom, such as N for `[nH]`; None for others."""
+    with rdBase.BlockLogs():
+        molecule: Any = Chem.MolFromSmiles(token, _PARSER)
+    if molecule is None or molecule.GetNumAtoms() != 1:
+        return None
+    return molecule.GetAtomWithIdx(0).GetSymbol()
+
+
 def standardize(smiles: str, how: Standardize) -> str:
     """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without
     charges, so that a salt and its acid become equal. A string that is not a molecule stays as it
@@ -98,3 +107,11 @@ def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | No
             molecule = Chem.MolFromSmiles(text) if text else None
             result.append(None if molecule is None else generator.GetFingerprint(molecule))
     return result
+
+
+def similarity(first: str, second: str) -> float:
+    """The Tanimoto similarity of the fingerprints of two molecules; 0 if one is no molecule."""
+    one, other = fingerprints([first, second])
+    if one is None or other is None:
+        return 0.0
+    return DataStructs.TanimotoSimilarity(one, other)

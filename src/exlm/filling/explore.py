@@ -2,8 +2,6 @@
 paper's case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
-import re
-from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -12,19 +10,25 @@ from typing import Any
 import matplotlib
 import torch
 from jinja2 import Environment, FileSystemLoader, select_autoescape
-from matplotlib.colors import to_hex, to_rgba
-from rdkit import Chem, rdBase
-from rdkit.Chem.Draw import rdMolDraw2D
+from matplotlib.colors import to_hex
+from rdkit import rdBase
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, import_optional
 from exlm.filling import search
+from exlm.filling.drawing import TINTS, draw_molecule
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import allowed_graph, describe_states, fill_graph, filled_in, spell
+from exlm.filling.texts import (
+    allowed_graph,
+    describe_states,
+    fill_graph,
+    filled_in,
+    restriction,
+    spell,
+)
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import replacing
 from exlm.train import distributed
@@ -33,7 +37,6 @@ Case = dict[str, Any]
 # a part of a text, and the mask that it fills (None: outside the masks)
 Segment = tuple[str, int | None]
 
-TINTS = ("#BF9000", "#C55A11")  # of the masks, in turn, as in the paper
 END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 TEMPLATES = Environment(
@@ -130,7 +133,8 @@ def build_case(
     (masked_text,) = encode(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
-    (graph,) = graphs(network, [masked_text], tokenizer)
+    (unrestricted,) = graphs(network, [masked_text], tokenizer)
+    graph = restriction(network, tokenizer, options)(unrestricted)
     record = fill_graph(graph, masked_text, tokenizer, options)
     if record["problem"]:
         raise InputError(record["problem"])
@@ -148,7 +152,7 @@ def build_case(
         "molecules": molecules,
         "segments": _segments(masked_text, masks, tokenizer),
         "states": _states(graph, tokenizer, options, words),
-        "edges": _edges(graph) if network.config.has_links else [],
+        "edges": _edges(unrestricted) if network.config.has_links else [],
         "fillings": record["fillings"],
     }
 
@@ -203,32 +207,6 @@ def _segments(
         mask = number // 2 if number % 2 else None
         segments.append((text[start:end], mask))
     return segments
-
-
-def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
-    """The molecule as SVG, with filled-in atoms in the colours of their masks. None if it is no
-    molecule or empty."""
-    molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None or not molecule.GetNumAtoms():
-        return None
-    mask_of_character = [mask for text, mask in segments for _ in text]
-    # in RDKit's order
-    mask_of_atom = []
-    for match in re.finditer(SMILES_PATTERN, smiles):
-        token = match[0]
-        if token[0] in "[*" or token.isalpha():
-            mask_of_atom.append(mask_of_character[match.start()])
-    # RDKit may have removed hydrogens, and it is not known which
-    colours = {}
-    if len(mask_of_atom) == molecule.GetNumAtoms():
-        for atom, mask in enumerate(mask_of_atom):
-            if mask is not None:
-                colours[atom] = to_rgba(TINTS[mask % 2], 0.5)
-    canvas: Any = rdMolDraw2D.MolDraw2DSVG(360, 240)
-    canvas.drawOptions().clearBackground = False
-    rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(colours), [], colours)
-    canvas.FinishDrawing()
-    return canvas.GetDrawingText()
 
 
 def page(case: Case) -> str:

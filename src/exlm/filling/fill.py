@@ -1,28 +1,31 @@
-"""Fills all masks of a text together, or those of every line of a file. `exlm.filling.search` does
-the search."""
+"""Fills the masks or sites of a text together, or those of every line of a file.
+`exlm.filling.search` does the search."""
 
-import json
-import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from jinja2 import Template
+from jinja2 import Template as TextTemplate
 from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import molecule_problem
+from exlm.data.chemistry import standardize
 from exlm.data.formats import format_of
 from exlm.data.sources import Source, find_sources, read_rows
+from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
+from exlm.filling.outputs import FOR_MOLECULES, WRITERS, Writing
+from exlm.filling.proposals import fill_templates, judged, with_fillings
 from exlm.filling.reading import fills_molecules, load_for_filling
+from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import Record, fill_texts
 from exlm.storage.files import replacing
 from exlm.train import distributed
 
 # how a record is printed
-TABLE = Template(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))
+TABLE = TextTemplate(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))
 
 
 def fill(
@@ -30,31 +33,53 @@ def fill(
     texts: list[str],
     file: str | None = None,
     output: str | None = None,
+    site: list[str] | None = None,
+    keep: str | None = None,
+    replace: str | None = None,
     states: bool = False,
     tokens_per_batch: int = 4096,
     text_column: str | None = None,
     header: bool = True,
     molecules: bool | None = None,
     valid_only: bool = False,
+    top: int | None = None,
+    known: str | None = None,
     device: str = "auto",
     **options: Any,
 ) -> None:
-    """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their
-    probabilities.
+    """Fills the masks of texts or SMILES, or sites of any length, jointly, and prints or writes the
+    fillings with their probabilities.
 
     The output has every text in its place. If one has no mask or is too long, for example,
     `problem` says so.
 
     Args:
         model: a pre-trained model directory.
-        texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
+        texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill; with
+            site, keep or replace, molecules or proteins without masks.
         file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with
             another ending: a text on each line), or `-` for standard input.
-        output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability,
-            log_probability), exact (beam: whether it is proven that no more probable filling was
-            missed), kept, passes (how many passes of the network it took), warning and problem.
-            Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table
-            is printed.
+        output: file to write. .jsonl has a line for each text: line, text, fillings (filling, text,
+            masked, tokens of each mask, probability, log_probability), exact (beam: whether it is
+            proven that no more probable filling was missed), kept, passes (how many passes of the
+            network it took), warning and problem. .csv has a row for each filling. Of molecules
+            they also have valid (whether RDKit reads it, and it still contains what was to stay),
+            smiles (canonical), unique (no earlier filling of this text is the same molecule), new
+            (see known), qed, sa_score (1 is easy to make, 10 hard) and similarity to the molecule
+            of keep or replace (Tanimoto, Morgan 2). .sdf has those that are molecules; .html and
+            .png are drawings of those that are unique, at most 300, with what was filled in
+            coloured. Without a file, a table is printed.
+        site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
+            [*:1]. Without keep and replace, sites are the attachment points of the SMILES (*, [*]
+            or [*:1]); two with the same number, or one in each of two fragments, are the ends of a
+            linker. Each number of tokens is filled by itself, and all are taken to be equally
+            probable, as length_probability says (with free: as probable as the model finds them);
+            fillings are ranked by probability times length_probability. Of proteins, the residues
+            that are free: 30-37 are those from the 30th to the 37th, both included.
+        keep: SMARTS of a part of the molecules that stays; everything else becomes sites (numbered
+            in the order of the SMILES), with as many tokens as now unless site says otherwise.
+        replace: SMARTS of a part of the molecules that becomes a site, with as many tokens as now
+            unless site says otherwise.
         states: add the states of every mask in the first pass, each with the probability that a
             path visits it and its top words.
         tokens_per_batch: how many expanded tokens one forward pass may have.
@@ -63,41 +88,97 @@ def fill(
             `column 2`, ...
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
             the texts decide).
-        valid_only: leave out those of the n_best fillings that are no molecule; no others are
+        valid_only: leave out those of the n_best fillings that are not valid; no others are
             searched for them, so there may be fewer, or none.
+        top: how many fillings to give for each text at most, of those of all lengths; only the
+            first of several that are the same molecule.
+        known: a file of molecules; `new` says whether a filling is none of them. Models do not
+            keep the molecules they were trained on, so without a file it is empty.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
+    _check(output, tokens_per_batch, top)
+    texts = _texts_or_those_of(file, texts, text_column, header)
+    network, tokenizer = load_for_filling(model)
+    if molecules is None:
+        molecules = fills_molecules(network, tokenizer, texts)
+    _refuse_what_is_for_molecules(molecules, output, valid_only, known)
+    distributed.place_model(network, device)
+    filled: Iterator[tuple[Record, Template | None]]
+    if any(option is not None for option in (site, keep, replace)):
+        _refuse_what_is_for_masks(states, fill_options.tokens)
+        make_template = template_maker(site, keep, replace, _is_of_letters(tokenizer, molecules))
+        filled = fill_templates(
+            network, tokenizer, texts, make_template, fill_options, tokens_per_batch
+        )
+    else:
+        records = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+        filled = ((record, None) for record in records)
+    if molecules:
+        filled = _judge(filled, None if known is None else _molecules_of(known), valid_only)
+    finished = (_finish(record, tokenizer, top) for record, _ in filled)
+    tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
+    if output:
+        with replacing(Path(output)) as unfinished:
+            WRITERS[Path(output).suffix](tally, Writing(unfinished, tokenizer, molecules))
+        print(f"{tally.summary()}: {output}")
+    else:
+        for record in tally:
+            print(TABLE.render(record))
+
+
+def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
+    if output and Path(output).suffix not in WRITERS:
+        raise InputError(f"cannot write {output}; the name must end in {' or '.join(WRITERS)}")
+    if tokens_per_batch < 1:
+        raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
+    if top is not None and top < 1:
+        raise InputError(f"top is {top}; it must be at least 1")
+
+
+def _refuse_what_is_for_masks(states: bool, tokens: str | None) -> None:
+    if states or tokens is not None:
+        raise InputError(
+            "states and tokens are for texts with masks; leave them out where site, keep or "
+            "replace say what is free"
+        )
+
+
+def _refuse_what_is_for_molecules(
+    molecules: bool, output: str | None, valid_only: bool, known: str | None
+) -> None:
+    of_molecules = {
+        "valid_only": valid_only,
+        "known": known is not None,
+        f"output {output}": output is not None and Path(output).suffix in FOR_MOLECULES,
+    }
+    for name, is_given in of_molecules.items():
+        if is_given and not molecules:
+            raise InputError(
+                f"{name} is for molecules; set molecules to true if the texts are SMILES"
+            )
+
+
+def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
+    """Whether sites are residues of proteins, and not pieces of molecules. InputError if
+    neither."""
+    letters = alphabet_name(tokenizer.backend_tokenizer) is not None
+    if not (letters or molecules):
+        raise InputError(
+            "site, keep and replace are for models of molecules and proteins; "
+            "write [MASK] in the texts where something is missing"
+        )
+    return letters
+
+
+def _texts_or_those_of(
+    file: str | None, texts: list[str], text_column: str | None, header: bool
+) -> list[str]:
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
-    if output and Path(output).suffix != ".jsonl":
-        raise InputError(f"cannot write {output}; the name must end in .jsonl")
-    if tokens_per_batch < 1:
-        raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
-    if file is not None:
-        texts = _texts_of(file, text_column, header)
-    network, tokenizer = load_for_filling(model)
-    if molecules is None:
-        molecules = fills_molecules(network, tokenizer, texts)
-    if valid_only and not molecules:
-        raise InputError(
-            "valid_only is for molecules; set molecules to true if the texts are SMILES"
-        )
-    distributed.place_model(network, device)
-    filled = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
-    if molecules:
-        filled = map(_mark_molecules, filled)
-    if valid_only:
-        filled = map(_drop_invalid, filled)
-    records = tqdm(filled, "fill", len(texts), unit="line", disable=file is None)
-    if not output:
-        _write(records, sys.stdout, TABLE.render)
-        return
-    with replacing(Path(output)) as unfinished, unfinished.open("w", encoding="utf-8") as stream:
-        summary = _write(records, stream, partial(json.dumps, ensure_ascii=False))
-    print(f"{summary}: {output}")
+    return texts if file is None else _texts_of(file, text_column, header)
 
 
 def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
@@ -109,35 +190,22 @@ def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
     return [text for text, _ in read_rows(source, text_column)]
 
 
-def _write(records: Iterable[Record], stream: TextIO, render: Callable[[Record], str]) -> str:
-    """Writes records as they come, each in the form that `render` gives it. Returns a sentence that
-    counts them. InputError if none can be filled."""
-    problems: list[str | None] = []
-    warnings = 0
-    for record in records:
-        print(render(record), file=stream)
-        problems.append(record["problem"])
-        warnings += record["warning"] is not None
-    filled = problems.count(None)
-    if not filled:
-        raise InputError(
-            "no text can be filled (write [MASK] where something is missing); "
-            f"line 1: {problems[0]}"
-        )
-    failed = len(problems) - filled
-    return f"{filled} lines filled, {failed} with a problem, {warnings} with a warning"
+def _molecules_of(file: str) -> set[str]:
+    """The canonical SMILES of a file."""
+    return {standardize(text, "canonical") for text in _texts_of(file, None, True)}
 
 
-def _mark_molecules(record: Record) -> Record:
-    """The record where `valid` says of every filling whether it is a molecule."""
-    fillings = []
-    for entry in record["fillings"]:
-        fillings.append({**entry, "valid": molecule_problem(entry["text"]) is None})
-    return {**record, "fillings": fillings}
+def _judge(
+    filled: Iterable[tuple[Record, Template | None]], known: set[str] | None, valid_only: bool
+) -> Iterator[tuple[Record, Template | None]]:
+    """The records with the properties of their molecules."""
+    for record, template in filled:
+        record = judged(record, template, known)
+        yield (_drop_invalid(record) if valid_only else record), template
 
 
 def _drop_invalid(record: Record) -> Record:
-    """The record without fillings that are no molecule, with a warning if none is left."""
+    """The record without fillings that are not valid, with a warning if none is left."""
     valid = [entry for entry in record["fillings"] if entry["valid"]]
     if valid or not record["fillings"]:
         return {**record, "fillings": valid}
@@ -146,3 +214,45 @@ def _drop_invalid(record: Record) -> Record:
         "left out; no others were searched: raise --n_best"
     )
     return {**record, "fillings": [], "warning": warning}
+
+
+def _finish(record: Record, tokenizer: PreTrainedTokenizerFast, top: int | None) -> Record:
+    """The record with its `top` first different fillings, or all, in which `filling` says what was
+    filled in."""
+    fillings = record["fillings"]
+    if top is not None:
+        different: dict[str, Record] = {}
+        for entry in fillings:
+            different.setdefault(entry.get("smiles", entry["text"]), entry)
+        fillings = list(different.values())[:top]
+    return with_fillings({**record, "fillings": fillings}, tokenizer)
+
+
+class Tally:
+    """Passes records on and counts them. InputError behind the last if none could be filled."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records = records
+        self.filled = self.failed = self.warned = 0
+        self.start = time.monotonic()
+
+    def __iter__(self) -> Iterator[Record]:
+        first_problem = None
+        for record in self.records:
+            if record["problem"] is None:
+                self.filled += 1
+            else:
+                self.failed += 1
+                first_problem = first_problem or f"line {record['line']}: {record['problem']}"
+            self.warned += record["warning"] is not None
+            yield record
+        if not self.filled:
+            raise InputError(f"no text can be filled; {first_problem}")
+
+    def summary(self) -> str:
+        """A sentence that counts the records."""
+        rate = (self.filled + self.failed) / (time.monotonic() - self.start)
+        return (
+            f"{self.filled} lines filled, {self.failed} with a problem, "
+            f"{self.warned} with a warning, {rate:.3g} lines a second"
+        )

@@ -29,7 +29,16 @@ class FillOptions:
         passes: in how many passes of the network to fill the masks. Each pass reveals the masks
             that the model is most certain of, as even a number as possible, and later ones read
             their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask in
-            each. Several passes exclude `free`, `tokens` and `viterbi`."""
+            each. Several passes exclude `free`, `tokens` and `viterbi`. Each costs about as much
+            time as the first, and for `beam` as many as there are beginnings to read.
+        allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
+            molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
+            are limited to those named here, and other tokens (bonds, branches, ring digits) to
+            those named, if any is. Probabilities are those among the fillings that are left,
+            exactly.
+        forbid: tokens or elements never to fill in.
+        temperature: the distribution of each state over tokens is raised to 1 / temperature, and
+            normalised: below 1 the usual becomes more probable, above 1 the unusual."""
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"
@@ -38,21 +47,26 @@ class FillOptions:
     beam: int = 64
     seed: int = 0
     passes: Passes = 1
+    allow: str | None = None
+    forbid: str | None = None
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         if min(self.n_best, self.beam) < 1:
             raise InputError(
                 f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1"
             )
+        if not 0.01 <= self.temperature <= 100:
+            raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
-            _parse_lengths(self.tokens)
+            parse_lengths(self.tokens, "tokens")
         if self.passes != 1:
             self._check_passes()
 
     @property
     def lengths(self) -> range | None:
         """The numbers of tokens that `tokens` names; None without `tokens`."""
-        return None if self.tokens is None else _parse_lengths(self.tokens)
+        return None if self.tokens is None else parse_lengths(self.tokens, "tokens")
 
     @property
     def all_paths(self) -> bool:
@@ -77,13 +91,13 @@ class FillOptions:
             )
 
 
-def _parse_lengths(tokens: str) -> range:
-    """The numbers of tokens in `3` or `2-4`. InputError if it cannot be read, or names 0 or no
-    number."""
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(tokens).strip())
+def parse_lengths(text: str, option: str) -> range:
+    """The numbers in `3` or `2-4`, the value of an option. InputError if it cannot be read, or
+    names 0 or no number."""
+    match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", str(text).strip())
     if match is not None:
         first, last = match.groups()
-        lengths = range(int(first), int(last or first) + 1)
-        if lengths and 0 not in lengths:
-            return lengths
-    raise InputError(f"tokens is {tokens}; give a number from 1, or a range as 2-4")
+        numbers = range(int(first), int(last or first) + 1)
+        if numbers and 0 not in numbers:
+            return numbers
+    raise InputError(f"{option} is {text}; give a number from 1, or a range as 2-4")

@@ -57,13 +57,15 @@ def read_beginnings(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     tokens_per_batch: int,
+    restrict: Callable[[Graph], Graph],
     beginnings: Sequence[Beginning],
 ) -> Iterator[BeginningGraph]:
-    """What the network says about beginnings of fillings of one text, in their order."""
+    """What the network says about beginnings of fillings of one text, in their order, made a graph
+    of allowed tokens by `restrict`."""
     masked_texts = [MaskedText(beginning.ids, beginning.masks) for beginning in beginnings]
     # All are equally long, so their order is kept.
     for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
-        yield BeginningGraph(graph, _places(network, masked_texts[number]))
+        yield BeginningGraph(restrict(graph), _places(network, masked_texts[number]))
 
 
 def _places(network: ExLMForMaskedLM, masked_text: MaskedText) -> list[int]:

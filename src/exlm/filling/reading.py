@@ -82,7 +82,7 @@ def _problem(
     length = _expanded_length(network, masked_text)
     longest = config.max_position_embeddings
     if not masked_text.masks:
-        return "no mask"
+        return "no mask: write [MASK] where something is missing, or name a --site"
     if config.states_per_boundary > 1 and ends.intersection(masked_text.ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "

@@ -60,6 +60,23 @@ class Fillings:
     path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
+def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
+    """The graph at a temperature, where only `allowed` tokens [V] (bool; None: all) are filled in.
+    Its p(y | m) is p(y | m, all tokens are allowed) of the graph at that temperature: the share of
+    its probability that a state keeps multiplies the links into it."""
+    if allowed is None and temperature == 1.0:
+        return graph
+    log_probs = (graph.probs.log() / temperature).log_softmax(1)
+    if allowed is None:
+        return replace(graph, probs=log_probs.exp())
+    log_probs = log_probs.masked_fill(~allowed, -torch.inf)
+    log_share = log_probs.logsumexp(1)
+    # a state that keeps nothing is not reached
+    probs = (log_probs - log_share[:, None]).exp().nan_to_num(0.0)
+    log_share[[0, -1]] = 0.0  # BOS and EOS are no tokens of a filling
+    return replace(graph, probs=probs, links=graph.links + log_share)
+
+
 def one_per_mask(graph: Graph) -> Graph:
     """The graph with only those edges that lead from one mask to the next. Every path visits each
     mask exactly once."""

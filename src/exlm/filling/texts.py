@@ -15,6 +15,7 @@ from exlm.filling.options import FillOptions
 from exlm.filling.passes import ReadBeginnings, read_beginnings, search_in_passes
 from exlm.filling.reading import MaskedText, all_graphs, encode
 from exlm.filling.search import Fillings, Graph
+from exlm.filling.tokens import allowed_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
 from exlm.randomness import Purpose, draw
@@ -31,18 +32,21 @@ def fill_texts(
     options: FillOptions | None = None,
     states: bool = False,
     tokens_per_batch: int = 4096,
+    first_line: int = 1,
 ) -> Iterator[Record]:
     """Yields a record for each text, in order; `output` of `fill` explains it. TEXTS texts are
-    filled at a time."""
+    filled at a time. The number of the first line is part of the seed of samples."""
     options = options or FillOptions()
-    read_graphs = partial(read_beginnings, network, tokenizer, tokens_per_batch)
+    restrict = restriction(network, tokenizer, options)
+    read_graphs = partial(read_beginnings, network, tokenizer, tokens_per_batch, restrict)
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
         masked_texts = encode(network, tokenizer, chunk)
         outcomes = [_outcome([], problem=text.problem) for text in masked_texts]
         for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
+            graph = restrict(graph)
             masked_text = masked_texts[number]
-            line = start + number + 1
+            line = first_line + start + number
             if options.passes == 1:
                 outcome = fill_graph(graph, masked_text, tokenizer, options, line)
             else:
@@ -51,7 +55,15 @@ def fill_texts(
                 outcome["states"] = _states_of_masks(graph, options, tokenizer)
             outcomes[number] = outcome
         for number, outcome in enumerate(outcomes):
-            yield {"line": start + number + 1, "text": chunk[number], **outcome}
+            yield {"line": first_line + start + number, "text": chunk[number], **outcome}
+
+
+def restriction(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, options: FillOptions
+) -> Callable[[Graph], Graph]:
+    """What makes a graph one of the tokens that the options allow, at their temperature."""
+    allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
+    return partial(search.restricted, allowed=allowed, temperature=options.temperature)
 
 
 def fill_graph(

@@ -1,0 +1,119 @@
+"""Files of fillings: a writer for each ending. All but JSON lines have a row, an entry or a drawing
+for each filling."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader
+from rdkit import Chem
+from rdkit.Chem import rdDepictor
+from transformers import PreTrainedTokenizerFast
+
+from exlm.errors import InputError
+from exlm.filling.drawing import coloured, draw_grid, draw_molecule
+from exlm.filling.proposals import Segment, segments_of
+from exlm.filling.texts import Record
+
+COLUMNS = ["line", "text", "filling", "filled", "probability", "log_probability"]
+COLUMNS += ["length_probability", "passes"]
+OF_MOLECULES = ["valid", "smiles", "unique", "new", "qed", "sa_score", "similarity"]
+LAST_COLUMNS = ["warning", "problem"]
+MOST_DRAWINGS = 300  # on a page or in a picture
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+
+
+class Writing(NamedTuple):
+    """What a writer needs besides the records."""
+
+    path: Path
+    tokenizer: PreTrainedTokenizerFast
+    molecules: bool
+
+
+def _jsonl(records: Iterable[Record], writing: Writing) -> None:
+    with writing.path.open("w", encoding="utf-8") as stream:
+        for record in records:
+            print(json.dumps(record, ensure_ascii=False), file=stream)
+
+
+def _csv(records: Iterable[Record], writing: Writing) -> None:
+    of_molecules = OF_MOLECULES if writing.molecules else []
+    columns = [*COLUMNS, *of_molecules, *LAST_COLUMNS]
+    with writing.path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for record in records:
+            writer.writerows(_rows(record))
+
+
+def _sdf(records: Iterable[Record], writing: Writing) -> None:
+    with writing.path.open("w", encoding="utf-8") as stream:
+        for record in records:
+            for row in filter(_is_valid, _rows(record)):
+                molecule = Chem.MolFromSmiles(row["filled"])
+                rdDepictor.Compute2DCoords(molecule)
+                for name in COLUMNS + OF_MOLECULES:
+                    if row.get(name) is not None:
+                        molecule.SetProp(name, str(row[name]))
+                print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
+
+
+def _rows(record: Record) -> list[Record]:
+    """A row for each filling, or one that says why there are none."""
+    of_record = {name: record[name] for name in ("line", "text", "passes", *LAST_COLUMNS)}
+    rows = [{**of_record, **entry, "filled": entry["text"]} for entry in record["fillings"]]
+    for row in rows:
+        row["text"] = record["text"]
+    return rows or [of_record]
+
+
+def _is_valid(entry: Record) -> bool:
+    return entry.get("valid", False)
+
+
+def _drawable(
+    records: Iterable[Record], tokenizer: PreTrainedTokenizerFast
+) -> Iterator[tuple[Record, Record, list[Segment]]]:
+    """The first MOST_DRAWINGS fillings that are molecules and not there before, each with its
+    record and its segments. InputError if there are none."""
+    count = 0
+    for record in records:
+        for entry in filter(_is_valid, record["fillings"]):
+            if entry["unique"] and count < MOST_DRAWINGS:
+                yield record, entry, segments_of(record, entry, tokenizer)
+                count += 1
+    if not count:
+        raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
+
+
+def _png(records: Iterable[Record], writing: Writing) -> None:
+    molecules = []
+    legends = []
+    for _, entry, segments in _drawable(records, writing.tokenizer):
+        drawn = coloured(entry["text"], segments)
+        if drawn is not None:
+            molecules.append(drawn)
+            legends.append(f"{entry['filling']}   p {entry['probability']:.3g}")
+    writing.path.write_bytes(draw_grid(molecules, legends))
+
+
+def _page(records: Iterable[Record], writing: Writing) -> None:
+    drawings = []
+    for record, entry, segments in _drawable(records, writing.tokenizer):
+        svg = draw_molecule(entry["text"], segments)
+        drawings.append({**entry, "line": record["line"], "of": record["text"], "svg": svg})
+    content = TEMPLATES.get_template("fillings.html").render(drawings=drawings)
+    writing.path.write_text(content, encoding="utf-8")
+
+
+WRITERS: dict[str, Callable[[Iterable[Record], Writing], None]] = {
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".sdf": _sdf,
+    ".html": _page,
+    ".png": _png,
+}
+FOR_MOLECULES = (".sdf", ".html", ".png")

@@ -1,0 +1,443 @@
+"""Sites: from attachment points, SMARTS and residues to ranked molecules; what may fill them."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+from rdkit import Chem
+
+from exlm import ExLMConfig, ExLMForMaskedLM
+from exlm.data.tokenization import letter_tokenizer
+from exlm.filling import proposals, search, sites
+from exlm.filling.options import FillOptions
+from exlm.filling.proposals import fill_templates, judged
+from exlm.filling.reading import load_for_filling
+from exlm.filling.sites import Template, template_maker
+from exlm.filling.texts import fill_texts
+from exlm.filling.tokens import allowed_tokens
+from exlm.storage.models import save_model
+from exlm_command import main
+from tests.conftest import MOLECULES
+from tests.filling.test_filling import GRAPHS, enumerate_fillings, every_graph, save
+
+PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
+LINKER = "c1ccc([*:1])cc1.CC1CCN([*:2])CC1"
+SHIPPED = "molecules-5M"
+M = "[MASK]"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(save(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def protein_model(tmp_path_factory):
+    torch.manual_seed(0)
+    tokenizer = letter_tokenizer("protein")
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    config = ExLMConfig(
+        vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id, num_states=2, **sizes
+    )
+    directory = tmp_path_factory.mktemp("protein")
+    save_model(directory, ExLMForMaskedLM(config).eval(), tokenizer)
+    return str(directory)
+
+
+def template(text, site=None, keep=None, replace=None, letters=False):
+    return template_maker(site, keep, replace, letters)(text)
+
+
+# --- templates
+
+
+@pytest.mark.parametrize(
+    "text,options,expected",
+    [
+        ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"{M}{M}c1ccccc1"]),
+        ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"{M}c1ccccc1", f"{M}{M}c1ccccc1"]),
+        # a linker, its ends with two numbers or one
+        (LINKER, dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
+        (LINKER.replace("*:2", "*:1"), dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
+        ("C[*:1].O[*:1].[Na+]", dict(site=["2"]), [f"C{M}{M}O.[Na+]"]),
+        # a site in a ring has no ring digit of its own
+        ("C1CC*CC1", dict(site=["2"]), [f"C1CC{M}{M}CC1"]),
+        ("*C(=O)N*", dict(site=["1=1", "2=2"]), [f"{M}C(=O)N{M}{M}"]),
+        # by SMARTS, with as many tokens as now or as given
+        (PARACETAMOL, dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1"]),
+        (PARACETAMOL, dict(replace="C(=O)N", site=["2"]), [f"C{M * 2}c1ccc(O)cc1"]),
+        (PARACETAMOL, dict(keep="c1ccccc1"), [f"{M * 7}c1ccc({M})cc1"]),
+        (f"{PARACETAMOL}.Cl", dict(keep="c1ccccc1"), [f"Cl.{M * 7}c1ccc({M})cc1"]),
+        (f"{PARACETAMOL}.Cl", dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1.Cl"]),
+        # rings that are closed behind the site, where it cannot be otherwise
+        ("N1CC1C", dict(replace="N"), [f"C1C(C){M}1"]),
+        ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c12ncccc1{M * 7}2"]),
+        ("c1ccncc1C", dict(replace="n", site=["1"]), [f"c1cc{M}cc1C"]),
+        ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
+    ],
+)
+def test_masks_stand_where_the_site_is(text, options, expected):
+    made = template(text, **options)
+    texts = made.masked_texts()
+    assert texts == expected
+    assert made.masked_texts(longest_only=True) == [max(texts, key=len)]
+
+
+@pytest.mark.parametrize(
+    "text,options,expected",
+    [
+        ("N[C@@H](C)C(=O)[*:1]", dict(site=["1"]), "N[C@@H](C)C(=O)N"),
+        ("[*:1][C@@H](C)C(=O)O", dict(site=["1"]), "N[C@@H](C)C(=O)O"),
+        ("C[C@H](F)[*:1].C[C@@](Cl)(Br)[*:2]", dict(site=["1"]), "C[C@H](F)N[C@](C)(Cl)Br"),
+        ("C[C@H](Cl)N[C@@H](F)Br", dict(replace="N"), "C[C@H](Cl)N[C@@H](F)Br"),
+        ("C/C=C/NC", dict(replace="N"), "C/C=C/NC"),
+        ("CC1CC(OC1)c1ccc2c(c1)ncnc2Nc1ccccc1", dict(replace="[NH]"), None),
+        ("O[C@@H]1CN[C@H](C)C1", dict(replace="N"), None),
+        ("C[C@H](O)NCl", dict(keep="[C@H](O)", site=["1"]), "N[C@H](O)N"),
+    ],
+)
+def test_what_stays_is_the_same_molecule_as_before(text, options, expected):
+    (masked,) = template(text, **options).masked_texts()
+    assert Chem.CanonSmiles(masked.replace(M, "N")) == Chem.CanonSmiles(expected or text)
+
+
+@pytest.mark.parametrize("smiles", MOLECULES)
+def test_any_atom_with_one_or_two_bonds_can_be_a_site(smiles):
+    molecule = Chem.MolFromSmiles(smiles)
+    for atom in molecule.GetAtoms():
+        if atom.GetDegree() not in (1, 2) or atom.GetFormalCharge():
+            continue
+        token = atom.GetSymbol().lower() if atom.GetIsAromatic() else atom.GetSymbol()
+        freed = sites._freed(molecule, smiles, [{atom.GetIdx()}], sites.Lengths(["1"]))
+        (masked,) = freed.masked_texts()
+        assert Chem.CanonSmiles(masked.replace(M, token)) == Chem.CanonSmiles(smiles)
+
+
+# --- what may be filled in
+
+
+@every_graph
+def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_allowed(case):
+    graph, tokens = GRAPHS[case]
+    allowed = torch.tensor([True, False, True, True, False])[: graph.probs.shape[1]]
+    every, log_f = enumerate_fillings(graph, tokens)
+    is_allowed = allowed[every].all(1)
+    expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
+    restricted = search.restricted(graph, allowed, temperature=1.0)
+    torch.testing.assert_close(search.log_probability(restricted, every[is_allowed]), expected)
+    best = search.beam_search(restricted, tokens, n_best=len(every), width=len(every))
+    possible = best.token_ids[best.log_prob > -math.inf]
+    assert allowed[possible].all() and len(possible) == is_allowed.sum()
+    torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
+    drawn = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
+    assert allowed[drawn.token_ids].all()
+
+
+def test_a_temperature_changes_every_distribution_over_tokens():
+    graph, tokens = GRAPHS["two masks"]
+    sharp = search.restricted(graph, None, temperature=0.5)
+    torch.testing.assert_close(sharp.probs, graph.probs**2 / (graph.probs**2).sum(1, keepdim=True))
+    assert sharp.links is graph.links
+    assert search.restricted(graph, None, temperature=1.0) is graph
+    allowed = torch.tensor([True, True, False, False, True])
+    both = search.restricted(graph, allowed, temperature=0.5)
+    every, log_f = enumerate_fillings(sharp, tokens)
+    is_allowed = allowed[every].all(1)
+    expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
+    torch.testing.assert_close(search.log_probability(both, every[is_allowed]), expected)
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp_path, objective):
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", objective)))
+    text, size = "CC[MASK]c1ccccc1[MASK]", len(tokenizer)
+    (every,) = fill_texts(network, tokenizer, [text], FillOptions(n_best=size**2, beam=size**2))
+    for options in (dict(allow="N,O,(,="), dict(forbid="C"), dict(allow="C,O", forbid="[C@H]")):
+        allowed = allowed_tokens(tokenizer, FillOptions(**options), size)
+        names = set(tokenizer.convert_ids_to_tokens(allowed.nonzero()[:, 0].tolist()))
+        expected = {
+            entry["text"]: entry["probability"]
+            for entry in every["fillings"]
+            if names.issuperset(entry["tokens"][0] + entry["tokens"][1])
+        }
+        assert len(expected) == len(names) ** 2
+        total = sum(expected.values())
+        (record,) = fill_texts(
+            network, tokenizer, [text], FillOptions(n_best=size**2, beam=size**2, **options)
+        )
+        assert record["exact"] and len(record["fillings"]) == len(expected)
+        for entry in record["fillings"]:
+            assert entry["probability"] == pytest.approx(expected[entry["text"]] / total, rel=1e-4)
+        (twice,) = fill_texts(
+            network, tokenizer, [text], FillOptions(passes=2, n_best=20, **options)
+        )
+        for entry in twice["fillings"]:
+            assert names.issuperset(entry["tokens"][0] + entry["tokens"][1])
+
+
+def test_an_element_is_all_its_atoms_and_limits_no_bonds(model):
+    _, tokenizer = load_for_filling(model)
+
+    def names(**options):
+        allowed = allowed_tokens(tokenizer, FillOptions(**options), len(tokenizer))
+        return set(tokenizer.convert_ids_to_tokens(allowed.nonzero()[:, 0].tolist()))
+
+    nitrogen = names(allow="N")
+    assert {"N", "n", "[N+]", "(", "=", "1"} <= nitrogen
+    assert not nitrogen & {"C", "c", "O", "[", "##N", "<mask>", "<s>"}
+    assert names(allow="n") & {"N", "n"} == {"n"}
+    assert names(allow="N,=") & {"N", "=", "("} == {"N", "="}
+    assert names(forbid="C") & {"C", "c", "[C@H]", "[C@@H]", "O", "Cl"} == {"O", "Cl"}
+    assert allowed_tokens(tokenizer, FillOptions(), len(tokenizer)) is None
+
+
+# --- proposals
+
+
+def test_lengths_are_ranked_together_and_equally_probable(model):
+    network, tokenizer = load_for_filling(model)
+    make = template_maker(["1-3"], None, None, False)
+    options = FillOptions(n_best=4)
+    texts = ["c1ccccc1*", "CC", "OC*"]
+    records = list(fill_templates(network, tokenizer, texts, make, options))
+    assert [record["line"] for record, _ in records] == [1, 2, 3]
+    assert records[1][0]["problem"].startswith("no attachment point") and records[1][1] is None
+    record, made = records[0]
+    assert len(record["fillings"]) == 12 and record["problem"] is None
+    assert {entry["length_probability"] for entry in record["fillings"]} == {1 / 3}
+    probabilities = [entry["probability"] for entry in record["fillings"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    for masked in made.masked_texts():
+        (alone,) = fill_texts(network, tokenizer, [masked], options)
+        together = [entry for entry in record["fillings"] if entry["masked"] == masked]
+        assert [entry["text"] for entry in together] == [e["text"] for e in alone["fillings"]]
+
+
+def test_with_free_paths_the_model_says_how_probable_a_length_is(model):
+    network, tokenizer = load_for_filling(model)
+    make = template_maker(["2-3"], None, None, False)
+    options = FillOptions(n_best=2, free=True)
+    ((record, _),) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
+    masked = f"{M * 3}c1ccccc1"
+    (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=2, tokens="2-3"))
+    assert {e["text"]: e["length_probability"] for e in record["fillings"]} == {
+        e["text"]: e["length_probability"] for e in alone["fillings"]
+    }
+    products = [e["probability"] * e["length_probability"] for e in record["fillings"]]
+    assert products == sorted(products, reverse=True)
+
+
+def test_many_texts_are_filled_some_at_a_time(model, monkeypatch):
+    network, tokenizer = load_for_filling(model)
+    make = template_maker(["1"], None, None, False)
+    taken = []
+
+    def texts():
+        for number in range(9):
+            taken.append(number)
+            yield "C" * (number + 1) + "*"
+
+    monkeypatch.setattr(proposals, "TEMPLATES", 3)
+    records = fill_templates(network, tokenizer, texts(), make, FillOptions(method="sample"))
+    first, _ = next(records)
+    assert taken == [0, 1, 2]
+    everything = [first, *(record for record, _ in records)]
+    assert [record["line"] for record in everything] == list(range(1, 10))
+    monkeypatch.setattr(proposals, "TEMPLATES", 100)
+    at_once = fill_templates(network, tokenizer, texts(), make, FillOptions(method="sample"))
+    assert [[e["text"] for e in r["fillings"]] for r in everything] == [
+        [e["text"] for e in r["fillings"]] for r, _ in at_once
+    ]
+
+
+def test_a_filling_that_breaks_what_stays_is_not_valid():
+    made = template("*N1CCCCC1C", site=["1"])
+    texts = ["CN1CCCCC1C", "C.N1CCCCC1C", "C1N1CCCCC1C", "C1C1N1CCCCC1C", "OC(=)N1CCCCC1C"]
+    record = {"fillings": [{"text": text} for text in texts]}
+    valid = [entry["valid"] for entry in judged(record, made, None)["fillings"]]
+    assert valid == [True, False, False, False, False]
+    # without a template, RDKit alone decides
+    assert [e["valid"] for e in judged(record, None, None)["fillings"]][:2] == [True, True]
+
+
+def test_properties_of_molecules():
+    made = Template((range(1, 2), "c1ccccc1"), "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
+    record = {"fillings": [{"text": t} for t in ("Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C(")]}
+    toluene, again, phenol, broken = judged(record, made, {"Oc1ccccc1"})["fillings"]
+    assert toluene["smiles"] == again["smiles"] == "Cc1ccccc1"
+    assert (toluene["unique"], again["unique"], phenol["unique"]) == (True, False, True)
+    assert (toluene["new"], phenol["new"]) == (True, False)
+    assert toluene["similarity"] == 1 and 0 < phenol["similarity"] < 1
+    assert 0 < toluene["qed"] < 1 <= toluene["sa_score"] < 2
+    assert broken == {"text": "C(", "valid": False}
+
+
+def run(*arguments):
+    main(["fill", *map(str, arguments)])
+
+
+def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
+    command = (SHIPPED, LINKER, "--site", "5", "--n_best", "20")
+    run(*command, "--valid_only", "true", "--output", tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) > 2 and {row["valid"] for row in rows} == {"True"}
+    assert rows[0]["text"] == LINKER and rows[0]["filling"] == "C(=O)"
+    assert rows[0]["filled"] == "c1ccccc1C(=O)N1CCC(C)CC1"
+    assert rows[0]["smiles"] == "CC1CCN(C(=O)c2ccccc2)CC1"
+    assert float(rows[0]["probability"]) == pytest.approx(
+        math.exp(float(rows[0]["log_probability"]))
+    )
+    assert rows[0]["new"] == rows[0]["similarity"] == "" and float(rows[0]["qed"]) > 0.5
+
+    (tmp_path / "known.smi").write_text("CC1CCN(CC1)C(=O)c1ccccc1\n")
+    known = ("--known", tmp_path / "known.smi", "--top", "3")
+    run(*command, *known, "--output", tmp_path / "a.jsonl")
+    record = json.loads((tmp_path / "a.jsonl").read_text())
+    assert len(record["fillings"]) == 3
+    assert [entry["new"] for entry in record["fillings"] if entry["valid"]][0] is False
+
+    run(*command, "--output", tmp_path / "a.sdf")
+    molecules = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
+    assert [Chem.MolToSmiles(m) for m in molecules] == [row["smiles"] for row in rows]
+    assert molecules[0].GetProp("filling") == "C(=O)"
+
+    run(*command, "--output", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    unique = {row["smiles"] for row in rows}
+    assert page.count("<svg") == len(unique) and "<b>C(=O)</b>" in page
+    run(*command, "--output", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "1 lines filled, 0 with a problem, 0 with a warning" in capsys.readouterr().out
+
+
+def test_the_top_are_different_molecules(tmp_path):
+    output = tmp_path / "a.jsonl"
+    drawn = ("--method", "sample", "--n_best", "30", "--valid_only", "true")
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--output", output)
+    every = json.loads(output.read_text())["fillings"]
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--top", "2", "--output", output)
+    first = json.loads(output.read_text())["fillings"]
+    assert [entry["smiles"] for entry in first] == [e["smiles"] for e in every if e["unique"]][:2]
+    assert len({entry["smiles"] for entry in every}) < len(every)
+
+
+def test_a_file_of_molecules_with_problems(tmp_path, model):
+    (tmp_path / "in.smi").write_text("CCN\nCCC\nNCN\nN1CCC1C\nOC[NH3+]\n")
+    options = ["--replace", "N", "--site", "1-2", "--passes", "2", "--n_best", "2"]
+    run(model, "--file", tmp_path / "in.smi", *options, "--output", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["line"] for row in rows] == [*"1111", "2", "3", *"44445555"]
+    problems = {row["line"]: row["problem"] for row in rows}
+    assert not (problems["1"] or problems["4"] or problems["5"])
+    assert "does not match" in problems["2"] and "matches 2 times" in problems["3"]
+
+
+def test_residues_of_a_protein(tmp_path, protein_model):
+    (tmp_path / "in.fasta").write_text(">a\nMKVLATGG\n>b\nMKV\n")
+    options = ["--site", "3-4", "8", "--allow", "A,V,G", "--n_best", "30"]
+    output = tmp_path / "out.csv"
+    run(protein_model, "--file", tmp_path / "in.fasta", *options, "--output", output)
+    with output.open() as stream:
+        *rows, short = list(csv.DictReader(stream))
+    assert len(rows) == 27 and "valid" not in rows[0]
+    for row in rows:
+        assert row["filled"][:2] == "MK" and row["filled"][4:7] == "ATG"
+        assert set(row["filled"][2:4] + row["filled"][7]) <= set("AVG")
+        assert row["filling"] == f"{row['filled'][2:4]} {row['filled'][7]}"
+    assert sum(float(row["probability"]) for row in rows) == pytest.approx(1.0)
+    assert short["problem"] == "site 3-4 is not in the sequence, which has 3 residues"
+
+
+PHENYL = "c1ccccc1*"
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        # --site
+        (("CCO", "--site", "3"), "no attachment point: write [*:1]"),
+        ((PHENYL, "--site", "8-3"), "site is 8-3; give a number from 1, or a range"),
+        ((PHENYL, "--site", "0"), "site is 0; give a number from 1"),
+        ((PHENYL, "--site", "2=3"), "there is no site 2, only 1"),
+        (("*CC*", "--site", "1=3"), "how many tokens site 2 may have is not said"),
+        ((PHENYL, "--site", "3-8", "4"), "site has 4 for what it has before"),
+        ((PHENYL, "--site", "R=3"), "the number of an attachment point stands before the ="),
+        (("C*.C*.C*", "--site", "3"), "the fragments are not joined"),
+        (("C[*:1].C[*:1].C[*:1]", "--site", "3"), "3 attachment points have the number 1"),
+        (("C*(C)C", "--site", "3"), "an attachment point has 3 bonds; it can have one or two"),
+        (("C**", "--site", "3"), "two attachment points are side by side"),
+        (("*", "--site", "3"), "an attachment point has 0 bonds"),
+        (("C1C*", "--site", "3"), "not a SMILES string: unclosed ring"),
+        (("C[MASK]", "--site", "3"), "it has masks, but site, keep or replace say what is free"),
+        (("*CC*", "--site", "1-999"), "998,001 choices of lengths together"),
+        ((PHENYL, "--site", "400"), "too long: it expands to"),
+        ((PHENYL, "--site", "3", "--tokens", "2"), "states and tokens are for texts with masks"),
+        # --keep
+        (("CCO", "--keep", "N"), "keep is N, which does not match"),
+        (("CCO", "--keep", "C"), "keep is C, which matches 2 times"),
+        (("CCO", "--keep", "C(("), "keep is C((, which is no SMARTS"),
+        (("CCO", "--keep", "CCO"), "the whole molecule, so nothing is free"),
+        (("CCO", "--keep", "CC", "--replace", "O"), "give keep or replace, not both"),
+        (("CC(N)(O)F", "--keep", "F", "--site", "2=3"), "there is no site 2, only 1"),
+        # --replace
+        (("CCO", "--replace", "N"), "replace is N, which does not match"),
+        (("CCO", "--replace", "C"), "replace is C, which matches 2 times"),
+        (("CCO", "--replace", ")"), "replace is ), which is no SMARTS"),
+        (("CCO", "--replace", "CCO"), "bonded to what stays at 0 places"),
+        (("CC(N)O", "--replace", "[CH]"), "bonded to what stays at 3 places"),
+        (("C?", "--replace", "C"), "not a SMILES string"),
+        # --allow and --forbid
+        ((PHENYL, "--site", "1", "--allow", "Xe"), "allow names 'Xe', which is neither a token"),
+        ((PHENYL, "--site", "1", "--allow", "N,"), "allow names '', which is neither a token"),
+        ((PHENYL, "--site", "1", "--allow", "<mask>"), "allow names '<mask>'"),
+        ((PHENYL, "--site", "1", "--allow", "N", "--forbid", "N"), "leave no token"),
+        ((PHENYL, "--site", "1", "--allow", "O", "--forbid", "O"), "leave no token"),
+        ((PHENYL, "--site", "1", "--forbid", "Zz"), "forbid names 'Zz'"),
+        ((PHENYL, "--site", "1", "--forbid", "[Xx]"), "forbid names '[Xx]'"),
+        ((PHENYL, "--site", "1", "--forbid", "[, O"), "forbid names '['"),
+        ((PHENYL, "--site", "1", "--forbid", "<s>"), "forbid names '<s>'"),
+        ((PHENYL, "--site", "1", "--forbid", "B,Br,C,Cl,F,I,N,O,P,S,*"), "leave no token"),
+        # others
+        ((PHENYL, "--site", "1", "--temperature", "0"), "temperature is 0"),
+        ((PHENYL, "--site", "1", "--temperature", "1e9"), "temperature is 1"),
+        ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
+        ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi does not exist"),
+        ((PHENYL, "--site", "1", "--output", "a.doc"), "must end in .jsonl or .csv or .sdf"),
+        (("F*F", "--site", "1", "--allow", "F,(", "--output", "a.png"), "nothing to draw"),
+    ],
+)
+def test_what_is_wrong_with_a_site_is_said_in_one_sentence(
+    capsys, monkeypatch, tmp_path, model, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        run(model, *arguments)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and message in error and "Traceback" not in error
+    assert error.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (("MKV", "--site", "3-4"), "site 3-4 is not in the sequence, which has 3 residues"),
+        (("MKV", "--site", "0-1"), "site is 0-1; give a number from 1"),
+        (("MKV", "--site", "1=2-3"), "site is 1=2-3; give a number from 1, or a range"),
+        (("MKV", "--site", "1-2", "2-3"), "two sites have residue 2"),
+        (("MKV", "--site", "1", "--allow", "Cl"), "allow names 'Cl'"),
+        (("MKV", "--keep", "CC"), "keep and replace are SMARTS, for models of molecules"),
+        (("MKV", "--site", "1", "--output", "a.sdf"), "output a.sdf is for molecules"),
+        (("MKV", "--site", "1", "--known", "a.smi"), "known is for molecules"),
+    ],
+)
+def test_what_is_wrong_with_residues_is_said_in_one_sentence(
+    capsys, protein_model, arguments, message
+):
+    with pytest.raises(SystemExit) as caught:
+        run(protein_model, *arguments)
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and message in error and error.count("\n") == 1
