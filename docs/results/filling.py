@@ -1,0 +1,101 @@
+"""The tables of filling.md, from infill.jsonl and fragments.jsonl, which `benchmarks/infill.py` and
+`benchmarks/fragments.py` made, and its figure.
+
+    python docs/results/filling.py
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+from pages import fill, table
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
+PASSES = ("1", "2", "4", "all")
+# Validity and quality in percent, as printed by GenMol (arXiv 2501.06158) and its second version;
+# its linker is that of one step.
+PUBLISHED = {
+    "linker": ("16.7, 4.3", "81.8, 28.6"),
+    "motif": ("82.9, 30.1", "99.4, 49.0"),
+    "decoration": ("96.6, 31.8", "99.2, 39.7"),
+    "superstructure": ("", ""),
+}
+
+
+def read(name: str) -> pd.DataFrame:
+    frame = pd.DataFrame([json.loads(line) for line in (HERE / name).read_text().splitlines()])
+    frame["passes"] = frame["passes"].astype(str)
+    frame["side"] = frame["model"].map(SIDES)
+    return frame
+
+
+def infill_table(frame: pd.DataFrame, score: str, digits: int, percent: bool = False) -> str:
+    """A row for each task: one score by model and passes."""
+    pivot = frame.pivot(index="task", columns=["side", "passes"], values=score)
+    places = [(side, n) for side in SIDES.values() for n in PASSES if (side, n) in pivot.columns]
+    rows = []
+    for task in frame["task"].drop_duplicates():
+        values = [pivot.loc[task, place] * (100 if percent else 1) for place in places]
+        rows.append([task, *[f"{value:.{digits}f}" for value in values]])
+    head = ["masked", *[f"{side}, {n}" for side, n in places]]
+    return table(head, rows)
+
+
+def fragments_table(frame: pd.DataFrame) -> str:
+    rows = []
+    for task, published in PUBLISHED.items():
+        for side in SIDES.values():
+            of_side = frame[(frame["task"] == task) & (frame["side"] == side)]
+            for record in of_side.to_dict("records"):
+                shares = [f"{100 * record[name]:.1f}" for name in ("validity", "quality")]
+                others = [f"{record[name]:.2f}" for name in ("uniqueness", "diversity", "distance")]
+                seconds = f"{record['seconds']:.1f}"
+                rows.append([task, f"{side}, {record['passes']}", *shares, *others, seconds])
+        for name, numbers in zip(("GenMol", "GenMol V2"), published, strict=True):
+            if numbers:
+                rows.append([task, f"{name} (published)", *numbers.split(", "), "", "", "", ""])
+    head = ["task", "model, passes", "valid (%)", "quality (%)", "unique", "diversity", "distance"]
+    return table([*head, "seconds for 100"], rows)
+
+
+def draw(frame: pd.DataFrame) -> None:
+    """Validity by passes, a panel for each task."""
+    tasks = list(frame["task"].drop_duplicates())
+    figure, axes = plt.subplots(1, len(tasks), figsize=(12, 2.8), sharey=True, layout="constrained")
+    for axis, task in zip(axes, tasks, strict=True):
+        for side, line, marker in (("ExLM", "-", "o"), ("MLM", "--", "s")):
+            of_side = frame[(frame["task"] == task) & (frame["side"] == side)]
+            values = of_side.set_index("passes")["valid"].reindex(PASSES)
+            axis.plot(PASSES, 100 * values, line, marker=marker, color="black", label=side)
+        axis.set(title=task, xlabel="passes")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set(ylabel="valid fillings (%)", ylim=(0, 100))
+    axes[0].legend(frameon=False)
+    figure.savefig(HERE / "filling.png", dpi=130)
+    plt.close(figure)
+
+
+def parts() -> dict[str, str]:
+    """The tables of the page by their names."""
+    infill = read("infill.jsonl")
+    return {
+        "valid": infill_table(infill, "valid", 0, percent=True),
+        "recovered": infill_table(infill, "recovered", 0, percent=True),
+        "nll": infill_table(infill, "nll", 2),
+        "seconds": infill_table(infill, "seconds", 2),
+        "fragments": fragments_table(read("fragments.jsonl")),
+    }
+
+
+def main() -> None:
+    fill(HERE / "filling.md", parts())
+    draw(read("infill.jsonl"))
+
+
+if __name__ == "__main__":
+    main()
