@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,12 +29,14 @@ from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.conformal import conformal_errors, conformal_margins, errors_to_keep
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import load_finetuned
+from exlm.tasks.encoders import SavedTask, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.predictions import SeedModel
 from exlm.tasks.questions import read_questions
 from exlm.tasks.table_task import TableTask
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
@@ -405,6 +408,106 @@ def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules)
     np.testing.assert_allclose(logits[0], temperature * logits[1], atol=1e-6)
     with pytest.raises(InputError, match="calibrated probabilities need a classification"):
         predict(str(tuned("regression")), table, str(molecules / "p.csv"), calibrated=True)
+
+
+# Conformal prediction
+
+
+@pytest.mark.parametrize("count", [39, 1000])  # kept as they are, and as quantiles
+def test_intervals_contain_nine_labels_in_ten(count):
+    generator = np.random.default_rng(0)
+    covered = []
+    for _ in range(400):
+        errors = conformal_errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5), False)
+        saved = SavedTask(validation_errors=errors_to_keep(errors[:count]))
+        margins = conformal_margins([SeedModel(Path("run"), saved, {}, "cpu")], 0.9)
+        covered.append(errors[count:] <= margins)
+    assert 0.88 < np.mean(covered) < 0.92
+
+
+def test_a_margin_has_the_rank_for_finitely_many_rows():
+    def margin(count, level):
+        saved = SavedTask(validation_errors=errors_to_keep(np.arange(1.0, count + 1)[:, None]))
+        return conformal_margins([SeedModel(Path("run"), saved, {}, "cpu")], level)[0]
+
+    assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
+    assert [margin(9999, level) for level in (0.5, 0.9, 0.95, 0.99)] == [5000, 9000, 9500, 9900]
+    assert margin(9999, 0.901) == 9050  # on the safe side
+    for count, level, least in ((8, 0.9, 9), (18, 0.95, 19), (98, 0.99, 99)):
+        with pytest.raises(InputError, match=f"with {count} .* interval of {level} needs {least}"):
+            margin(count, level)
+        assert margin(least, level) == least
+
+
+def test_predict_gives_intervals_for_numbers(tuned, molecules):
+    output, table = tuned("regression"), str(molecules / "table.csv")
+    frame = predicted(str(output), table, str(molecules / "p.csv"), interval=0.8)
+    largest = np.zeros(2)
+    for seed in (0, 1):
+        rows = pd.read_csv(output / f"seed-{seed}" / "predictions.csv")
+        valid = rows[rows["split"] == "valid"]
+        for i, name in enumerate(COLUMNS["regression"]):
+            errors = np.sort(np.abs(valid[name] - valid[f"predicted {name}"]))
+            largest[i] = max(largest[i], errors[10])  # of 12 rows: ceil(0.8 * 13) is 11
+    for name, margin in zip(COLUMNS["regression"], largest, strict=True):
+        middle = (frame[f"lower {name}"] + frame[f"upper {name}"]) / 2
+        np.testing.assert_allclose(middle, frame[f"predicted {name}"], rtol=1e-6)
+        np.testing.assert_allclose(frame[f"upper {name}"] - middle, margin, rtol=1e-4)
+
+
+@pytest.mark.parametrize("task_type", ["binary", "multiclass"])
+def test_predict_gives_sets_of_classes(tuned, molecules, task_type):
+    seed, table = tuned(task_type) / "seed-0", str(molecules / "table.csv")
+    [label] = COLUMNS[task_type]
+    frame = predicted(str(seed), table, str(molecules / "p.csv"), interval=0.8)
+    if task_type == "binary":
+        frame["predicted 0"], frame["predicted 1"] = (
+            1 - frame[f"predicted {label}"],
+            frame["predicted nitrogen"],
+        )
+    rows = pd.read_csv(seed / "predictions.csv").query("split == 'valid'").index
+    names = [0, 1] if task_type == "binary" else ["neither", "nitrogen", "oxygen"]
+    true = [frame.loc[row, f"predicted {frame.loc[row, label]}"] for row in rows]
+    least = np.sort(true)[1]  # of 12 rows: ceil(0.8 * 13) is 11, the last but one
+    for _, row in frame.iterrows():
+        likely = [name for name in names if row[f"predicted {name}"] >= least - 1e-6]
+        assert json.loads(row[f"set {label}"]) == likely
+    scores = evaluate(str(seed), table, str(molecules / "e.json"), resamples=0, interval=0.8)
+    holds = [
+        frame.loc[row, label] in json.loads(frame.loc[row, f"set {label}"]) for row in frame.index
+    ]
+    assert scores["metrics"]["seed-0"]["coverage"]["value"] == pytest.approx(np.mean(holds))
+
+
+def test_a_row_without_a_prediction_has_no_set_and_an_unlabelled_file_has_them(tuned, molecules):
+    (molecules / "new.csv").write_text("smiles\nCCO\nno molecule\n")
+    arguments = str(molecules / "new.csv"), str(molecules / "p.csv")
+    sets = predicted(str(tuned("multiclass")), *arguments, interval=0.8)["set element"]
+    assert sets[0].startswith("[") and sets[1] == ""
+    bounds = predicted(str(tuned("regression")), *arguments, interval=0.8)
+    assert bounds[["lower weight", "upper carbons"]].notna().all(axis=1).tolist() == [True, False]
+
+
+def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
+    table = str(molecules / "table.csv")
+
+    def refused(model, match, **options):
+        with pytest.raises(InputError, match=match):
+            predict(str(model), table, str(tmp_path / "p.csv"), **options)
+
+    binary = tuned("binary")
+    refused(binary, "12 labelled validation rows, and an interval of 0.95 needs 19", interval=0.95)
+    for level in (0.0, 1.0, -1.0, float("nan")):
+        refused(binary, "interval is .*; it must be over 0 and at most 0.995", interval=level)
+    refused(binary, "leave out calibrated", interval=0.8, calibrated=True)
+    refused(tuned("multilabel"), "regression or for one class a row", interval=0.8)
+    old = shutil.copytree(binary / "seed-0", tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    del config["task"]["validation_errors"]
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "manifest.json").unlink()
+    refused(old, "old keeps no errors of validation rows.*; fine-tune again", interval=0.8)
+    predict(str(old), table, str(tmp_path / "p.csv"))
 
 
 # Evaluation

@@ -63,6 +63,8 @@ class SavedTask(TypedDict, total=False):
     # [labels], regression of several labels: standard deviations in train, the units of errors
     error_units: list[float] | None
     temperature: float  # not for regression: fitted on valid, the divisor of the logits
+    # regression, or one class a row: for every label the sorted errors on valid (`errors_to_keep`)
+    validation_errors: list[list[float]]
 
     # TokenClassification
     unit: str  # a regular expression for what has a label

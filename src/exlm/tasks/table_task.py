@@ -21,6 +21,12 @@ from exlm.model.task_losses import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.conformal import (
+    conformal_columns,
+    conformal_errors,
+    conformal_margins,
+    errors_to_keep,
+)
 from exlm.tasks.encoders import (
     EncoderSource,
     Models,
@@ -61,6 +67,7 @@ class FileToPredict(NamedTuple):
     options: PredictOptions
     molecules: bool  # whether its texts are SMILES
     training: list[ExplicitBitVect]  # fingerprints of the training molecules, for distances
+    margins: np.ndarray | None  # [labels] the conformal errors, for intervals
 
 
 class TableTask(LabelledTask):
@@ -128,13 +135,18 @@ class TableTask(LabelledTask):
         self, saved: SavedTask, network: PreTrainedModel, outputs: np.ndarray, valid: np.ndarray
     ) -> SavedTask:
         """What is saved with a trained network, whose outputs are [rows, outputs]: the temperature
-        of logits, or the scale of numbers as part of the network."""
-        if self.table.label_type.is_number:
+        of logits, or the scale of numbers as part of the network, and the errors on valid."""
+        label_type = self.table.label_type
+        if label_type.is_number or label_type.one_class:
+            predictions = self.as_predictions(outputs[valid], saved)
+            errors = conformal_errors(self.table.labels[valid], predictions, label_type.has_classes)
+            saved = {**saved, "validation_errors": errors_to_keep(errors)}
+        if label_type.is_number:
             return fold_label_scale(network, saved)
         if not self.fits_temperature:
             return saved
         labels, logits = as_rows(self.table.labels[valid], outputs[valid])
-        temperature = fit_temperature(logits, labels, self.table.label_type.has_classes)
+        temperature = fit_temperature(logits, labels, label_type.has_classes)
         return {**saved, "temperature": temperature}
 
     def _train(
@@ -297,7 +309,7 @@ class TableTask(LabelledTask):
             labels = cls.saved_labels(table, input, {**saved, "label_columns": label_columns})
         except InputError as error:
             return Predictions(result, counts, note=str(error))
-        scorers, label_scorer = _scorers(labels, saved, runs)
+        scorers, label_scorer = _scorers(labels, saved, runs, file.margins)
         return Predictions(
             frame=result,
             counts=counts,
@@ -340,18 +352,27 @@ class TableTask(LabelledTask):
                 "calibrated probabilities need a classification "
                 "that was fine-tuned by this version of exlm"
             )
+        margins = None if options.interval is None else conformal_margins(models, options.interval)
+        if margins is not None and options.calibrated:
+            raise InputError(
+                "interval takes the probabilities as they are, which have been compared with the "
+                "validation rows; leave out calibrated"
+            )
         texts = cls.table_to_predict(first_rows, path, options, saved).texts
         molecules = decide_molecules(texts, saved["molecules"], options.molecules, path)
         run_dirs = [model.directory for model in models]
         training = training_fingerprints(run_dirs) if options.distance else []
-        return FileToPredict(models, path, options, molecules, training)
+        return FileToPredict(models, path, options, molecules, training, margins)
 
     @classmethod
     def _with_predictions(
         cls, file: FileToPredict, table: LabelledTable, runs: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions, and how many there are of every kind."""
-        columns = cls.prediction_columns(list(runs.values()), table, file.models[0].saved)
+        saved = file.models[0].saved
+        columns = cls.prediction_columns(list(runs.values()), table, saved)
+        if file.margins is not None:
+            columns |= conformal_columns(np.mean(list(runs.values()), 0), file.margins, saved)
         counts = table.counts("predicted")
         if file.options.distance:
             distances = distance_to_training(file.training, table.texts)
@@ -415,10 +436,13 @@ def _class_columns(
 
 
 def _scorers(
-    labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]
+    labels: np.ndarray,
+    saved: SavedTask,
+    runs: dict[str, np.ndarray],
+    margins: np.ndarray | None,
 ) -> tuple[dict[str, RowScorer], LabelScorer]:
     """How every model, and the mean of several, is scored on some rows; and how every label is, by
-    the first of these."""
+    the first of these. Coverage is the share of errors within the `margins`."""
     task_type = saved["task_type"]
     label_type = LABEL_TYPES[task_type]
     if len(runs) > 1:
@@ -436,6 +460,9 @@ def _scorers(
             row_labels, probabilities = as_rows(labels[rows], predictions[rows])
             error = calibration_error(row_labels, probabilities, label_type.has_classes)
             scores["calibration_error"] = error
+        if margins is not None:
+            errors = conformal_errors(labels[rows], predictions[rows], label_type.has_classes)
+            scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
         return scores
 
     def score_every_label(rows: np.ndarray) -> dict[str, dict[str, float]]:
