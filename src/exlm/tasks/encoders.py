@@ -41,6 +41,10 @@ from exlm.tasks.config import FinetuneConfig
 # `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
 
+# The precision of all scores of a training, whatever its own: that of predictions, so that both
+# agree, on every machine.
+SCORING = "fp32"
+
 
 class SavedTask(TypedDict, total=False):
     """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
@@ -48,7 +52,7 @@ class SavedTask(TypedDict, total=False):
 
     task_type: str  # as in `TaskConfig`; the key of KINDS
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
-    precision: str  # of the training and its scores; predictions have their own
+    precision: str  # of the scores of the training; predictions have their own
 
     # TableTask and what builds on it
     text_column: str  # column of the texts

@@ -31,7 +31,7 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
-from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
+from exlm.tasks.encoders import SCORING, EncoderSource, Models, SavedTask, load_encoder_tokenizer
 from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
@@ -142,7 +142,7 @@ class QuestionAnswering:
             "max_length": self.max_length,
             "stride": self.config.stride,
             "max_answer": self.config.max_answer,
-            "precision": hyper.precision,
+            "precision": SCORING,
         }
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
@@ -150,7 +150,7 @@ class QuestionAnswering:
         def answer_split(split: str) -> tuple[pd.DataFrame, RowScorer]:
             questions, windows = self.splits[split]
             answers = answer(
-                network, questions, windows, self.tokenizer, self.config.max_answer, hyper.precision
+                network, questions, windows, self.tokenizer, self.config.max_answer, SCORING
             )
             return answers, partial(summarise_answers, score_answers(questions, answers))
 

@@ -28,6 +28,7 @@ from exlm.tasks.conformal import (
     errors_to_keep,
 )
 from exlm.tasks.encoders import (
+    SCORING,
     EncoderSource,
     Models,
     SavedTask,
@@ -221,7 +222,7 @@ class TableTask(LabelledTask):
         return {
             **self.saved_table(train_rows),
             "max_length": self.max_length,
-            "precision": hyper.precision,
+            "precision": SCORING,
             "mean": mean.tolist(),
             "std": std.tolist(),
         }
