@@ -365,7 +365,10 @@ class TableTask(LabelledTask):
             )
         if options.explain:
             if not cls.can_explain:
-                raise InputError(f"explain is not for {models[0].directory}; leave it out")
+                raise InputError(
+                    "explain is for fine-tuned encoders that predict for whole texts, not for "
+                    f"{models[0].directory}; leave it out"
+                )
             output_path("", path, options.explain, "", (".html",))
         texts = cls.table_to_predict(first_rows, path, options, saved).texts
         molecules = decide_molecules(texts, saved["molecules"], options.molecules, path)
