@@ -2,6 +2,7 @@
 good that is."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -32,12 +33,15 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.conformal import conformal_errors, conformal_margins, errors_to_keep
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import SavedTask, load_finetuned
+from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.predictions import SeedModel
 from exlm.tasks.questions import read_questions
+from exlm.tasks.reading import TextReader
+from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
@@ -508,6 +512,88 @@ def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
     (old / "manifest.json").unlink()
     refused(old, "old keeps no errors of validation rows.*; fine-tune again", interval=0.8)
     predict(str(old), table, str(tmp_path / "p.csv"))
+
+
+# Explanations
+
+
+def read_explanations(path):
+    return [text and json.loads(text) for text in pd.read_csv(path)["explanation"].fillna("")]
+
+
+def test_masking_what_matters_matters(molecules):
+    """A stand-in for a model predicts the number of bromine atoms."""
+    tokenizer = load_tokenizer(molecules / "model")
+    bromine = tokenizer.convert_tokens_to_ids("Br")
+    frame = pd.DataFrame({"smiles": ["CCC(Br)CBr", "CCO"]})
+    reader = TextReader(tokenizer, 64, molecules=True)
+    table = reader.read(make_table(frame, "rows", "smiles", []))
+
+    def count_bromine(examples):
+        return np.array([[float((example["input_ids"] == bromine).sum())] for example in examples])
+
+    explained = explain(table, count_bromine, tokenizer, {"max_length": 64}, molecules=True)
+    assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
+    assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
+    assert explained[0].predictions == [2] and not explained[1].changes.any()
+    write_page(molecules / "page.html", explained, ["bromine"], one_class=False)
+    page = (molecules / "page.html").read_text()
+    coloured = re.findall(r'title="(\S+)" style="background: #c55a11bf">(\w+)<', page)
+    assert coloured == [("+1", "Br"), ("+1", "Br")]
+    drawn = page[page.index("<svg") : page.index("</svg>")]
+    assert len(re.findall("<ellipse.*fill:#C55A11BF", drawn)) == 2
+
+
+def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tuned, molecules):
+    output, page = str(tuned("multiclass")), molecules / "page.html"
+    table = molecules / "two.csv"
+    table.write_text("smiles\nCCNC\nno molecule\nCCC(=O)O\n")
+    frame = predicted(output, str(table), str(molecules / "p.csv"), explain=str(page))
+    explanations = read_explanations(molecules / "p.csv")
+    assert explanations[1] == "" and frame["problem"][1]
+    assert explanations[0]["tokens"] == ["C", "C", "N", "C"]
+    masked_text = f"CC{load_tokenizer(output).mask_token}C"
+    pd.DataFrame({"smiles": [masked_text]}).to_csv(table, index=False)
+    masked = predicted(
+        output, str(table), str(molecules / "p.csv"), on_invalid="keep", molecules=True
+    )
+    for name in ("predicted neither", "predicted nitrogen", "predicted oxygen"):
+        change = explanations[0][name][2]
+        assert change == pytest.approx(frame[name][0] - masked[name][0], abs=1e-6)
+        assert abs(change) > 1e-5
+    best = frame["predicted class"][0]
+    assert re.findall(r"predicted \w+", page.read_text())[0] == f"predicted {best}"
+    assert page.read_text().count("<svg") == 2  # the most probable class of each molecule
+
+
+def test_words_of_pairs_are_masked_as_a_whole(texts):
+    tokenizer = load_tokenizer(texts / "model")
+    frame = pd.DataFrame({"text": ["Ada <b> Rome"], "second": ["Not Lima!"]})
+    table = TextReader(tokenizer, 64, molecules=False).read(
+        make_table(frame, "rows", "text", [], pair_column="second")
+    )
+    masks = []
+
+    def count_masks(examples):
+        for example in examples:
+            masks.append(int((example["input_ids"] == tokenizer.mask_token_id).sum()))
+        return np.zeros((len(examples), 1))
+
+    [explained] = explain(table, count_masks, tokenizer, {"max_length": 64}, molecules=False)
+    words = [unit.text for unit in explained.units]
+    assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
+    special = tokenizer.num_special_tokens_to_add(pair=True)
+    assert sum(masks) == len(table.examples[0]["input_ids"]) - special and masks[0] == 0
+    write_page(texts / "page.html", [explained], ["label"], one_class=False)
+    page = (texts / "page.html").read_text()
+    assert "<b>" not in page and "<svg" not in page
+
+
+def test_explanations_that_cannot_be_given_are_refused(tuned, molecules):
+    table = str(molecules / "table.csv")
+    for path in ("page.pdf", table):
+        with pytest.raises(InputError, match="must end in .html|is the input itself"):
+            predict(str(tuned("binary")), table, str(molecules / "p.csv"), explain=path)
 
 
 # Evaluation

@@ -83,7 +83,7 @@ def conformal_columns(
             columns[f"upper {name}"] = predictions[:, i] + margins[i]
         return columns
     shares = predictions if saved["classes"] else np.hstack([1 - predictions, predictions])
-    names = saved["classes"] or saved.get("words") or [0, 1]
+    names: Sequence[str | int] = saved["classes"] or saved.get("words") or [0, 1]
     sets = []
     for row in shares:
         members = [name for name, share in zip(names, row, strict=True) if 1 - share <= margins[0]]

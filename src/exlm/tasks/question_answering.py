@@ -87,7 +87,9 @@ class QuestionAnswering:
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
         """Answers a file's questions with all models; `problem` says why a question cannot be
         answered."""
-        for name in ("text_column", "label_columns", "sheet", "calibrated", "distance", "interval"):
+        names = ["text_column", "label_columns", "sheet", "calibrated", "distance"]
+        names += ["interval", "explain"]
+        for name in names:
             if getattr(options, name):
                 raise InputError(f"question answering has no {name}; leave it out")
         saved = models[0].saved

@@ -2,6 +2,7 @@
 and predict with their models."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
 from exlm.data.frames import read_frame, read_frames, with_columns
-from exlm.data.parts import ROWS
+from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.model.task_losses import classification_loss
 from exlm.storage.models import save_model
@@ -37,6 +38,7 @@ from exlm.tasks.encoders import (
     load_encoder_tokenizer,
     prediction_names,
 )
+from exlm.tasks.explain import explain, write_page
 from exlm.tasks.inference import model_inputs, pad, row_outputs
 from exlm.tasks.labelled import LabelledTask, positive_or_one, prediction_titles
 from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
@@ -53,7 +55,7 @@ from exlm.tasks.predictions import (
 from exlm.tasks.reading import TextReader, decide_molecules, text_kind
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LABEL_TYPES, LabelledTable, make_table
+from exlm.tasks.table import LABEL_TYPES, LabelledTable, Tokens, make_table
 
 DEFAULT_LENGTH = 512
 # predictions for molecules with a larger distance to those of the training deserve less trust
@@ -86,6 +88,7 @@ class TableTask(LabelledTask):
     # never where the labels are numbers. False if the outputs are no logits of the labels.
     fits_temperature: ClassVar[bool] = True
     predicts_in_chunks: ClassVar[bool] = True  # whether some rows can be predicted without the rest
+    can_explain: ClassVar[bool] = True  # whether texts can be masked, and have one prediction each
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -302,6 +305,8 @@ class TableTask(LabelledTask):
         file = cls._open(models, frame, input, options)
         table, runs = cls._run(file, frame, shows_progress=True)
         result, counts = cls._with_predictions(file, table, runs)
+        if options.explain:
+            result = with_columns(result, {"explanation": cls._explain(file, table)})
         label_columns = options.labels_in(frame, input, saved["label_columns"])
         needed_columns = [*label_columns, saved.get("mask_column")]
         if not all(name in frame for name in needed_columns if name):
@@ -325,7 +330,7 @@ class TableTask(LabelledTask):
         cls, models: Sequence[SeedModel], input: str, options: PredictOptions
     ) -> ChunkPredictor | None:
         """Predicts for some rows of a table, which must not have the label columns."""
-        if not cls.predicts_in_chunks:
+        if not cls.predicts_in_chunks or options.explain:
             return None
         first_rows = next(read_frames(input, options.header, ROWS, sheet=options.sheet))
         trained_on = models[0].saved["label_columns"]
@@ -359,6 +364,13 @@ class TableTask(LabelledTask):
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
+        if options.explain:
+            if not cls.can_explain:
+                raise InputError(
+                    "explain is for fine-tuned encoders that predict for whole texts, not for "
+                    f"{models[0].directory}; leave it out"
+                )
+            output_path("", path, options.explain, "", (".html",))
         texts = cls.table_to_predict(first_rows, path, options, saved).texts
         molecules = decide_molecules(texts, saved["molecules"], options.molecules, path)
         run_dirs = [model.directory for model in models]
@@ -411,10 +423,42 @@ class TableTask(LabelledTask):
             read_table = reader.read_chunk(table, file.path)
             usable_rows = np.flatnonzero(read_table.usable)
             progress = model.directory.name if shows_progress else None
-            outputs = cls.outputs(model.loaded, read_table, usable_rows, progress)
-            temperature = model.saved["temperature"] if file.options.calibrated else 1.0
-            runs[model.directory.name] = cls.as_predictions(outputs, model.saved, temperature)
+            runs[model.directory.name] = cls._predictions_of(
+                model, file, read_table, usable_rows, progress
+            )
         return read_table, runs
+
+    @classmethod
+    def _predictions_of(
+        cls,
+        model: SeedModel,
+        file: FileToPredict,
+        table: LabelledTable,
+        rows: np.ndarray,
+        progress: str | None = None,
+    ) -> np.ndarray:
+        """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
+        outputs = cls.outputs(model.loaded, table, rows, progress)
+        temperature = model.saved["temperature"] if file.options.calibrated else 1.0
+        return cls.as_predictions(outputs, model.saved, temperature)
+
+    @classmethod
+    def _explain(cls, file: FileToPredict, table: LabelledTable) -> list[str | None]:
+        """Writes the page of explanations of the mean predictions; returns the numbers of every
+        row as JSON."""
+
+        def predict(examples: list[Tokens]) -> np.ndarray:
+            masked = replace(table, examples=examples)
+            rows = np.arange(len(examples))
+            runs = [cls._predictions_of(model, file, masked, rows) for model in file.models]
+            return np.mean(runs, 0)
+
+        model = file.models[0]
+        explanations = explain(table, predict, model.loaded.tokenizer, model.saved, file.molecules)
+        names = prediction_titles(prediction_names(model.saved))
+        assert file.options.explain
+        write_page(Path(file.options.explain), explanations, names, bool(model.saved["classes"]))
+        return [explanation and explanation.as_json(names) for explanation in explanations]
 
 
 def _class_columns(
