@@ -337,6 +337,21 @@ def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, mo
     np.testing.assert_allclose(half["predicted weight"], expected, rtol=0.02)
 
 
+def test_predict_gives_the_predictions_of_a_training_in_bfloat16(molecules, corpus, tmp_path):
+    tokenizer = load_tokenizer(corpus)
+    network = ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer))
+    save_model(tmp_path / "model", network, tokenizer)
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["weight"], split="random")
+    in_bf16 = replace(FAST, precision="bf16")
+    finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, in_bf16, [0])
+    of_training = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted weight"]
+    again = predicted(
+        str(tmp_path / "out/seed-0"), str(molecules / "table.csv"), str(tmp_path / "p.csv")
+    )
+    of_rows = again["predicted weight"][: len(of_training)]
+    np.testing.assert_allclose(of_rows, of_training, rtol=1e-5)
+
+
 def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus, tmp_path):
     tokenizer = load_tokenizer(corpus)
     late = ArchitectureConfig(**SIZES, expanded_layers=1, copy_embedding=0.5).build(tokenizer)
