@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from exlm import InputError
+from exlm.data.drawing import draw_molecule
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
-from exlm.filling.drawing import draw_molecule
 from exlm.filling.explore import build_case, figure, page
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import encode, graphs, load_for_filling

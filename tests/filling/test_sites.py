@@ -441,3 +441,9 @@ def test_what_is_wrong_with_residues_is_said_in_one_sentence(
         run(protein_model, *arguments)
     error = capsys.readouterr().err
     assert caught.value.code == 2 and message in error and error.count("\n") == 1
+
+
+def test_a_radical_is_no_valid_filling():
+    record = {"fillings": [{"text": text} for text in ("C[CH]C", "CCC", "C[C]C", "C[N+](=O)[O-]")]}
+    valid = [entry["valid"] for entry in judged(record, None, None)["fillings"]]
+    assert valid == [False, True, False, True]

@@ -398,11 +398,14 @@ def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path
         "b": {"standardize": "canonical", "on_invalid": "error", "duplicates": "keep"},
         "c": {"duplicates": "mean", "standardize": "parent"},
         "d": {"label_columns": ["measured", "other"]},
+        "e": {},  # the same columns as of d, found and not named
     }
     for name, options in tasks.items():
         path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
         result = json.loads(path.read_text())
         result["settings"]["task"] |= {"split": "random", **options}
+        if name == "e":
+            result["runs"][0]["label_columns"] = ["measured", "other"]
         write(path, result)
     report([str(tmp_path)], str(tmp_path / "out"))
     groups = defaultdict(set)
@@ -411,7 +414,7 @@ def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path
     assert groups == {
         "random": {"a", "b"},
         "random, duplicates mean, standardize parent": {"c"},
-        "random, label_columns measured, other": {"d"},
+        "random, label_columns measured, other": {"d", "e"},
     }
 
 

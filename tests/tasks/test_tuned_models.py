@@ -2,9 +2,11 @@
 good that is."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,13 +30,18 @@ from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.conformal import conformal_errors, conformal_margins, errors_to_keep
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import load_finetuned
+from exlm.tasks.encoders import SavedTask, load_finetuned
+from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.predictions import SeedModel
 from exlm.tasks.questions import read_questions
+from exlm.tasks.reading import TextReader
+from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
@@ -330,6 +337,21 @@ def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, mo
     np.testing.assert_allclose(half["predicted weight"], expected, rtol=0.02)
 
 
+def test_predict_gives_the_predictions_of_a_training_in_bfloat16(molecules, corpus, tmp_path):
+    tokenizer = load_tokenizer(corpus)
+    network = ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer))
+    save_model(tmp_path / "model", network, tokenizer)
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["weight"], split="random")
+    in_bf16 = replace(FAST, precision="bf16")
+    finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, in_bf16, [0])
+    of_training = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted weight"]
+    again = predicted(
+        str(tmp_path / "out/seed-0"), str(molecules / "table.csv"), str(tmp_path / "p.csv")
+    )
+    of_rows = again["predicted weight"][: len(of_training)]
+    np.testing.assert_allclose(of_rows, of_training, rtol=1e-5)
+
+
 def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus, tmp_path):
     tokenizer = load_tokenizer(corpus)
     late = ArchitectureConfig(**SIZES, expanded_layers=1, copy_embedding=0.5).build(tokenizer)
@@ -405,6 +427,188 @@ def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules)
     np.testing.assert_allclose(logits[0], temperature * logits[1], atol=1e-6)
     with pytest.raises(InputError, match="calibrated probabilities need a classification"):
         predict(str(tuned("regression")), table, str(molecules / "p.csv"), calibrated=True)
+
+
+# Conformal prediction
+
+
+@pytest.mark.parametrize("count", [39, 1000])  # kept as they are, and as quantiles
+def test_intervals_contain_nine_labels_in_ten(count):
+    generator = np.random.default_rng(0)
+    covered = []
+    for _ in range(400):
+        errors = conformal_errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5), False)
+        saved = SavedTask(validation_errors=errors_to_keep(errors[:count]))
+        margins = conformal_margins([SeedModel(Path("run"), saved, {}, "cpu")], 0.9)
+        covered.append(errors[count:] <= margins)
+    assert 0.88 < np.mean(covered) < 0.92
+
+
+def test_a_margin_has_the_rank_for_finitely_many_rows():
+    def margin(count, level):
+        saved = SavedTask(validation_errors=errors_to_keep(np.arange(1.0, count + 1)[:, None]))
+        return conformal_margins([SeedModel(Path("run"), saved, {}, "cpu")], level)[0]
+
+    assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
+    assert [margin(9999, level) for level in (0.5, 0.9, 0.95, 0.99)] == [5000, 9000, 9500, 9900]
+    assert margin(9999, 0.901) == 9050  # on the safe side
+    for count, level, least in ((8, 0.9, 9), (18, 0.95, 19), (98, 0.99, 99)):
+        with pytest.raises(InputError, match=f"with {count} .* interval of {level} needs {least}"):
+            margin(count, level)
+        assert margin(least, level) == least
+
+
+def test_predict_gives_intervals_for_numbers(tuned, molecules):
+    output, table = tuned("regression"), str(molecules / "table.csv")
+    frame = predicted(str(output), table, str(molecules / "p.csv"), interval=0.8)
+    largest = np.zeros(2)
+    for seed in (0, 1):
+        rows = pd.read_csv(output / f"seed-{seed}" / "predictions.csv")
+        valid = rows[rows["split"] == "valid"]
+        for i, name in enumerate(COLUMNS["regression"]):
+            errors = np.sort(np.abs(valid[name] - valid[f"predicted {name}"]))
+            largest[i] = max(largest[i], errors[10])  # of 12 rows: ceil(0.8 * 13) is 11
+    for name, margin in zip(COLUMNS["regression"], largest, strict=True):
+        middle = (frame[f"lower {name}"] + frame[f"upper {name}"]) / 2
+        np.testing.assert_allclose(middle, frame[f"predicted {name}"], rtol=1e-6)
+        np.testing.assert_allclose(frame[f"upper {name}"] - middle, margin, rtol=1e-4)
+
+
+@pytest.mark.parametrize("task_type", ["binary", "multiclass"])
+def test_predict_gives_sets_of_classes(tuned, molecules, task_type):
+    seed, table = tuned(task_type) / "seed-0", str(molecules / "table.csv")
+    [label] = COLUMNS[task_type]
+    frame = predicted(str(seed), table, str(molecules / "p.csv"), interval=0.8)
+    if task_type == "binary":
+        frame["predicted 0"], frame["predicted 1"] = (
+            1 - frame[f"predicted {label}"],
+            frame["predicted nitrogen"],
+        )
+    rows = pd.read_csv(seed / "predictions.csv").query("split == 'valid'").index
+    names = [0, 1] if task_type == "binary" else ["neither", "nitrogen", "oxygen"]
+    true = [frame.loc[row, f"predicted {frame.loc[row, label]}"] for row in rows]
+    least = np.sort(true)[1]  # of 12 rows: ceil(0.8 * 13) is 11, the last but one
+    for _, row in frame.iterrows():
+        likely = [name for name in names if row[f"predicted {name}"] >= least - 1e-6]
+        assert json.loads(row[f"set {label}"]) == likely
+    scores = evaluate(str(seed), table, str(molecules / "e.json"), resamples=0, interval=0.8)
+    holds = [
+        frame.loc[row, label] in json.loads(frame.loc[row, f"set {label}"]) for row in frame.index
+    ]
+    assert scores["metrics"]["seed-0"]["coverage"]["value"] == pytest.approx(np.mean(holds))
+
+
+def test_a_row_without_a_prediction_has_no_set_and_an_unlabelled_file_has_them(tuned, molecules):
+    (molecules / "new.csv").write_text("smiles\nCCO\nno molecule\n")
+    arguments = str(molecules / "new.csv"), str(molecules / "p.csv")
+    sets = predicted(str(tuned("multiclass")), *arguments, interval=0.8)["set element"]
+    assert sets[0].startswith("[") and sets[1] == ""
+    bounds = predicted(str(tuned("regression")), *arguments, interval=0.8)
+    assert bounds[["lower weight", "upper carbons"]].notna().all(axis=1).tolist() == [True, False]
+
+
+def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
+    table = str(molecules / "table.csv")
+
+    def refused(model, match, **options):
+        with pytest.raises(InputError, match=match):
+            predict(str(model), table, str(tmp_path / "p.csv"), **options)
+
+    binary = tuned("binary")
+    refused(binary, "12 labelled validation rows, and an interval of 0.95 needs 19", interval=0.95)
+    for level in (0.0, 1.0, -1.0, float("nan")):
+        refused(binary, "interval is .*; it must be over 0 and at most 0.995", interval=level)
+    refused(binary, "leave out calibrated", interval=0.8, calibrated=True)
+    refused(tuned("multilabel"), "regression or for one class a row", interval=0.8)
+    old = shutil.copytree(binary / "seed-0", tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    del config["task"]["validation_errors"]
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "manifest.json").unlink()
+    refused(old, "old keeps no errors of validation rows.*; fine-tune again", interval=0.8)
+    predict(str(old), table, str(tmp_path / "p.csv"))
+
+
+# Explanations
+
+
+def read_explanations(path):
+    return [text and json.loads(text) for text in pd.read_csv(path)["explanation"].fillna("")]
+
+
+def test_masking_what_matters_matters(molecules):
+    """A stand-in for a model predicts the number of bromine atoms."""
+    tokenizer = load_tokenizer(molecules / "model")
+    bromine = tokenizer.convert_tokens_to_ids("Br")
+    frame = pd.DataFrame({"smiles": ["CCC(Br)CBr", "CCO"]})
+    reader = TextReader(tokenizer, 64, molecules=True)
+    table = reader.read(make_table(frame, "rows", "smiles", []))
+
+    def count_bromine(examples):
+        return np.array([[float((example["input_ids"] == bromine).sum())] for example in examples])
+
+    explained = explain(table, count_bromine, tokenizer, {"max_length": 64}, molecules=True)
+    assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
+    assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
+    assert explained[0].predictions == [2] and not explained[1].changes.any()
+    write_page(molecules / "page.html", explained, ["bromine"], one_class=False)
+    page = (molecules / "page.html").read_text()
+    coloured = re.findall(r'title="(\S+)" style="background: #c55a11bf">(\w+)<', page)
+    assert coloured == [("+1", "Br"), ("+1", "Br")]
+    drawn = page[page.index("<svg") : page.index("</svg>")]
+    assert len(re.findall("<ellipse.*fill:#C55A11BF", drawn)) == 2
+
+
+def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tuned, molecules):
+    output, page = str(tuned("multiclass")), molecules / "page.html"
+    table = molecules / "two.csv"
+    table.write_text("smiles\nCCNC\nno molecule\nCCC(=O)O\n")
+    frame = predicted(output, str(table), str(molecules / "p.csv"), explain=str(page))
+    explanations = read_explanations(molecules / "p.csv")
+    assert explanations[1] == "" and frame["problem"][1]
+    assert explanations[0]["tokens"] == ["C", "C", "N", "C"]
+    masked_text = f"CC{load_tokenizer(output).mask_token}C"
+    pd.DataFrame({"smiles": [masked_text]}).to_csv(table, index=False)
+    masked = predicted(
+        output, str(table), str(molecules / "p.csv"), on_invalid="keep", molecules=True
+    )
+    for name in ("predicted neither", "predicted nitrogen", "predicted oxygen"):
+        change = explanations[0][name][2]
+        assert change == pytest.approx(frame[name][0] - masked[name][0], abs=1e-6)
+        assert abs(change) > 1e-5
+    best = frame["predicted class"][0]
+    assert re.findall(r"predicted \w+", page.read_text())[0] == f"predicted {best}"
+    assert page.read_text().count("<svg") == 2  # the most probable class of each molecule
+
+
+def test_words_of_pairs_are_masked_as_a_whole(texts):
+    tokenizer = load_tokenizer(texts / "model")
+    frame = pd.DataFrame({"text": ["Ada <b> Rome"], "second": ["Not Lima!"]})
+    table = TextReader(tokenizer, 64, molecules=False).read(
+        make_table(frame, "rows", "text", [], pair_column="second")
+    )
+    masks = []
+
+    def count_masks(examples):
+        for example in examples:
+            masks.append(int((example["input_ids"] == tokenizer.mask_token_id).sum()))
+        return np.zeros((len(examples), 1))
+
+    [explained] = explain(table, count_masks, tokenizer, {"max_length": 64}, molecules=False)
+    words = [unit.text for unit in explained.units]
+    assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
+    special = tokenizer.num_special_tokens_to_add(pair=True)
+    assert sum(masks) == len(table.examples[0]["input_ids"]) - special and masks[0] == 0
+    write_page(texts / "page.html", [explained], ["label"], one_class=False)
+    page = (texts / "page.html").read_text()
+    assert "<b>" not in page and "<svg" not in page
+
+
+def test_explanations_that_cannot_be_given_are_refused(tuned, molecules):
+    table = str(molecules / "table.csv")
+    for path in ("page.pdf", table):
+        with pytest.raises(InputError, match="must end in .html|is the input itself"):
+            predict(str(tuned("binary")), table, str(molecules / "p.csv"), explain=path)
 
 
 # Evaluation

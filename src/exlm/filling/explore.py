@@ -15,9 +15,9 @@ from rdkit import rdBase
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
+from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional
 from exlm.filling import search
-from exlm.filling.drawing import TINTS, draw_molecule
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.search import Graph

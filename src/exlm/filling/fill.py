@@ -63,12 +63,12 @@ def fill(
             masked, tokens of each mask, probability, log_probability), exact (beam: whether it is
             proven that no more probable filling was missed), kept, passes (how many passes of the
             network it took), warning and problem. .csv has a row for each filling. Of molecules
-            they also have valid (whether RDKit reads it, and it still contains what was to stay),
-            smiles (canonical), unique (no earlier filling of this text is the same molecule), new
-            (see known), qed, sa_score (1 is easy to make, 10 hard) and similarity to the molecule
-            of keep or replace (Tanimoto, Morgan 2). .sdf has those that are molecules; .html and
-            .png are drawings of those that are unique, at most 300, with what was filled in
-            coloured. Without a file, a table is printed.
+            they also have valid (whether RDKit reads it, it has no radicals, and it still contains
+            what was to stay), smiles (canonical), unique (no earlier filling of this text is the
+            same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard) and
+            similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those that
+            are molecules; .html and .png are drawings of those that are unique, at most 300, with
+            what was filled in coloured. Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             [*:1]. Without keep and replace, sites are the attachment points of the SMILES (*, [*]
             or [*:1]); two with the same number, or one in each of two fragments, are the ends of a

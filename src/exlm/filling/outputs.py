@@ -12,8 +12,8 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.drawing import coloured, draw_grid, draw_molecule
 from exlm.errors import InputError
-from exlm.filling.drawing import coloured, draw_grid, draw_molecule
 from exlm.filling.proposals import Segment, segments_of
 from exlm.filling.texts import Record
 

@@ -172,11 +172,14 @@ def judged(record: Record, template: Template | None, known: Set[str] | None) ->
 
 
 def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
-    """The molecule, if it is one that contains what stays of a template, in as many pieces."""
+    """The molecule, if it is one without radicals that contains what stays of a template, in as
+    many pieces."""
     if molecule_problem(smiles) is not None:
         return None
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
+    if any(atom.GetNumRadicalElectrons() for atom in molecule.GetAtoms()):
+        return None
     if template is None or template.core is None:
         return molecule
     pieces = 1 + sum(part.count(".") for part in template.parts if isinstance(part, str))

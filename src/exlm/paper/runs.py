@@ -18,7 +18,7 @@ from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.datasets import MOLECULENET, file_task
+from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
@@ -123,7 +123,12 @@ class Finetuning:
         self.in_percent = is_questions or result["metric"] in SHARES
         self.part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, self.part, is_questions)
-        self.rows = _row_settings(data, self.task)
+        # Columns that were found stand in the result of a seed; of runs of earlier versions only
+        # those that were named are known.
+        columns = result["runs"][0].get("label_columns") if self.task not in GLUE else None
+        self.rows = _row_settings(
+            {**data, "label_columns": columns or data.get("label_columns")}, self.task
+        )
         # If these hashes, split and rows differ, scores cannot be compared.
         hashes = settings.get("data_sha256")
         self.data = (json.dumps(hashes), data.get("split"), self.rows)

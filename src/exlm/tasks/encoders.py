@@ -41,6 +41,10 @@ from exlm.tasks.config import FinetuneConfig
 # `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
 
+# The precision of all scores of a training, whatever its own: that of predictions, so that both
+# agree, on every machine.
+SCORING = "fp32"
+
 
 class SavedTask(TypedDict, total=False):
     """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
@@ -48,7 +52,7 @@ class SavedTask(TypedDict, total=False):
 
     task_type: str  # as in `TaskConfig`; the key of KINDS
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
-    precision: str  # of the training and its scores; predictions have their own
+    precision: str  # of the scores of the training; predictions have their own
 
     # TableTask and what builds on it
     text_column: str  # column of the texts
@@ -63,6 +67,8 @@ class SavedTask(TypedDict, total=False):
     # [labels], regression of several labels: standard deviations in train, the units of errors
     error_units: list[float] | None
     temperature: float  # not for regression: fitted on valid, the divisor of the logits
+    # regression, or one class a row: for every label the sorted errors on valid (`errors_to_keep`)
+    validation_errors: list[list[float]]
 
     # TokenClassification
     unit: str  # a regular expression for what has a label

@@ -200,6 +200,7 @@ class LabelledTask(ABC):
             "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~self.table.usable).sum()),
+            "label_columns": self.table.label_columns,
             "rdkit": rdkit.__version__,
             "scores": {
                 name: self.score(predictions, rows, units) for name, rows in scored_parts.items()

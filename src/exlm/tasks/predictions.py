@@ -40,12 +40,20 @@ class PredictOptions(ReadOptions):
             probable stays the same for one model.
         label_columns: the columns of the labels, in the order of the training; where absent, those
             with the names of the training.
+        interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
+            `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
+            rows, if they are like the validation rows. `coverage` in the scores is the true share.
+        explain: an .html page to write: by how much each prediction changes when a token or word is
+            masked, drawn on the molecules; the numbers are in the column `explanation`. Takes a
+            prediction for every token of a row, and memory for the whole table.
         distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training
             molecule.
         precision: fp32, which gives the same numbers on all machines, within rounding; bf16, which
             is faster on some; or auto, as in training."""
 
     calibrated: bool = False
+    interval: float | None = None
+    explain: str | None = None
     distance: bool = False
     precision: Literal["auto", "bf16", "fp32"] = "fp32"
     label_columns: list[str] | None = None

@@ -31,7 +31,7 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
-from exlm.tasks.encoders import EncoderSource, Models, SavedTask, load_encoder_tokenizer
+from exlm.tasks.encoders import SCORING, EncoderSource, Models, SavedTask, load_encoder_tokenizer
 from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
@@ -87,7 +87,9 @@ class QuestionAnswering:
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
         """Answers a file's questions with all models; `problem` says why a question cannot be
         answered."""
-        for name in ("text_column", "label_columns", "sheet", "calibrated", "distance"):
+        names = ["text_column", "label_columns", "sheet", "calibrated", "distance"]
+        names += ["interval", "explain"]
+        for name in names:
             if getattr(options, name):
                 raise InputError(f"question answering has no {name}; leave it out")
         saved = models[0].saved
@@ -142,7 +144,7 @@ class QuestionAnswering:
             "max_length": self.max_length,
             "stride": self.config.stride,
             "max_answer": self.config.max_answer,
-            "precision": hyper.precision,
+            "precision": SCORING,
         }
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
@@ -150,7 +152,7 @@ class QuestionAnswering:
         def answer_split(split: str) -> tuple[pd.DataFrame, RowScorer]:
             questions, windows = self.splits[split]
             answers = answer(
-                network, questions, windows, self.tokenizer, self.config.max_answer, hyper.precision
+                network, questions, windows, self.tokenizer, self.config.max_answer, SCORING
             )
             return answers, partial(summarise_answers, score_answers(questions, answers))
 

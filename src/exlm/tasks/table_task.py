@@ -2,6 +2,7 @@
 and predict with their models."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,13 +16,20 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
 from exlm.data.frames import read_frame, read_frames, with_columns
-from exlm.data.parts import ROWS
+from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.model.task_losses import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.conformal import (
+    conformal_columns,
+    conformal_errors,
+    conformal_margins,
+    errors_to_keep,
+)
 from exlm.tasks.encoders import (
+    SCORING,
     EncoderSource,
     Models,
     SavedTask,
@@ -30,6 +38,7 @@ from exlm.tasks.encoders import (
     load_encoder_tokenizer,
     prediction_names,
 )
+from exlm.tasks.explain import explain, write_page
 from exlm.tasks.inference import model_inputs, pad, row_outputs
 from exlm.tasks.labelled import LabelledTask, positive_or_one, prediction_titles
 from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
@@ -46,7 +55,7 @@ from exlm.tasks.predictions import (
 from exlm.tasks.reading import TextReader, decide_molecules, text_kind
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LABEL_TYPES, LabelledTable, make_table
+from exlm.tasks.table import LABEL_TYPES, LabelledTable, Tokens, make_table
 
 DEFAULT_LENGTH = 512
 # predictions for molecules with a larger distance to those of the training deserve less trust
@@ -61,6 +70,7 @@ class FileToPredict(NamedTuple):
     options: PredictOptions
     molecules: bool  # whether its texts are SMILES
     training: list[ExplicitBitVect]  # fingerprints of the training molecules, for distances
+    margins: np.ndarray | None  # [labels] the conformal errors, for intervals
 
 
 class TableTask(LabelledTask):
@@ -78,6 +88,7 @@ class TableTask(LabelledTask):
     # never where the labels are numbers. False if the outputs are no logits of the labels.
     fits_temperature: ClassVar[bool] = True
     predicts_in_chunks: ClassVar[bool] = True  # whether some rows can be predicted without the rest
+    can_explain: ClassVar[bool] = True  # whether texts can be masked, and have one prediction each
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -128,13 +139,18 @@ class TableTask(LabelledTask):
         self, saved: SavedTask, network: PreTrainedModel, outputs: np.ndarray, valid: np.ndarray
     ) -> SavedTask:
         """What is saved with a trained network, whose outputs are [rows, outputs]: the temperature
-        of logits, or the scale of numbers as part of the network."""
-        if self.table.label_type.is_number:
+        of logits, or the scale of numbers as part of the network, and the errors on valid."""
+        label_type = self.table.label_type
+        if label_type.is_number or label_type.one_class:
+            predictions = self.as_predictions(outputs[valid], saved)
+            errors = conformal_errors(self.table.labels[valid], predictions, label_type.has_classes)
+            saved = {**saved, "validation_errors": errors_to_keep(errors)}
+        if label_type.is_number:
             return fold_label_scale(network, saved)
         if not self.fits_temperature:
             return saved
         labels, logits = as_rows(self.table.labels[valid], outputs[valid])
-        temperature = fit_temperature(logits, labels, self.table.label_type.has_classes)
+        temperature = fit_temperature(logits, labels, label_type.has_classes)
         return {**saved, "temperature": temperature}
 
     def _train(
@@ -209,7 +225,7 @@ class TableTask(LabelledTask):
         return {
             **self.saved_table(train_rows),
             "max_length": self.max_length,
-            "precision": hyper.precision,
+            "precision": SCORING,
             "mean": mean.tolist(),
             "std": std.tolist(),
         }
@@ -289,6 +305,8 @@ class TableTask(LabelledTask):
         file = cls._open(models, frame, input, options)
         table, runs = cls._run(file, frame, shows_progress=True)
         result, counts = cls._with_predictions(file, table, runs)
+        if options.explain:
+            result = with_columns(result, {"explanation": cls._explain(file, table)})
         label_columns = options.labels_in(frame, input, saved["label_columns"])
         needed_columns = [*label_columns, saved.get("mask_column")]
         if not all(name in frame for name in needed_columns if name):
@@ -297,7 +315,7 @@ class TableTask(LabelledTask):
             labels = cls.saved_labels(table, input, {**saved, "label_columns": label_columns})
         except InputError as error:
             return Predictions(result, counts, note=str(error))
-        scorers, label_scorer = _scorers(labels, saved, runs)
+        scorers, label_scorer = _scorers(labels, saved, runs, file.margins)
         return Predictions(
             frame=result,
             counts=counts,
@@ -312,7 +330,7 @@ class TableTask(LabelledTask):
         cls, models: Sequence[SeedModel], input: str, options: PredictOptions
     ) -> ChunkPredictor | None:
         """Predicts for some rows of a table, which must not have the label columns."""
-        if not cls.predicts_in_chunks:
+        if not cls.predicts_in_chunks or options.explain:
             return None
         first_rows = next(read_frames(input, options.header, ROWS, sheet=options.sheet))
         trained_on = models[0].saved["label_columns"]
@@ -340,18 +358,34 @@ class TableTask(LabelledTask):
                 "calibrated probabilities need a classification "
                 "that was fine-tuned by this version of exlm"
             )
+        margins = None if options.interval is None else conformal_margins(models, options.interval)
+        if margins is not None and options.calibrated:
+            raise InputError(
+                "interval takes the probabilities as they are, which have been compared with the "
+                "validation rows; leave out calibrated"
+            )
+        if options.explain:
+            if not cls.can_explain:
+                raise InputError(
+                    "explain is for fine-tuned encoders that predict for whole texts, not for "
+                    f"{models[0].directory}; leave it out"
+                )
+            output_path("", path, options.explain, "", (".html",))
         texts = cls.table_to_predict(first_rows, path, options, saved).texts
         molecules = decide_molecules(texts, saved["molecules"], options.molecules, path)
         run_dirs = [model.directory for model in models]
         training = training_fingerprints(run_dirs) if options.distance else []
-        return FileToPredict(models, path, options, molecules, training)
+        return FileToPredict(models, path, options, molecules, training, margins)
 
     @classmethod
     def _with_predictions(
         cls, file: FileToPredict, table: LabelledTable, runs: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions, and how many there are of every kind."""
-        columns = cls.prediction_columns(list(runs.values()), table, file.models[0].saved)
+        saved = file.models[0].saved
+        columns = cls.prediction_columns(list(runs.values()), table, saved)
+        if file.margins is not None:
+            columns |= conformal_columns(np.mean(list(runs.values()), 0), file.margins, saved)
         counts = table.counts("predicted")
         if file.options.distance:
             distances = distance_to_training(file.training, table.texts)
@@ -389,10 +423,42 @@ class TableTask(LabelledTask):
             read_table = reader.read_chunk(table, file.path)
             usable_rows = np.flatnonzero(read_table.usable)
             progress = model.directory.name if shows_progress else None
-            outputs = cls.outputs(model.loaded, read_table, usable_rows, progress)
-            temperature = model.saved["temperature"] if file.options.calibrated else 1.0
-            runs[model.directory.name] = cls.as_predictions(outputs, model.saved, temperature)
+            runs[model.directory.name] = cls._predictions_of(
+                model, file, read_table, usable_rows, progress
+            )
         return read_table, runs
+
+    @classmethod
+    def _predictions_of(
+        cls,
+        model: SeedModel,
+        file: FileToPredict,
+        table: LabelledTable,
+        rows: np.ndarray,
+        progress: str | None = None,
+    ) -> np.ndarray:
+        """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
+        outputs = cls.outputs(model.loaded, table, rows, progress)
+        temperature = model.saved["temperature"] if file.options.calibrated else 1.0
+        return cls.as_predictions(outputs, model.saved, temperature)
+
+    @classmethod
+    def _explain(cls, file: FileToPredict, table: LabelledTable) -> list[str | None]:
+        """Writes the page of explanations of the mean predictions; returns the numbers of every
+        row as JSON."""
+
+        def predict(examples: list[Tokens]) -> np.ndarray:
+            masked = replace(table, examples=examples)
+            rows = np.arange(len(examples))
+            runs = [cls._predictions_of(model, file, masked, rows) for model in file.models]
+            return np.mean(runs, 0)
+
+        model = file.models[0]
+        explanations = explain(table, predict, model.loaded.tokenizer, model.saved, file.molecules)
+        names = prediction_titles(prediction_names(model.saved))
+        assert file.options.explain
+        write_page(Path(file.options.explain), explanations, names, bool(model.saved["classes"]))
+        return [explanation and explanation.as_json(names) for explanation in explanations]
 
 
 def _class_columns(
@@ -415,10 +481,13 @@ def _class_columns(
 
 
 def _scorers(
-    labels: np.ndarray, saved: SavedTask, runs: dict[str, np.ndarray]
+    labels: np.ndarray,
+    saved: SavedTask,
+    runs: dict[str, np.ndarray],
+    margins: np.ndarray | None,
 ) -> tuple[dict[str, RowScorer], LabelScorer]:
     """How every model, and the mean of several, is scored on some rows; and how every label is, by
-    the first of these."""
+    the first of these. Coverage is the share of errors within the `margins`."""
     task_type = saved["task_type"]
     label_type = LABEL_TYPES[task_type]
     if len(runs) > 1:
@@ -436,6 +505,9 @@ def _scorers(
             row_labels, probabilities = as_rows(labels[rows], predictions[rows])
             error = calibration_error(row_labels, probabilities, label_type.has_classes)
             scores["calibration_error"] = error
+        if margins is not None:
+            errors = conformal_errors(labels[rows], predictions[rows], label_type.has_classes)
+            scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
         return scores
 
     def score_every_label(rows: np.ndarray) -> dict[str, dict[str, float]]:

@@ -43,6 +43,7 @@ class TokenClassification(TableTask):
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = False
+    can_explain: ClassVar[bool] = False
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:

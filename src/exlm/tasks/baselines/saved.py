@@ -137,6 +137,7 @@ class BaselinePredictions(TableTask):
     """Predictions with saved baselines: of `TableTask` what comes after a model's outputs."""
 
     predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
+    can_explain: ClassVar[bool] = False
 
     @classmethod
     def _run(

@@ -1,4 +1,4 @@
-"""Drawings of filled molecules in which what was filled in is coloured."""
+"""Drawings of molecules with coloured atoms, such as those that were filled in."""
 
 import re
 from collections.abc import Sequence
@@ -25,19 +25,23 @@ def coloured(
     if molecule is None or not molecule.GetNumAtoms():
         return None
     number_of_character = [number for text, number in segments for _ in text]
-    # in RDKit's order
-    number_of_atom = []
+    colours: Colours = {}
+    for atom, start in enumerate(atom_starts(smiles, molecule)):
+        number = number_of_character[start]
+        if number is not None:
+            colours[atom] = to_rgba(TINTS[number % 2], 0.5)
+    return molecule, colours
+
+
+def atom_starts(smiles: str, molecule: Chem.Mol) -> list[int]:
+    """The first character of every atom, in RDKit's order; [] if RDKit removed hydrogens, because
+    it is not known which."""
+    starts = []
     for match in re.finditer(SMILES_PATTERN, smiles):
         token = match[0]
         if token[0] in "[*" or token.isalpha():
-            number_of_atom.append(number_of_character[match.start()])
-    # RDKit may have removed hydrogens, and it is not known which
-    colours: Colours = {}
-    if len(number_of_atom) == molecule.GetNumAtoms():
-        for atom, number in enumerate(number_of_atom):
-            if number is not None:
-                colours[atom] = to_rgba(TINTS[number % 2], 0.5)
-    return molecule, colours
+            starts.append(match.start())
+    return starts if len(starts) == molecule.GetNumAtoms() else []
 
 
 def draw_molecule(smiles: str, segments: Sequence[tuple[str, int | None]]) -> str | None:
@@ -46,7 +50,11 @@ def draw_molecule(smiles: str, segments: Sequence[tuple[str, int | None]]) -> st
     drawn = coloured(smiles, segments)
     if drawn is None:
         return None
-    molecule, colours = drawn
+    return draw(*drawn)
+
+
+def draw(molecule: Chem.Mol, colours: Colours) -> str:
+    """The molecule as SVG, with coloured atoms."""
     canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDTH, 240)
     canvas.drawOptions().clearBackground = False
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(colours), [], colours)

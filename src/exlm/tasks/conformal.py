@@ -1,0 +1,91 @@
+"""Split conformal prediction (Vovk et al., 2005): intervals of numbers and sets of classes that
+contain the label of a new row with a given probability, if the row is drawn as the validation rows
+were."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from exlm.errors import InputError
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.predictions import SeedModel
+from exlm.tasks.table import LABEL_TYPES
+
+# quantiles that are kept of more errors than this: a level is rounded up to the next 0.005
+MOST_KEPT = 199
+HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
+
+
+def conformal_errors(labels: np.ndarray, predictions: np.ndarray, has_classes: bool) -> np.ndarray:
+    """How far predictions are from the labels [rows, labels]: absolute errors of numbers, 1 - the
+    probability of the true class, in one column; NaN for missing labels. Labels and predictions as
+    for `score_predictions`."""
+    if has_classes:
+        return 1 - np.take_along_axis(predictions, labels.astype(int), 1)
+    return np.abs(labels - predictions)
+
+
+def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
+    """For every label the sorted errors of the validation rows [rows, labels], or MOST_KEPT
+    quantiles of more."""
+    kept = []
+    for column in errors.T:
+        ordered = np.sort(column[~np.isnan(column)])
+        if len(ordered) > MOST_KEPT:
+            levels = np.arange(1, MOST_KEPT + 1) / (MOST_KEPT + 1)
+            ordered = ordered[[_rank(level, len(ordered)) - 1 for level in levels]]
+        kept.append(ordered.tolist())
+    return kept
+
+
+def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
+    """For every label the error that is not exceeded with probability `level`, the largest over the
+    models: [labels]. InputError if a model keeps no errors, or too few for the level."""
+    if not 0 < level <= HIGHEST_LEVEL:
+        raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
+    by_model = []
+    for model in models:
+        if "validation_errors" not in model.saved:
+            raise InputError(
+                f"{model.directory} keeps no errors of validation rows, which interval needs; "
+                "fine-tune again with this version, for regression or for one class a row"
+            )
+        errors_by_label = model.saved["validation_errors"]
+        fewest = min(len(errors) for errors in errors_by_label)
+        if _rank(level, fewest) > fewest:
+            least = math.ceil(round(level / (1 - level), 9))
+            raise InputError(
+                f"{model.directory} was fine-tuned with {fewest} labelled validation rows, and an "
+                f"interval of {level} needs {least}; lower it, or fine-tune again with more"
+            )
+        by_model.append([errors[_rank(level, len(errors)) - 1] for errors in errors_by_label])
+    return np.max(by_model, 0)
+
+
+def _rank(level: float, count: int) -> int:
+    """Which of `count` sorted errors, from 1, another one does not exceed with probability
+    `level`; over `count` if none of them is large enough."""
+    return math.ceil(round(level * (count + 1), 9))
+
+
+def conformal_columns(
+    predictions: np.ndarray, margins: np.ndarray, saved: SavedTask
+) -> dict[str, Any]:
+    """The columns to add to predictions [rows, outputs]: bounds of numbers, or a JSON list of the
+    classes in each set, which may be empty."""
+    if LABEL_TYPES[saved["task_type"]].is_number:
+        columns = {}
+        for i, name in enumerate(saved["label_columns"]):
+            columns[f"lower {name}"] = predictions[:, i] - margins[i]
+            columns[f"upper {name}"] = predictions[:, i] + margins[i]
+        return columns
+    shares = predictions if saved["classes"] else np.hstack([1 - predictions, predictions])
+    names: Sequence[str | int] = saved["classes"] or saved.get("words") or [0, 1]
+    sets = []
+    for row in shares:
+        members = [name for name, share in zip(names, row, strict=True) if 1 - share <= margins[0]]
+        sets.append(None if np.isnan(row).any() else json.dumps(members, ensure_ascii=False))
+    return {f"set {saved['label_columns'][0]}": sets}

@@ -1,0 +1,150 @@
+"""What a prediction rests on: by how much it changes when a token or word is masked, as numbers and
+as a page of coloured texts and molecules."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader
+from matplotlib.colors import to_hex, to_rgba
+from rdkit import Chem
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
+
+from exlm.data.chemistry import standardize
+from exlm.data.drawing import atom_starts, draw
+from exlm.errors import InputError
+from exlm.storage.files import write_text
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.table import LabelledTable, Tokens
+
+RAISES, LOWERS = "#C55A11", "#2E75B6"
+STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion
+MOST_DRAWINGS = 100
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+
+
+class Unit(NamedTuple):
+    """A token, or a word of several."""
+
+    text: str
+    start: int  # its first character; of a second text, behind all of the first
+    places: list[int]  # of its tokens
+
+
+class Explanation(NamedTuple):
+    """The predictions for a text [outputs], and how much of each is lost when a unit is masked."""
+
+    smiles: str | None  # None if the text is no molecule
+    units: list[Unit]
+    predictions: np.ndarray
+    changes: np.ndarray  # [units, outputs], positive where a unit raises the prediction
+
+    def as_json(self, names: list[str]) -> str:
+        """The units and, by the name of each output, the changes."""
+        numbers = dict(zip(names, self.changes.T.tolist(), strict=True))
+        words = {"tokens": [unit.text for unit in self.units], **numbers}
+        return json.dumps(words, ensure_ascii=False)
+
+
+def _units(
+    text: str, pair: str | None, tokenizer: PreTrainedTokenizerFast, length: int, molecules: bool
+) -> list[Unit]:
+    """The tokens of molecules or the words of one or two texts, as far as `length` tokens go."""
+    encoding = tokenizer(
+        text, pair, truncation=not molecules, max_length=length, return_offsets_mapping=True
+    )
+    words: dict[tuple[int, int | None], list[int]] = {}
+    for place, sequence in enumerate(encoding.sequence_ids()):
+        if sequence is not None:  # no special token
+            word = place if molecules else encoding.word_ids()[place]
+            words.setdefault((sequence, word), []).append(place)
+    units = []
+    for (sequence, _), places in words.items():
+        start = encoding["offset_mapping"][places[0]][0]
+        end = encoding["offset_mapping"][places[-1]][1]
+        if sequence == 0:
+            units.append(Unit(text[start:end].strip(), start, places))
+        else:
+            units.append(Unit((pair or "")[start:end].strip(), len(text) + start, places))
+    return units
+
+
+def explain(
+    table: LabelledTable,
+    predict: Callable[[list[Tokens]], np.ndarray],
+    tokenizer: PreTrainedTokenizerFast,
+    saved: SavedTask,
+    molecules: bool,
+) -> list[Explanation | None]:
+    """Explains the prediction for every row that can be used; None for the others. `predict` gives
+    the predictions for examples [n, outputs]. InputError if the tokenizer has no mask."""
+    if tokenizer.mask_token_id is None:
+        raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
+    explanations: list[Explanation | None] = [None] * len(table.texts)
+    for row in tqdm(np.flatnonzero(table.usable), "explaining", unit="row"):
+        text = table.texts[row]
+        pair = table.pairs[row] if table.pairs else None
+        if molecules:
+            text = standardize(text, saved.get("standardize", "none"))
+            pair = pair and standardize(pair, saved.get("standardize", "none"))
+        units = _units(text, pair, tokenizer, saved["max_length"], molecules)
+        example = table.examples[row]
+        examples = [example]
+        for unit in units:
+            ids = example["input_ids"].copy()
+            ids[unit.places] = tokenizer.mask_token_id
+            examples.append({**example, "input_ids": ids})
+        predictions = predict(examples)
+        changes = predictions[0] - predictions[1:]
+        smiles = text if molecules else None
+        explanations[row] = Explanation(smiles, units, predictions[0], changes)
+    return explanations
+
+
+def write_page(
+    path: Path, explanations: Sequence[Explanation | None], names: list[str], one_class: bool
+) -> None:
+    """Draws every prediction, by `names`; if they are classes, that of the most probable class
+    alone. At most MOST_DRAWINGS."""
+    to_draw = []
+    for explanation in filter(None, explanations):
+        best = int(explanation.predictions.argmax())
+        for output in [best] if one_class else range(len(names)):
+            to_draw.append((explanation, output))
+    drawings = [_drawing(*entry, names[entry[1]]) for entry in to_draw[:MOST_DRAWINGS]]
+    page = TEMPLATES.get_template("explanations.html").render(
+        drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS
+    )
+    write_text(path, page)
+
+
+def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, object]:
+    """What the page shows for one prediction."""
+    changes = explanation.changes[:, output]
+    largest = np.abs(changes).max(initial=1e-12)
+    colours = []
+    for change in changes:
+        colour = RAISES if change > 0 else LOWERS
+        colours.append(to_rgba(colour, STRONGEST * abs(change) / largest))
+    smiles = explanation.smiles
+    molecule = Chem.MolFromSmiles(smiles) if smiles else None
+    svg = None
+    if smiles and molecule:
+        starts = atom_starts(smiles, molecule)
+        # a token may have several atoms
+        unit_starts = [unit.start for unit in explanation.units]
+        of_atoms = np.searchsorted(unit_starts, starts, "right") - 1
+        svg = draw(molecule, {atom: colours[unit] for atom, unit in enumerate(of_atoms)})
+    return {
+        "name": name,
+        "prediction": explanation.predictions[output],
+        "texts": [unit.text for unit in explanation.units],
+        "changes": changes,
+        "colours": [to_hex(colour, keep_alpha=True) for colour in colours],
+        "strongest": int(np.abs(changes).argmax()) if len(changes) else None,
+        "space": " " if smiles is None else "",
+        "svg": svg,
+    }
