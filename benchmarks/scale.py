@@ -110,7 +110,7 @@ def memory_of_recipe(recipe: str) -> tuple[Model, Memory]:
 
 
 def show_hours() -> None:
-    """Prints the first table of docs/scale.md."""
+    """Prints the first table of docs/howto/paper-scale.md."""
     print(
         "| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | one checkpoint, GB |"
     )
@@ -137,7 +137,7 @@ def show_hours() -> None:
 
 
 def show_memory() -> None:
-    """Prints the second table of docs/scale.md."""
+    """Prints the second table of docs/howto/paper-scale.md."""
     print(
         "| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | "
         "at most |"

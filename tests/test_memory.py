@@ -115,7 +115,7 @@ ON_A_GPU, ON_A_LAPTOP = 70 * GB, 6 * GB  # of 80 and of 8: the rest is for what 
 def test_every_recipe_fits_the_machine_that_it_is_meant_for_and_the_table_says_so(recipe):
     model, needed = scale.memory_of_recipe(recipe)
     assert needed.peak < (ON_A_GPU if scale.for_a_gpu(recipe) else ON_A_LAPTOP)
-    table = (scale.RECIPES.parent / "docs/scale.md").read_text()
+    table = (scale.RECIPES.parent / "docs/howto/paper-scale.md").read_text()
     assert scale.memory_row(recipe, model, needed) in table, (
         "print it again: python benchmarks/scale.py"
     )

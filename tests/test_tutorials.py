@@ -2,7 +2,8 @@
 and few steps.
 
 Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook. The
-how-to pages go on in the folder of the tutorial for chemists.
+how-to pages go on in the folder of the tutorial for chemists, that of tools for text in the folder
+of the tutorial on texts.
 """
 
 import re
@@ -17,7 +18,8 @@ from tests.test_commands_in_docs import TINY, commands
 
 DOCS = Path(__file__).parents[1] / "docs"
 SERIES = {path.stem: [path] for path in sorted((DOCS / "tutorials").glob("*.md"))}
-SERIES["chemist"] += sorted((DOCS / "howto").glob("*.md"))
+for page in sorted((DOCS / "howto").glob("*.md")):
+    SERIES["text" if page.stem == "text-tools" else "chemist"].append(page)
 BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ROWS = 120  # of each sample
 
