@@ -70,7 +70,7 @@ def fill(
             are molecules; .html and .png are drawings of those that are unique, at most 300, with
             what was filled in coloured. Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
-            [*:1]. Without keep and replace, sites are the attachment points of the SMILES (*, [*]
+            [*:1]. Without keep and replace, sites are the attachment points of the SMILES (`*`, [*]
             or [*:1]); two with the same number, or one in each of two fragments, are the ends of a
             linker. Each number of tokens is filled by itself, and all are taken to be equally
             probable, as length_probability says (with free: as probable as the model finds them);
