@@ -435,3 +435,18 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     files = make_table({"train": frame, "test": frame}, "a.csv", None, ["y"], "regression")
     files = replace(files, groups=find_groups(files, True, "none"))
     assert resolve_duplicates(files, "drop").usable.tolist() == drop.usable.tolist() * 2
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path):
+    frame = pd.DataFrame({"text": ["a", "b"], "chapter": ["one", "two"]})
+    frame.set_index("chapter").to_parquet(tmp_path / "a.parquet")
+    frame.to_parquet(tmp_path / "b.parquet")
+    assert sorted(read_frame(tmp_path / "a.parquet").columns) == ["chapter", "text"]
+    assert list(read_frame(tmp_path / "b.parquet").columns) == ["text", "chapter"]
+
+
+def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
+    frame = pd.DataFrame({"text": [f"text {i}" for i in range(6)], "y": ["1", "01", "2"] * 2})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    table = load_table(tmp_path / "a.csv", None, ["y"], "multiclass")
+    assert table.classes == ["01", "1", "2"]

@@ -105,7 +105,12 @@ def _parts(
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     try:
-        frame = table.to_pandas().reset_index(drop=True)
+        frame = table.to_pandas()
+        # An index with a name is a column like any other; a range of numbers is none.
+        named = [name for name in frame.index.names if name is not None]
+        if named:
+            frame = frame.reset_index(level=named)
+        frame = frame.reset_index(drop=True)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
     for field in table.schema:

@@ -63,7 +63,7 @@ def encode(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> list[MaskedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
-    spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
+    spelled = [MASKS.sub(str(tokenizer.mask_token), text.strip()) for text in texts]
     masked_texts = []
     for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
@@ -111,9 +112,12 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells as numbers, NaN for words. Where a whole column has decimal commas, or percent
     signs, these are read: `10,8%` is 10.8. A comma must be clearly decimal in one cell: `1,234`
-    alone may be a thousand."""
+    alone may be a thousand. A column that has both `1` and `01` has words: they are codes."""
     single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool))
     numbers = pd.to_numeric(single, errors="coerce").astype(float)
+    is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
+    if numbers[is_code].isin(numbers[~is_code]).any():
+        return numbers * np.nan
     if not (numbers.isna() & single.notna()).any():
         return numbers
     texts = single.dropna().astype(str).str.strip().str.lower()
