@@ -1,4 +1,4 @@
-"""docs/results/evidence.md: the rule of its plan, and that its numbers are those of its runs."""
+"""docs/results: the rule of the plan, and that the numbers of pages are those of their runs."""
 
 import sys
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "results"))
 import evidence  # noqa: E402  (it lies beside the results, not in the package)
+import filling  # noqa: E402
 import pages  # noqa: E402
 
 
@@ -53,3 +54,11 @@ def test_the_tables_of_the_pages_are_those_of_their_runs(page, tmp_path):
     copy.write_text(original)
     pages.fill(copy, tables)
     assert copy.read_text() == original, "make them again: python docs/results/evidence.py"
+
+
+def test_the_tables_of_the_page_on_fillings_are_those_of_its_runs(tmp_path):
+    original = (ROOT / "docs/results/filling.md").read_text()
+    copy = tmp_path / "page.md"
+    copy.write_text(original)
+    pages.fill(copy, filling.parts())
+    assert copy.read_text() == original, "make them again: python docs/results/filling.py"
