@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -70,7 +70,7 @@ def _save(directory: Path, step: int) -> list[torch.Tensor]:
 
 def _resume(directory: Path) -> tuple[int, list[torch.Tensor], str]:
     model, optimizer = _network(99)
-    with redirect_stdout(io.StringIO()) as said:
+    with redirect_stderr(io.StringIO()) as said:
         state = checkpoint.resume(directory, model, optimizer, {})
     return (state["step"] if state else 0), _weights(model), said.getvalue()
 

@@ -154,7 +154,7 @@ def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
     report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
     sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
     assert sizes == all_sizes | {"train": 40} and all_sizes["train"] > 40
-    assert "at most 40 rows of the train part" in capsys.readouterr().out
+    assert "at most 40 rows of the train part" in capsys.readouterr().err
     again = run(pretrained, table, tmp_path / "again", ["nitrogen"], seeds=(0, 1), train_rows=40)
     splits = [r["split_sha256"] for r in again["runs"]]
     assert splits[0] == report["runs"][0]["split_sha256"] != splits[1]
