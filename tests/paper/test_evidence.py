@@ -9,8 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "results"))
 import evidence  # noqa: E402  (it lies beside the results, not in the package)
-import filling  # noqa: E402
 import pages  # noqa: E402
+
+import filling  # noqa: E402
 
 
 @pytest.mark.parametrize(
