@@ -136,13 +136,21 @@ def scores_table(kinds: dict[str, str], pairs: list[Record], differences: list[R
         for score, name in names.items():
             if not lines or score not in lines[0]["differences"]:
                 continue
-            both = compare(kind, score, pairs, differences)
-            seeds = ", ".join(f"{value:+.3f}" for value in both.differences)
-            errors = f"{both.error_over_seeds:.3f}, {both.error_over_sequences:.3f}"
+            comparison = compare(kind, score, pairs, differences)
+            seeds = ", ".join(f"{value:+.3f}" for value in comparison.differences)
+            errors = f"{comparison.error_over_seeds:.3f}, {comparison.error_over_sequences:.3f}"
             if len(lines) == 1:
-                errors = f"–, {both.error_over_sequences:.3f}"
+                errors = f"–, {comparison.error_over_sequences:.3f}"
             rows.append(
-                [title, name, f"{both.exlm:.3f}", f"{both.mlm:.3f}", seeds, errors, both.verdict]
+                [
+                    title,
+                    name,
+                    f"{comparison.exlm:.3f}",
+                    f"{comparison.mlm:.3f}",
+                    seeds,
+                    errors,
+                    comparison.verdict,
+                ]
             )
     head = ["pair", "joint nll", "ExLM", "MLM", "ExLM better by", "standard errors", "ahead"]
     return table(head, rows)
@@ -214,8 +222,16 @@ def short_table() -> str:
     for kind, title in KINDS.items():
         if any(kind_of(line["name"]) == kind for line in differences):
             for score, passes in ((DECIDES, "one pass"), ("0.387 in 4", "four passes")):
-                both = compare(kind, score, pairs, differences)
-                rows.append([title, passes, f"{both.exlm:.3f}", f"{both.mlm:.3f}", both.verdict])
+                comparison = compare(kind, score, pairs, differences)
+                rows.append(
+                    [
+                        title,
+                        passes,
+                        f"{comparison.exlm:.3f}",
+                        f"{comparison.mlm:.3f}",
+                        comparison.verdict,
+                    ]
+                )
     return table(["trained for equal time", "joint nll in", "ExLM", "MLM", "ahead"], rows)
 
 

@@ -44,9 +44,9 @@ class Explanation(NamedTuple):
 
     def as_json(self, names: list[str]) -> str:
         """The units and, by the name of each output, the changes."""
-        numbers = dict(zip(names, self.changes.T.tolist(), strict=True))
-        words = {"tokens": [unit.text for unit in self.units], **numbers}
-        return json.dumps(words, ensure_ascii=False)
+        changes = dict(zip(names, self.changes.T.tolist(), strict=True))
+        tokens = [unit.text for unit in self.units]
+        return json.dumps({"tokens": tokens, **changes}, ensure_ascii=False)
 
 
 def _units(
@@ -136,8 +136,8 @@ def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, obje
         starts = atom_starts(smiles, molecule)
         # a token may have several atoms
         unit_starts = [unit.start for unit in explanation.units]
-        of_atoms = np.searchsorted(unit_starts, starts, "right") - 1
-        svg = draw(molecule, {atom: colours[unit] for atom, unit in enumerate(of_atoms)})
+        unit_of_atom = np.searchsorted(unit_starts, starts, "right") - 1
+        svg = draw(molecule, {atom: colours[unit] for atom, unit in enumerate(unit_of_atom)})
     return {
         "name": name,
         "prediction": explanation.predictions[output],
