@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import torch
@@ -58,8 +58,6 @@ PARTS = {"native_layer_norm": "norms", "gelu": "activation", "native_dropout": "
 
 class Estimate(TorchDispatchMode):
     """Seconds by part, and the number of kernels."""
-
-    current: ClassVar["Estimate"]  # what is compiled is compiled once in a process
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +107,17 @@ class Estimate(TorchDispatchMode):
 
         return staticmethod(counted)
 
+    def compiled(self, function: Callable) -> Callable:
+        """Stands for `fused.compiled`."""
+
+        def one_kernel(*args: Any) -> Any:
+            with self.counting(self.part, products_only=True):
+                result = function(*args)
+            self.add(self.part or "other", _bytes(args, result) / BANDWIDTH)
+            return result
+
+        return one_kernel
+
     def align(self, scores: Tensor, links: Tensor, *lengths: Tensor, gradients: bool) -> Any:
         """Stands for a back end of the alignment."""
         self.add("alignment", EDGE * alignment_visits(*scores.shape))
@@ -140,19 +149,6 @@ class Estimate(TorchDispatchMode):
             pairs = int((query_lengths * key_lengths).sum())
         seconds = 4 * pairs * query.shape[1] * query.shape[2] / FLASH
         return (_Attention.apply(self, seconds, query, key, value),)
-
-
-def compiled(function: Callable, **options: Any) -> Callable:
-    """Stands for `torch.compile`."""
-
-    def one_kernel(*args: Any) -> Any:
-        counter = Estimate.current
-        with counter.counting(counter.part, products_only=True):
-            result = function(*args)
-        counter.add(counter.part or "other", _bytes(args, result) / BANDWIDTH)
-        return result
-
-    return one_kernel
 
 
 def _dropout(x: Tensor, p: float) -> Tensor:
@@ -199,7 +195,6 @@ def _bytes(*records: Any) -> int:
 def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> Estimate:
     """Of a micro-batch with dropout at `rate`, without some of the IMPROVEMENTS."""
     counter, batch = Estimate(), random_batch(shape)
-    Estimate.current = counter
     exact_level(CPU)  # is found out once in a process, which takes numbers
     pads = "vocabulary" not in without
     arrange = modeling_exlm.arrange
@@ -215,7 +210,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
         mock.patch.object(encoder, "flash_attention", counter.packed_attention),
         mock.patch.object(fused, "compiles_on", lambda _: True),
-        mock.patch.object(torch, "compile", compiled),
+        mock.patch.object(fused, "compiled", counter.compiled),
         mock.patch.object(dropout, "dropout", _dropout),
         mock.patch.object(emission, "_add_product", counter.add_product),
         mock.patch.dict(emission.CHUNK, cpu=2**28 if pads else 2**26),

@@ -36,17 +36,22 @@ def compiles_on(device: torch.device) -> bool:
     return device.type == "cuda" and triton_works()
 
 
+@cache
+def compiled(function: Callable) -> Callable:
+    """The function, compiled at its first call."""
+    return torch.compile(function, dynamic=True)
+
+
 def fused(function: Callable) -> Callable:
     """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model
     calls it. It computes in the precision of its arguments, also under autocast."""
-    compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:
         if compiles_on(first.device) and not torch.compiler.is_compiling():
             # With autocast a forward pass would need kernels of its own.
             with torch.autocast(first.device.type, enabled=False):
-                return compiled()(first, *others)
+                return compiled(function)(first, *others)
         return function(first, *others)
 
     return dispatch
