@@ -12,7 +12,7 @@ Linear models and fine-tunings of learning.md (the models are in runs/learning):
     python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity
     freesolv \\
         --data_dir DATA --output learning-probes.jsonl
-    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --sets freesolv esol
+    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --random --sets freesolv esol
     bace bbbp clintox \\
         --data_dir DATA --output learning-finetuned.jsonl
 
