@@ -1,7 +1,7 @@
 """How long a micro-batch of ExLM takes on a GPU that is not at hand: an estimate, part by part.
 
     python benchmarks/estimate.py text-base molecules-paper
-    python benchmarks/estimate.py text-base --without rotary packing vocabulary    # as it once was
+    python benchmarks/estimate.py text-base --without rotary packing vocabulary heads    # as it was
 
 A forward and a backward pass run on fake tensors, which have shapes and no numbers. Every kernel
 takes the longest of three times: that of its operations, that of the bytes it reads and writes, and
@@ -51,6 +51,7 @@ IMPROVEMENTS = {
     "rotary": "a rotation is one compiled kernel",
     "packing": "rows are packed, also with dropout of attention weights",
     "vocabulary": "the vocabulary is padded to a multiple of 64, and chunks are larger",
+    "heads": "heads of the transition are computed together where lattices are small",
 }
 NO_KERNEL = {"detach", "alias", "_unsafe_view", "empty", "new_empty", "empty_like", "empty_strided"}
 PARTS = {"native_layer_norm": "norms", "gelu": "activation", "native_dropout": "dropout"}
@@ -215,6 +216,9 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
         mock.patch.object(emission, "_add_product", counter.add_product),
         mock.patch.dict(emission.CHUNK, cpu=2**28 if pads else 2**26),
         mock.patch.dict(emission.VOCABULARY_MULTIPLE, cpu=64 if pads else 1),
+        mock.patch.dict(
+            transition.SMALL, cpu=0 if "heads" in without else transition.SMALL["cuda"]
+        ),
         # A fake model is where it should be.
         mock.patch.object(PreTrainedModel, "to", lambda model, _: model),
         mock.patch.dict(alignment.BACKENDS, c=counter.align),

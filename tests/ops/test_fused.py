@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exlm import ExLMForMaskedLM
-from exlm.ops import alignment_torch, fused
+from exlm.ops import alignment_torch, fused, transition
 from tests.ops.test_alignment import random_case
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -37,9 +37,13 @@ def step(model, batch, half):
     return total.detach(), [p.grad.clone() for p in model.parameters()]
 
 
-def test_steps_of_a_run_are_the_same(tiny_config, tiny_batch, compiled):
+@pytest.mark.parametrize("small_lattices", [0, 2**24])
+def test_steps_of_a_run_are_the_same(
+    small_lattices, tiny_config, tiny_batch, compiled, monkeypatch
+):
     """Micro-batches of two shapes in two precisions, through layers that read copies of masks and
-    layers that do not."""
+    layers that do not; heads of the transition one by one, and together."""
+    monkeypatch.setitem(transition.SMALL, "cpu", small_lattices)
     switches = {"rotary": "full", "expanded_layers": 1, "order_prior": 10.0, "sticky_prior": 3.0}
     model = ExLMForMaskedLM(tiny_config(**switches)).eval()
     batches = [{name: x[:rows] for name, x in tiny_batch.items()} for rows in (4, 1)]

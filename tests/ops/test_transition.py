@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from exlm.ops import transition
 from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask, gated, single
 from tests.ops.recorder import LargestTensor
 
@@ -81,7 +82,10 @@ def assert_equal_to_dense(inputs, edges, tolerance):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("kind", ["ordinary", "large", "closed head", "identical", "sparse"])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_head_by_head_equals_all_heads_at_once(heads, kind, dtype):
+@pytest.mark.parametrize("together", [False, True])
+def test_the_mixture_equals_all_heads_written_at_once(together, heads, kind, dtype, monkeypatch):
+    if together:  # as a GPU does it where lattices are small
+        monkeypatch.setitem(transition.SMALL, "cpu", 2**24)
     query, key, gate = features(heads)
     edges = edge_mask(STATES, 6)
     if kind == "large":
@@ -197,7 +201,12 @@ def dense_with_prior(order, sticky):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("order,sticky", [(1.0, 0.0), (10.0, 3.0), (0.0, 2.0), (1e4, 1e4)])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_a_prior_is_added_to_the_scores_of_every_head(heads, order, sticky, dtype):
+@pytest.mark.parametrize("together", [False, True])
+def test_a_prior_is_added_to_the_scores_of_every_head(
+    together, heads, order, sticky, dtype, monkeypatch
+):
+    if together:
+        monkeypatch.setitem(transition.SMALL, "cpu", 2**24)
     inputs = [x.to(dtype).requires_grad_() for x in features(heads)]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(order, sticky), ORDINAL, COPY)

@@ -5,7 +5,7 @@ release trains: one such distribution per head, mixed by a learned gate. Both ar
 in any model, since a bfloat16 log-probability is off by up to 3% per link.
 
 The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H]
-tensor is held.
+tensor is held. On a GPU the heads of small lattices are computed together, to launch fewer kernels.
 
 An order prior (not in the paper) favours paths that give each masked token a state of its own mask.
 It is added to links' scores before each head's softmax, as in ALiBi (Press et al., 2022) and for
@@ -19,6 +19,9 @@ from torch.autograd.function import once_differentiable
 
 from exlm.ops.fused import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_on_cpu
+
+# So few links of all heads, 64 MiB, are computed together.
+SMALL = {"cpu": 0, "cuda": 2**24}
 
 
 class PriorStrength(NamedTuple):
@@ -107,10 +110,12 @@ class _Mixture(torch.autograd.Function):
         dtype = at_least_float32(query.dtype)
         offset = _score_offset(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
-        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)
+        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)[..., None]
         with exact_on_cpu(query.device):
-            for h in range(query.shape[2]):
-                mixture = _add_head(mixture, q[:, :, h], k[:, :, h], gate[:, :, h, None], offset)
+            for heads in _head_groups(query):
+                mixture = _add_heads(
+                    mixture, q[:, :, heads], k[:, :, heads], gate[:, :, heads], offset
+                )
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
         # It is applied again in `backward`: it is smaller than a number for every link.
@@ -128,14 +133,14 @@ class _Mixture(torch.autograd.Function):
         grad = torch.where(no_link, 0.0, grad)
         mixture = torch.where(no_link, torch.inf, mixture)
         dtype = mixture.dtype
-        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)
+        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)[..., None]
         d_query = torch.empty_like(query)
         d_key = torch.empty_like(key)
         d_log_gate = torch.empty_like(log_gate)
         with exact_on_cpu(query.device):
-            for h in range(query.shape[2]):
-                d_query[:, :, h], d_key[:, :, h], d_log_gate[:, :, h] = _head_gradients(
-                    q[:, :, h], k[:, :, h], gate[:, :, h, None], offset, mixture, grad
+            for heads in _head_groups(query):
+                d_query[:, :, heads], d_key[:, :, heads], d_log_gate[:, :, heads] = _head_gradients(
+                    q[:, :, heads], k[:, :, heads], gate[:, :, heads], offset, mixture, grad
                 )
         return d_query, d_key, d_log_gate, None, None
 
@@ -147,14 +152,37 @@ def _score_offset(no_link: Tensor, dtype: torch.dtype, prior: LinkPrior | None) 
     return offset if prior is None else prior.add_to(offset)
 
 
+def _head_groups(query: Tensor) -> list[slice]:
+    """The heads of query [B, N, H, d] that are computed together: all if lattices are small, else
+    one."""
+    batch, width, heads, _ = query.shape
+    together = batch * heads * width**2 <= SMALL.get(query.device.type, 0)
+    size = heads if together else 1
+    return [slice(h, h + size) for h in range(0, heads, size)]
+
+
 @fused
-def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, offset: Tensor) -> Tensor:
-    """The mixture [B, N, N], a logarithm, with one more head added."""
-    return torch.logaddexp(mixture, _log_softmax(query, key, offset).add_(gate))
+def _add_heads(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, offset: Tensor) -> Tensor:
+    """The mixture [B, N, N], a logarithm, with G further heads added: query, key [B, N, G, d], gate
+    [B, N, G, 1]."""
+    heads = _log_softmax(_rows(query), _rows(key), _per_head(offset, query)).add_(_rows(gate))
+    for head in heads.unflatten(0, (-1, query.shape[2])).unbind(1):
+        mixture = torch.logaddexp(mixture, head)
+    return mixture
+
+
+def _rows(features: Tensor) -> Tensor:
+    """[B, N, G, d] of G heads as G rows for each of the batch, [B * G, N, d]."""
+    return features.transpose(1, 2).flatten(0, 1)
+
+
+def _per_head(links: Tensor, query: Tensor) -> Tensor:
+    """Links [B, N, N] for each of the G heads of query [B, N, G, d]: [B * G, N, N]."""
+    return links[:, None].expand(-1, query.shape[2], -1, -1).flatten(0, 1)
 
 
 def _log_softmax(query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
-    """The log transition matrix of one head, [B, N, N]."""
+    """The log transition matrices [R, N, N] of R rows; query, key [R, N, d]."""
     scale = query.shape[-1] ** -0.5
     return torch.baddbmm(offset, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
 
@@ -167,9 +195,15 @@ def _head_gradients(
     scores.
 
     Returns:
-        The gradients of one head's query [B, N, d], key [B, N, d] and gate [B, N]."""
-    head = _log_softmax(query, key, offset)
-    share = exp_((head + gate).sub_(mixture)).mul_(grad)
+        The gradients of the query [B, N, G, d], key [B, N, G, d] and gate [B, N, G] of G heads."""
+    query_rows, key_rows = _rows(query), _rows(key)
+    head = _log_softmax(query_rows, key_rows, _per_head(offset, query))
+    share = exp_((head + _rows(gate)).sub_(_per_head(mixture, query)))
+    share = share.mul_(_per_head(grad, query))
     d_gate = share.sum(-1, keepdim=True)
     d_scores = share.addcmul_(exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
-    return d_scores @ key, d_scores.transpose(1, 2) @ query, d_gate.squeeze(-1)
+    gradients = (d_scores @ key_rows, d_scores.transpose(1, 2) @ query_rows, d_gate)
+    d_query, d_key, d_gate = (
+        rows.unflatten(0, (-1, query.shape[2])).transpose(1, 2) for rows in gradients
+    )
+    return d_query, d_key, d_gate.squeeze(-1)
