@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
@@ -312,6 +313,47 @@ def test_a_lost_process_is_noticed_before_anything_waits_for_a_gpu(monkeypatch):
     monkeypatch.setattr(distributed, "sum_over_processes", lose_contact)
     with pytest.raises(RuntimeError, match="peer"):
         loop._add_processes(NeverReady(), tokens=3, signal_here=0)
+
+
+class HostReads(TorchDispatchMode):
+    """Counts the numbers that Python reads from float tensors one by one, which waits for a GPU.
+    (Counts of tokens are read from the batch, which is on the host.)"""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._local_scalar_dense.default:
+            self.count += args[0].is_floating_point()
+        return function(*args, **(kwargs or {}))
+
+
+def test_an_update_reads_from_the_device_once(monkeypatch):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = {"attention_mask": torch.ones(2, 3, dtype=torch.long), "x": torch.randn(2, 4)}
+    lists = []
+    monkeypatch.setattr(
+        torch.Tensor, "tolist", lambda x: lists.append(x.shape) or x.detach().numpy().tolist()
+    )
+
+    def loss(model, batch):
+        return model(batch["x"]).square().sum(), torch.tensor(2), torch.tensor(0)
+
+    before = model.weight.detach().clone()
+    with HostReads() as reads:
+        loop.update(model, optimizer, loss, [(0, batch), (1, batch)], LoopConfig(), 0, 0)
+    assert (len(lists), reads.count) == (1, 0)
+    assert not torch.equal(model.weight, before)
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert distributed.device() == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InputError, match="2 GPUs.*nproc_per_node"):
+        distributed.device()
 
 
 def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):
