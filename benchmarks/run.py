@@ -44,12 +44,13 @@ JOBS: dict[str, list[tuple[str, int]]] = {
         ("step.py exlm --preset text-base-512 --no-memory --dropout 0.1 --unequal-masks", 35),
         ("step.py exlm --preset text-base-512 --no-memory --compile", 60),
         ("step.py exlm --preset molecules-paper --no-memory", 35),
+        ("step.py exlm --preset molecules-paper --no-memory --dropout 0.1 --unequal-masks", 30),
         ("step.py exlm --preset molecules-paper --no-memory --compile", 50),
         ("step.py exlm --preset text-base-128 --no-memory", 30),
         ("heads.py emission --large", 30),
-        ("alignment.py", 40),
-        ("heads.py memory --batch 64 --layers 12", 40),
-        ("step.py peers --preset text-base-512 --pairs 5 --no-memory", 60),
+        ("alignment.py", 30),
+        ("heads.py memory --batch 64 --layers 12", 30),
+        ("step.py peers --preset text-base-512 --pairs 5 --no-memory", 50),
     ],
 }
 BUDGET = {"cpu": 900, "cuda": 590}
