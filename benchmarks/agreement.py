@@ -15,9 +15,8 @@ on one state, 1.386 at best. Chain and pairs are those of VMD (arXiv 2510.23606)
 variable for the whole sequence. Published shares of valid sequences, sampled in one pass: masked
 diffusion 0.1% (chain) and 1.1% (pairs), VMD 87.3% and 80.0%.
 
-    python benchmarks/agreement.py --seeds 10 --prior 10 3 --copy-embedding 0.06 --init 0.06 python
-    benchmarks/agreement.py --toy chain --states 1 2 4 10 --seeds 2 --prior 10 3 --copy-embedding
-    0.06
+    python benchmarks/agreement.py --seeds 10 --prior 10 3 --copy-embedding 0.06
+    python benchmarks/agreement.py --toy chain --states 1 2 4 10 --prior 10 3 --copy-embedding 0.06
 """
 
 import argparse
@@ -135,7 +134,7 @@ def main() -> None:
     )
     parser.add_argument("--toy", choices=("agreement", "chain", "pairs"), default="agreement")
     parser.add_argument("--states", type=int, nargs="+", help="k; as many as letters where absent")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument(
         "--prior", type=float, nargs=2, default=(0.0, 0.0), metavar=("ORDER", "STICKY")
@@ -170,7 +169,16 @@ def main() -> None:
                 "valid": valid_share(model, letters),
             }
             print(
-                json.dumps({"seed": seed, "num_states": states, **settings, **scores, **best}),
+                json.dumps(
+                    {
+                        "toy": options.toy,
+                        "seed": seed,
+                        "num_states": states,
+                        **settings,
+                        **scores,
+                        **best,
+                    }
+                ),
                 flush=True,
             )
         if options.toy == "agreement":

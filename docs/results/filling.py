@@ -1,13 +1,15 @@
-"""The tables of filling.md, from infill.jsonl and fragments.jsonl, which `benchmarks/infill.py` and
-`benchmarks/fragments.py` made, and its figure.
+"""The tables of filling.md and its figure, from infill.jsonl, fragments.jsonl and toys.jsonl, which
+`infill.py`, `fragments.py` and `agreement.py` in benchmarks/ made.
 
     python docs/results/filling.py
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from pages import fill, table
 
@@ -24,6 +26,12 @@ PUBLISHED = {
     "motif": ("82.9, 30.1", "99.4, 49.0"),
     "decoration": ("96.6, 31.8", "99.2, 39.7"),
     "superstructure": ("", ""),
+}
+
+# Shares of valid sequences in one pass, as printed by VMD (arXiv 2510.23606).
+TOYS = {
+    "chain": {"masked diffusion": 0.001, "VMD": 0.873},
+    "pairs": {"masked diffusion": 0.011, "VMD": 0.800},
 }
 
 
@@ -63,6 +71,26 @@ def fragments_table(frame: pd.DataFrame) -> str:
     return table([*head, "seconds for 100"], rows)
 
 
+def toys_table(lines: list[dict[str, Any]]) -> str:
+    """A row for each number of states: nats of a whole sequence and valid samples of both toys, the
+    mean of their seeds, with the best that so many states can do."""
+    rows = []
+    for states in sorted({line["num_states"] for line in lines}):
+        row = [f"ExLM, k = {states}"]
+        for toy in TOYS:
+            of_toy = [x for x in lines if (x["toy"], x["num_states"]) == (toy, states)]
+            nats = np.mean([line["joint_nll"][-1] for line in of_toy])
+            valid = 100 * np.mean([line["valid"] for line in of_toy])
+            best_nats, best_valid = of_toy[0]["best_joint_nll"], 100 * of_toy[0]["best_valid"]
+            row += [f"{nats:.2f} ({best_nats:.2f})", f"{valid:.1f} ({best_valid:.1f})"]
+        rows.append(row)
+    for name in ("masked diffusion", "VMD"):
+        published = [f"{100 * TOYS[toy][name]:.1f}" for toy in TOYS]
+        rows.append([f"{name} (published)", "", published[0], "", published[1]])
+    head = ["model", *(f"{toy}, {score}" for toy in TOYS for score in ("nats", "valid (%)"))]
+    return table(head, rows)
+
+
 def draw(frame: pd.DataFrame) -> None:
     """Validity by passes, a panel for each task."""
     tasks = list(frame["task"].drop_duplicates())
@@ -89,6 +117,7 @@ def parts() -> dict[str, str]:
         "nll": infill_table(infill, "nll", 2),
         "seconds": infill_table(infill, "seconds", 2),
         "fragments": fragments_table(read("fragments.jsonl")),
+        "toys": toys_table(list(map(json.loads, (HERE / "toys.jsonl").read_text().splitlines()))),
     }
 
 

@@ -12,9 +12,8 @@ Linear models and fine-tunings of learning.md (the models are in runs/learning):
     python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity
     freesolv \\
         --data_dir DATA --output learning-probes.jsonl
-    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --random --sets freesolv esol
-    bace bbbp clintox \\
-        --data_dir DATA --output learning-finetuned.jsonl
+    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --random \\
+        --sets freesolv esol bace bbbp clintox --data_dir DATA --output learning-finetuned.jsonl
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens
 per update, 1,200 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks.

@@ -223,7 +223,10 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
     main(["fill", str(model), TWO, "CC[MASK]O", "--passes", "4", "--n_best", "2"])
     assert capsys.readouterr().out.count("filled in 2 passes of the network") == 1
     main(["fill", str(model), TWO])
-    assert "passes" not in capsys.readouterr().out
+    assert "filled in 2 passes of the network" in capsys.readouterr().out
+    for options in (["--passes", "1"], ["--free", "true"], ["--method", "viterbi"]):
+        main(["fill", str(model), TWO, *options])
+        assert "passes" not in capsys.readouterr().out
     target = tmp_path / "fills.jsonl"
     options = ["--passes", "all", "--method", "sample", "--output", str(target)]
     main(["fill", str(model), TWO, *options])

@@ -153,7 +153,8 @@ def test_a_temperature_changes_every_distribution_over_tokens():
 def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp_path, objective):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", objective)))
     text, size = "CC[MASK]c1ccccc1[MASK]", len(tokenizer)
-    (every,) = fill_texts(network, tokenizer, [text], FillOptions(n_best=size**2, beam=size**2))
+    whole = dict(n_best=size**2, beam=size**2, passes=1)
+    (every,) = fill_texts(network, tokenizer, [text], FillOptions(**whole))
     for options in (dict(allow="N,O,(,="), dict(forbid="C"), dict(allow="C,O", forbid="[C@H]")):
         allowed = allowed_tokens(tokenizer, FillOptions(**options), size)
         names = set(tokenizer.convert_ids_to_tokens(allowed.nonzero()[:, 0].tolist()))
@@ -164,9 +165,7 @@ def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp
         }
         assert len(expected) == len(names) ** 2
         total = sum(expected.values())
-        (record,) = fill_texts(
-            network, tokenizer, [text], FillOptions(n_best=size**2, beam=size**2, **options)
-        )
+        (record,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
         assert record["exact"] and len(record["fillings"]) == len(expected)
         for entry in record["fillings"]:
             assert entry["probability"] == pytest.approx(expected[entry["text"]] / total, rel=1e-4)

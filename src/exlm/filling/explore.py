@@ -74,7 +74,7 @@ def explore(
     converter: Any = None
     if suffix in (".pdf", ".png"):
         converter = import_optional("vl_convert", "figures", f"writing {output}")
-    if fill_options.passes != 1:
+    if fill_options.passes not in (None, 1):
         raise InputError(
             f"passes is {fill_options.passes}, but explore shows the states of one pass; "
             "leave passes out"

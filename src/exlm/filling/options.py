@@ -7,6 +7,8 @@ from typing import Literal
 from exlm.errors import InputError
 from exlm.model.passes import Passes
 
+DEFAULT_PASSES = 4  # on molecules, 58% of fillings of 6 to 8 tokens were valid, in one pass 25%
+
 
 @dataclass(frozen=True)
 class FillOptions:
@@ -26,16 +28,17 @@ class FillOptions:
             the model. For models without transitions it is 1, with `free` null.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
-        passes: in how many passes of the network to fill the masks. Each pass reveals the masks
-            that the model is most certain of, as even a number as possible, and later ones read
-            their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask in
-            each. Several passes exclude `free`, `tokens` and `viterbi`. Each costs about as much
-            time as the first, and for `beam` as many as there are beginnings to read.
+        passes: in how many passes of the network to fill the masks; where absent in 4, or with
+            `free`, `tokens` or `viterbi` in one, since they exclude several. Each pass reveals the
+            masks that the model is most certain of, as even a number as possible, and later ones
+            read their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask
+            in each. Four passes make many more fillings usable than one, which fills all masks
+            jointly and takes a fifteenth of the time: a pass reads every beginning that is kept.
         allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
             molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
             are limited to those named here, and other tokens (bonds, branches, ring digits) to
-            those named, if any is. Probabilities are those among the fillings that are left,
-            exactly.
+            those named, if any is. The probabilities of each pass are those among the fillings
+            that are left, exactly.
         forbid: tokens or elements never to fill in.
         temperature: the distribution of each state over tokens is raised to 1 / temperature, and
             normalised: below 1 the usual becomes more probable, above 1 the unusual."""
@@ -46,7 +49,7 @@ class FillOptions:
     free: bool = False
     beam: int = 64
     seed: int = 0
-    passes: Passes = 1
+    passes: Passes | None = None
     allow: str | None = None
     forbid: str | None = None
     temperature: float = 1.0
@@ -60,7 +63,7 @@ class FillOptions:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if self.passes != 1:
+        if self.passes not in (None, 1):
             self._check_passes()
 
     @property
@@ -72,6 +75,13 @@ class FillOptions:
     def all_paths(self) -> bool:
         """Whether masks may get no token or several."""
         return self.free or self.tokens is not None
+
+    @property
+    def most_passes(self) -> Passes:
+        """In how many passes of the network to fill a text that has as many masks."""
+        if self.passes is not None:
+            return self.passes
+        return 1 if self.all_paths or self.method == "viterbi" else DEFAULT_PASSES
 
     def _check_passes(self) -> None:
         if self.passes != "all" and not (isinstance(self.passes, int) and self.passes > 1):

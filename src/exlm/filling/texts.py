@@ -47,7 +47,7 @@ def fill_texts(
             graph = restrict(graph)
             masked_text = masked_texts[number]
             line = first_line + start + number
-            if options.passes == 1:
+            if options.most_passes == 1:
                 outcome = fill_graph(graph, masked_text, tokenizer, options, line)
             else:
                 outcome = fill_in_passes(graph, masked_text, read_graphs, tokenizer, options, line)
@@ -105,7 +105,7 @@ def fill_in_passes(
 ) -> Record:
     """The record of one text that is filled in several passes, without the text itself. `graph` is
     the first pass; `read_graphs` makes the others (`exlm.filling.passes`)."""
-    passes = passes_needed(options.passes, len(masked_text.masks))
+    passes = passes_needed(options.most_passes, len(masked_text.masks))
     result = search_in_passes(graph, masked_text, read_graphs, passes, options, line)
     entries = []
     for filling in result.fillings:
