@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,7 @@ class Pretraining:
         self.seed = int(recipe["seed"])
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(result["training_seconds"]) / 3600
+        self.weights: str | None = None  # their SHA-256, if known
         self.parameters = int(result["parameters"])
         self.corpus = corpus_name(data["corpus"])
         self.tokens_per_batch = int(data["tokens_per_batch"])
@@ -181,13 +182,13 @@ def find_runs(roots: list[str]) -> Runs:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
     runs = Runs()
-    weights: dict[str, str | None] = {}
     tunings: dict[str, Finetuning] = {}
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
         if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
-            run.scores += runs.read(folder / "measurements.json", _measured) or []
+            measured = partial(_held_out_scores, "measured")
+            run.scores += runs.read(folder / "measurements.json", measured) or []
             runs.pretrainings.setdefault(run.id, run)
-            weights.setdefault(run.id, runs.read(folder / "manifest.json", _weight_hash))
+            run.weights = runs.read(folder / "manifest.json", _weight_hash)
         if tuning := runs.read(folder / GRID_REPORT, partial(Finetuning, path=folder)):
             # no seed has a score if, for example, the data have no labels
             if tuning.task and tuning.values:
@@ -203,7 +204,7 @@ def find_runs(roots: list[str]) -> Runs:
         if tuning.baseline:
             runs.baselines.append(tuning)
         else:
-            model = _model_of(tuning, runs.pretrainings, weights)
+            model = _model_of(tuning, runs.pretrainings.values())
             runs.finetunings[model].append(tuning)
     sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
@@ -227,20 +228,18 @@ def _pretraining(path: Path, result: Json) -> Pretraining | None:
     return None if "scores" in result else Pretraining(result, path)
 
 
-def _model_of(
-    tuning: Finetuning, pretrainings: Mapping[str, Pretraining], weights: dict[str, str | None]
-) -> str | None:
+def _model_of(tuning: Finetuning, pretrainings: Iterable[Pretraining]) -> str | None:
     """The id of the pre-training with the same weights or, if weights are not known, at the same
     path."""
-    name = str(tuning.result["settings"]["model"])
-    tuned_weights = tuning.result["settings"].get("model_sha256")
-    for run_id in pretrainings:
-        if tuned_weights and weights[run_id] == tuned_weights:
-            return run_id
-    for run_id, run in pretrainings.items():
-        is_unsure = not (tuned_weights and weights[run_id])
-        if is_unsure and (name == run.result["recipe"].get("output") or Path(name) == run.path):
-            return run_id
+    path = Path(tuning.result["settings"]["model"])
+    weights = tuning.result["settings"].get("model_sha256")
+    for run in pretrainings:
+        if weights and run.weights == weights:
+            return run.id
+    for run in pretrainings:
+        is_unsure = not (weights and run.weights)
+        if is_unsure and path in (run.path, Path(run.result["recipe"].get("output", run.path))):
+            return run.id
     return None
 
 
@@ -280,19 +279,11 @@ def _held_out_scores(kind: str, content: Json) -> list[ScoreOfRun]:
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
     for score, (key, factor, *error_keys) in VALUES[kind].items():
-        if key in numbers:
+        # The entropy is null if every token had a visible copy.
+        if numbers.get(key) is not None:
             error = float(numbers[error_keys[0]]) if error_keys else None
             scores.append(ScoreOfRun(score, factor * float(numbers[key]), error=error))
     return scores
-
-
-def _measured(content: Json) -> list[ScoreOfRun]:
-    """The scores in measurements.json."""
-    entropy = content.get("entropy")
-    if entropy and entropy["tokens"] == 0:
-        # Every token had a visible copy, so there is no entropy.
-        content = content | {"entropy": {"tokens": 0}}
-    return _held_out_scores("measured", content)
 
 
 def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[ScoreOfRun]:
