@@ -59,7 +59,8 @@ def build_parser(name: str) -> ArgumentParser:
     """The parser of one command."""
     function = function_of(name)
     command = COMMANDS[name]
-    usage = " ".join(word.usage for word in command.words)
+    forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+    usage = " ".join(forms[count].format(word.upper()) for word, count in command.words.items())
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
@@ -70,16 +71,15 @@ def build_parser(name: str) -> ArgumentParser:
     docstring = parse_docstring(function.__doc__ or "")
     helps = {entry.arg_name: entry.description for entry in docstring.params}
     # a recipe arrives as --config
-    words = [word for word in command.words if word.name != "recipe"]
-    for word in words:
-        word_type = str if word.nargs else hints[word.name]
-        parser.add_argument(word.name, type=word_type, nargs=word.nargs, help=helps[word.name])
+    words = {word: count for word, count in command.words.items() if word != "recipe"}
+    for word, count in words.items():
+        word_type = str if count else hints[word]
+        parser.add_argument(word, type=word_type, nargs=count, help=helps[word])
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML recipe; later options override it"
     )
     group = parser.add_argument_group(command.summary)
-    positional: set[str | int] = {word.name for word in words}
-    group.add_function_arguments(function, as_group=False, skip=positional or None)
+    group.add_function_arguments(function, as_group=False, skip={*words} or None)
     return parser
 
 
@@ -100,10 +100,9 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
 def types_of_options(name: str, parser: ArgumentParser) -> dict[str, Any]:
     """The type of every option of a command, by its full name, such as `train.steps`. It is None
     for sections, and for options that the function passes on as `**options`."""
-    words = {word.name for word in COMMANDS[name].words}
     options = [*parser.get_defaults().keys(branches=True), "help", "print_config"]
     types = _types_of_parameters(function_of(name))
-    return {option: types.get(option) for option in options if option not in words}
+    return {option: types.get(option) for option in options if option not in COMMANDS[name].words}
 
 
 def _types_of_parameters(function: Callable) -> dict[str, Any]:

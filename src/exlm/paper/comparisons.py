@@ -3,7 +3,7 @@ its price, and which claims of the paper our runs show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import stdev
 
 import pandas as pd
 

@@ -189,10 +189,10 @@ def find_runs(roots: list[str]) -> Runs:
             run.scores += runs.read(folder / "measurements.json", measured) or []
             runs.pretrainings.setdefault(run.id, run)
             run.weights = runs.read(folder / "manifest.json", _weight_hash)
-        if tuning := runs.read(folder / GRID_REPORT, partial(Finetuning, path=folder)):
-            # no seed has a score if, for example, the data have no labels
-            if tuning.task and tuning.values:
-                tunings.setdefault(tuning.id, tuning)
+        tuning = runs.read(folder / GRID_REPORT, partial(Finetuning, path=folder))
+        # no seed has a score if, for example, the data have no labels
+        if tuning and tuning.task and tuning.values:
+            tunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
             runs.costs[folder] = cost
     if not (runs.pretrainings or tunings or runs.costs):
