@@ -612,7 +612,7 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
         r[1:] for r in page.references if r[0] == "#"
     } <= set(page.ids)
     assert "@import" not in text and "<script" not in text and not re.search(r"url\((?!#)", text)
-    assert "prefers-color-scheme: dark" in text
+    assert "color-scheme: light dark" in text
 
 
 def test_figures_are_svg_and_png(grid):
