@@ -7,6 +7,7 @@ from itertools import product
 from statistics import fmean
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -75,17 +76,16 @@ def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) 
     since its pʳ is almost 0."""
     ratios = sorted({cell.p for cell in grid})
     repeats = sorted({cell.r for cell in grid})
-    values = pd.DataFrame(index=ratios, columns=repeats, dtype=float)
+    values = np.full((len(ratios), len(repeats)), np.nan)
     for cell, number in numbers.items():
-        values.loc[cell.p, cell.r] = number.value
-    low = values.min(axis=None)
-    shares = (values - low) / (values.max(axis=None) - low or 1.0)
+        values[ratios.index(cell.p), repeats.index(cell.r)] = number.value
+    shares = (values - np.nanmin(values)) / (np.nanmax(values) - np.nanmin(values) or 1.0)
     axis.pcolormesh(shares, cmap="YlGnBu", vmin=-0.1, vmax=1.2, edgecolor="white", linewidth=1.5)
     axis.set_facecolor("#e3e6e9")
     for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
         cell = Cell(MLM, 1, p, r)
         text = str(numbers.get(cell, "–" if cell in grid else "")).replace(" ± ", "\n± ")
-        ink = "white" if shares.iloc[y, x] > 0.62 else "#101418"
+        ink = "white" if shares[y, x] > 0.62 else "#101418"
         axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
     axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")

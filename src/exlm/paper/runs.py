@@ -304,11 +304,15 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
 
 
 def _cost(content: Json) -> Json:
-    """The content, if it has all numbers that the report shows."""
-    models = pd.DataFrame(content["models"])[["mlm", "exlm"]]
-    models.loc[["seconds_per_step", "tokens_per_second", "peak_memory_bytes"]].astype(float)
-    numbers = [content[name] for name in ("ratio", "num_states", "mask_ratio", "pairs", "clock")]
-    pd.Series([*numbers[:-1], *content["ratio_quartiles"]]).astype(float)
+    """The content, if it has all that the report shows."""
+    numbers = [content[name] for name in ("ratio", "num_states", "mask_ratio", "pairs")]
+    numbers += content["ratio_quartiles"]
+    for objective in ("mlm", "exlm"):
+        measured = content["models"][objective]
+        numbers += [measured["seconds_per_step"], measured["tokens_per_second"]]
+        numbers.append(measured["peak_memory_bytes"])
+    if not all(isinstance(number, int | float) for number in numbers) or not content["clock"]:
+        raise ValueError("a number or the clock is missing")
     return content
 
 

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from exlm.paper.estimates import Number, Pivot, average, in_cells, pivot
+from exlm.paper.estimates import Number, average, in_cells, pivot
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Row, Table
 from exlm.paper.runs import Finetuning, Json, Pretraining, Runs
@@ -75,27 +75,34 @@ def main_table(
         row = {"group": f"quoted from the paper: {whose}", "source": source, "model": model}
         rows.append(row | dict(zip(main["columns"], values, strict=True)))
 
-    def add(group: str, cell: Cell, updates: int | str | None, numbers: Pivot, runs: Row) -> None:
-        row = {"group": f"ours: {group}", "model": cell.label, "updates": updates}
-        for column, score in main["columns"].items():
-            row[column] = average(numbers[cell], [score] if score else main["averaged"])
-        rows.append(row | runs)
-
     for family in groups:
         numbers = pivot(family.scores, center)
         for cell in main_cells(family):
-            add(family.label, cell, family.updates(cell), numbers, sources(family, cell))
+            row = {"group": f"ours: {family.label}", "model": cell.label}
+            row["updates"] = family.updates(cell)
+            rows.append(row | _main_scores(name, numbers[cell]) | sources(family, cell))
     for baseline in dict.fromkeys(str(tuning.baseline) for tuning in baselines):
         tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
         # a baseline has no states, masks or repetitions, and is trained anew for each task
         place = Cell(title(baseline), 1, 0.0)
         places = {tuning.task: (tuning.id, place, baseline) for tuning in tuned}
         numbers = pivot(in_cells(scores, places.values()), center)
-        runs = {"seeds": _seed_counts(tuned), "runs": " ".join(tuning.id for tuning in tuned)}
-        add("baselines on the same data", place, "", numbers, runs)
+        row = {"group": "ours: baselines on the same data", "model": place.method, "updates": ""}
+        row |= _main_scores(name, numbers[place])
+        row |= {"seeds": _seed_counts(tuned), "runs": " ".join(tuning.id for tuning in tuned)}
+        rows.append(row)
     heading, caption = texts("tables", name)
     tunings = [tuning for family in groups for tuning in family.tunings.values()]
     return Table(name, heading, caption + _departures([*tunings, *baselines]), rows)
+
+
+def _main_scores(name: str, numbers: dict[str, Number]) -> Row:
+    """Our numbers for the columns of a main table."""
+    main = MAIN_TABLES[name]
+    return {
+        column: average(numbers, [score] if score else main["averaged"])
+        for column, score in main["columns"].items()
+    }
 
 
 def _experiment_table(
