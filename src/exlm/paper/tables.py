@@ -2,6 +2,7 @@
 runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean, median
 
@@ -122,8 +123,7 @@ def _experiment_table(
         if len(tasks) > 1:
             row["avg."] = family.estimate(cell, *family.percent_tasks)
         row |= {score: family.estimate(cell, score) for score in COLUMNS[name]}
-        row |= {PAPER + heading: None for heading in paper_titles}
-        for heading, number in zip(paper_titles, printed.get(cell, []), strict=False):
+        for heading, number in zip_longest(paper_titles, printed.get(cell, [])):
             row[PAPER + heading] = number
         rows.append(row | sources(family, cell))
         if not all(family.estimate(cell, score) for score in (COLUMNS[name][0], *tasks)):
