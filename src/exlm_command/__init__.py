@@ -9,7 +9,7 @@ signal n."""
 import os
 import signal
 import sys
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,7 +56,8 @@ def _run(name: str, others: list[str]) -> None:
         return
     if name not in COMMANDS:
         _leave(2, _unknown(name))
-    words, options = _split(others)
+    words = list(takewhile(_is_word, others))
+    options = others[len(words) :]
     if not set(HELP) & set(options):
         try:
             words = _as_arguments(name, words)
@@ -75,12 +76,9 @@ def _run(name: str, others: list[str]) -> None:
         _leave(status, f"exlm {name}: {message}")
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The words before the first option, and all from there on. `-` is a word: standard input."""
-    for place, argument in enumerate(arguments):
-        if argument.startswith("-") and argument != "-":
-            return arguments[:place], arguments[place:]
-    return arguments, []
+def _is_word(argument: str) -> bool:
+    """Whether it is no option. `-` is a word: standard input."""
+    return argument == "-" or not argument.startswith("-")
 
 
 def _as_arguments(name: str, values: list[str]) -> list[str]:

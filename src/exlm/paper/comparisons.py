@@ -73,35 +73,39 @@ def worth_table(groups: Sequence[Family]) -> Table:
     for family in groups:
         for exlm in family.select("ExLM"):
             plus = Cell(PLUS, 1, exlm.p)
-            tasks = family.shared_tasks([exlm, plus])
-            for scores in [*([score] for score in COLUMNS["worth"]), tasks]:
-                ours = family.estimate(exlm, *scores)
-                others = family.estimate(plus, *scores)
-                if ours and others:
-                    heading = ", ".join(map(title, scores))
-                    start = {"group": family.label, "model": exlm.description, "score": heading}
-                    gain = _gain(ours, others, lower_is_better=scores is not tasks)
-                    hours = [family.numbers[cell][HOURS].value for cell in (exlm, plus)]
-                    cost = {"cost": Number(hours[0] / hours[1], digits=2)}
-                    rows.append(start | gain | cost | sources(family, exlm))
+            for score in COLUMNS["worth"]:
+                rows += _gain(family, exlm, plus, [score], lower_is_better=True)
+            rows += _gain(family, exlm, plus, family.shared_tasks([exlm, plus]))
     return Table("worth", *texts("tables", "worth"), rows)
 
 
-def _gain(ours: Number, others: Number, lower_is_better: bool) -> Row:
-    """By how much ExLM is better than MLM++."""
+def _gain(
+    family: Family, exlm: Cell, plus: Cell, scores: list[str], lower_is_better: bool = False
+) -> list[Row]:
+    """A row that says by how much ExLM is better; none if one of the cells has no such scores."""
+    ours = family.estimate(exlm, *scores)
+    others = family.estimate(plus, *scores)
+    if not (ours and others):
+        return []
     sign, digits = (-1, 3) if lower_is_better else (1, 2)
     gain = sign * (ours.value - others.value)
     error = standard_error([[(1, ours)], [(-1, others)]])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    return {
+    hours = [family.numbers[cell][HOURS].value for cell in (exlm, plus)]
+    row = {
+        "group": family.label,
+        "model": exlm.description,
+        "score": ", ".join(map(title, scores)),
         "ExLM": ours,
         PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
         "interval": interval,
         "ahead": AHEAD[decide(gain, error)],
+        "cost": Number(hours[0] / hours[1], digits=2),
     }
+    return [row | sources(family, exlm)]
 
 
 def claims_table(groups: Sequence[Family]) -> Table:
