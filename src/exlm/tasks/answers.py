@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.errors import InputError
-from exlm.model.task_losses import span_loss
+from exlm.model.downstream import span_loss
 from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
 from exlm.tasks.metrics import diverged
@@ -112,27 +112,19 @@ def label_windows(windows: list[Window], text: str, start: int) -> None:
     stop = start + len(text)
     # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
     # that touch it, in any window.
-    tokens_of_windows = []
-    first_characters = []
-    stops = []
+    begins, ends = np.concatenate([window.offsets for window in windows]).T
+    touches = (begins < stop) & (ends > start)
+    first_character = begins[touches].min(initial=stop)
+    last_character = ends[touches].max(initial=start)
     for window in windows:
         begins, ends = window.offsets.T
         tokens = np.flatnonzero((begins < stop) & (ends > start))
-        tokens_of_windows.append(tokens)
-        first_characters += begins[tokens].tolist()
-        stops += ends[tokens].tolist()
-    is_held = False
-    for window, tokens in zip(windows, tokens_of_windows, strict=True):
         if not len(tokens):
             continue
-        first = int(tokens[0])
-        last = int(tokens[-1])
-        begins_first = window.offsets[first, 0] <= min(first_characters)
-        ends_last = window.offsets[last, 1] >= max(stops)
-        if begins_first and ends_last:
+        first, last = tokens[[0, -1]].tolist()
+        if begins[first] <= first_character and ends[last] >= last_character:
             window.label = (first, last)
-            is_held = True
-    if not is_held:
+    if all(window.label == (window.null, window.null) for window in windows):
         for window in windows:
             window.label = None
 

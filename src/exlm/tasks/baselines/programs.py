@@ -1,5 +1,5 @@
-"""Baselines that are programs, in Python environments of their own: `chemprop` (D-MPNN, Yang et al.,
-2019), by its authors, and `attentivefp` (Xiong et al., 2020), by `attentivefp_program.py`."""
+"""Baselines that are programs, in Python environments of their own: `chemprop` (D-MPNN, Yang et
+al., 2019), by its authors, and `attentivefp` (Xiong et al., 2020), by `attentivefp_program.py`."""
 
 import subprocess
 import sys
