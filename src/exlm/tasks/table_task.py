@@ -20,14 +20,15 @@ from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
-from exlm.tasks.calibration import calibration_error, fit_temperature
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.conformal import (
+from exlm.tasks.certainty import (
+    calibration_error,
     conformal_columns,
     conformal_errors,
     conformal_margins,
     errors_to_keep,
+    fit_temperature,
 )
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
     SCORING,
     EncoderSource,
