@@ -454,6 +454,28 @@ def test_texts_on_the_command_line(capsys, model):
     assert "\n  paths with one token in each mask have " in text
 
 
+def test_special_tokens_are_not_proposed(capsys, model, tmp_path):
+    _, tokenizer = load_for_filling(str(model))
+    target = tmp_path / "fills.jsonl"
+    every = str(len(tokenizer))
+    main(
+        [
+            "fill",
+            str(model),
+            "CC[MASK]O",
+            "--n_best",
+            every,
+            "--beam",
+            every,
+            "--output",
+            str(target),
+        ]
+    )
+    (record,) = read(target)
+    tokens = [entry["tokens"][0][0] for entry in record["fillings"]]
+    assert sorted(tokens) == sorted(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens))
+
+
 def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     source, target = tmp_path / "lines.txt", tmp_path / "fills.jsonl"
     lines = [TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]

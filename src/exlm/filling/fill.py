@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def fill(
     else:
         records = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
         filled = ((record, None) for record in records)
+    filled = ((_drop_special(record, tokenizer), template) for record, template in filled)
     if molecules:
         filled = _judge(filled, None if known is None else _molecules_of(known), valid_only)
     finished = (_finish(record, tokenizer, top) for record, _ in filled)
@@ -193,6 +195,13 @@ def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
 def _molecules_of(file: str) -> set[str]:
     """The canonical SMILES of a file."""
     return {standardize(text, "canonical") for text in _texts_of(file, None, True)}
+
+
+def _drop_special(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
+    """The record without fillings that hold special tokens, such as the end of a text."""
+    special = set(tokenizer.all_special_tokens)
+    fillings = [x for x in record["fillings"] if special.isdisjoint(chain(*x["tokens"]))]
+    return {**record, "fillings": fillings}
 
 
 def _judge(

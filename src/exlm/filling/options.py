@@ -15,8 +15,8 @@ class FillOptions:
     """How to fill masks.
 
     Attributes:
-        n_best: how many fillings, or samples, to give for each text (for each length, if there are
-            several lengths).
+        n_best: how many fillings, or samples, to search for each text (for each length, if there
+            are several lengths). `exlm fill` leaves out those with special tokens.
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
             most probable pair of a path and its tokens. `sample` draws paths and tokens.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with

@@ -1,0 +1,130 @@
+"""The tables and the figure of table-1.md: the models of the package, fine-tuned, beside the
+baselines of baselines.md. The protocol was chosen with the first command, on the first fine-tuning
+seed of the MLM; MODELS are models/molecules-5M and models/molecules-5M-mlm.
+
+    python docs/results/finetuned.py models/molecules-5M-mlm --layers 5 6 --rates 3e-4 1e-3 \\
+        --seeds 0 --sets freesolv bace esol --data_dir DATA --output table-1-protocol.jsonl
+    python docs/results/finetuned.py MODELS --layers LAYERS --rates RATE --data_dir DATA \\
+        --output table-1.jsonl
+    python docs/results/table_1.py
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+from pages import fill, table
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+MODELS = {"molecules-5M": "ExLM, 5M", "molecules-5M-mlm": "MLM, 5M"}
+NAMES = {  # of the data sets, by the columns of baselines.md
+    "BACE": "bace",
+    "BBBP": "bbbp",
+    "Tox21": "tox21",
+    "SIDER": "sider",
+    "MUV": "muv",
+    "ClinTox": "clintox",
+    "ToxCast": "toxcast",
+    "ESOL": "esol",
+    "FreeSolv": "freesolv",
+    "Lipophilicity": "lipophilicity",
+}
+
+
+def read(name: str) -> pd.DataFrame:
+    """A line for each fine-tuning; the model by its name."""
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    frame = pd.DataFrame(list(map(json.loads, lines)))
+    frame["model"] = frame["model"].map(lambda path: Path(path).name)
+    return frame
+
+
+def best_protocol(frame: pd.DataFrame) -> tuple[int, float]:
+    """The number of layers and the rate with the best mean rank on valid over the data sets."""
+    error = frame["metric"] == "rmse"
+    score = frame["valid"].where(~error, -frame["valid"])
+    rank = score.groupby(frame["set"]).rank(ascending=False)
+    layers, rate = rank.groupby([frame["layers"], frame["rate"]]).mean().idxmin()
+    return int(layers), float(rate)
+
+
+def baseline_rows(name: str) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows of a table of baselines.md."""
+    page = (HERE / "baselines.md").read_text(encoding="utf-8")
+    part = page.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line
+    ]
+    return lines[0], lines[2:]
+
+
+def model_row(frame: pd.DataFrame, model: str, head: list[str], percent: bool) -> list[str]:
+    """The mean and the standard deviation over seeds of a model on each data set of the head."""
+    scale, digits = (100, 1) if percent else (1, 3)
+    row = [f"**{MODELS[model]}**"]
+    means = []
+    for name in head[1:]:
+        values = (
+            scale * frame[(frame["model"] == model) & (frame["set"] == NAMES.get(name))]["test"]
+        )
+        cell = ""
+        if len(values):
+            means.append(values.mean())
+            spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else " (1 seed)"
+            cell = f"{values.mean():.{digits}f}{spread}"
+        elif name == "mean" and len(means) == len(head) - 2:
+            cell = f"{sum(means) / len(means):.{digits}f}"
+        row.append(cell)
+    return row
+
+
+def parts() -> dict[str, str]:
+    """The tables of the page by their names."""
+    frame = read("table-1.jsonl")
+    tables = {}
+    for name in ("classification", "regression"):
+        head, rows = baseline_rows(name)
+        ours = [model_row(frame, model, head, name == "classification") for model in MODELS]
+        tables[name] = table(head, [*ours, *rows])
+    return tables
+
+
+def draw(frame: pd.DataFrame) -> None:
+    """A panel for each data set: a dot for each model, with an interval of one standard deviation
+    over seeds."""
+    sets = [name for name, key in NAMES.items() if key in set(frame["set"])]
+    figure, axes = plt.subplots(
+        1, len(sets), figsize=(1.5 * len(sets), 2.8), sharey=True, layout="constrained"
+    )
+    for axis, name in zip(axes, sets, strict=True):
+        percent = name not in ("ESOL", "FreeSolv", "Lipophilicity")
+        head, rows = baseline_rows("classification" if percent else "regression")
+        ours = [model_row(frame, model, head, percent) for model in MODELS]
+        measured = [row for row in [*ours, *rows] if not row[0].startswith("*") or row in ours]
+        column = head.index(name)
+        for height, row in enumerate(reversed(measured)):
+            if row[column]:
+                mean, _, spread = row[column].replace("\N{NO-BREAK SPACE}", " ").partition(" ")
+                error = float(spread.strip("± ")) if "±" in spread else 0.0
+                marker = "o" if row in ours else "s"
+                colour = "black" if row in ours else "gray"
+                axis.errorbar(float(mean), height, xerr=error, fmt=marker, color=colour)
+        axis.set(title=name, xlabel="ROC-AUC, %" if percent else "RMSE")
+        axis.set_yticks(range(len(measured)), [row[0].strip("*") for row in reversed(measured)])
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(HERE / "table-1.png", dpi=130)
+    plt.close(figure)
+
+
+def main() -> None:
+    print("protocol: {} layers, rate {}".format(*best_protocol(read("table-1-protocol.jsonl"))))
+    fill(HERE / "table-1.md", parts())
+    draw(read("table-1.jsonl"))
+
+
+if __name__ == "__main__":
+    main()
