@@ -126,16 +126,15 @@ def score_labels(
 ) -> dict[str, dict[str, float]]:
     """All metrics of every label by itself, in its own units, and how many `rows` have it; {} if
     there is only one label."""
-    scores: dict[str, dict[str, float]] = {}
     if len(names) == 1:
-        return scores
-    for i, name in enumerate(names):
-        column = labels[:, i : i + 1]
-        scores[name] = {
-            "rows": float((~np.isnan(column)).sum()),
-            **score_predictions(task_type, column, predictions[:, i : i + 1]),
+        return {}
+    return {
+        name: {
+            "rows": float((~np.isnan(labels[:, i])).sum()),
+            **score_predictions(task_type, labels[:, [i]], predictions[:, [i]]),
         }
-    return scores
+        for i, name in enumerate(names)
+    }
 
 
 def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:

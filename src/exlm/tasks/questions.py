@@ -112,17 +112,17 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
 
 
 def _squad_records(path: Path | str) -> list[dict[Any, Any]]:
-    records = []
     try:
-        for article in read_json(path)["data"]:
-            for paragraph in article["paragraphs"]:
-                for record in paragraph["qas"]:
-                    records.append({**record, "context": paragraph["context"]})
+        return [
+            {**record, "context": paragraph["context"]}
+            for article in read_json(path)["data"]
+            for paragraph in article["paragraphs"]
+            for record in paragraph["qas"]
+        ]
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{path} is not SQuAD JSON ({error!r}); compare it with SQuAD 2.0"
         ) from None
-    return records
 
 
 def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
