@@ -450,3 +450,26 @@ def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     table = load_table(tmp_path / "a.csv", None, ["y"], "multiclass")
     assert table.classes == ["01", "1", "2"]
+
+
+def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["low", "very high", "high"]})
+    table = make_table(frame, "t.csv", None, ["y"], "multiclass", ["high", "low"])
+    assert table.labels[:, 0].tolist()[::2] == [1, 0] and np.isnan(table.labels[1, 0])
+    assert table.problems == ["", "'very high' is no class of the model (high, low)", ""]
+    assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
+
+
+def test_what_was_not_determined_is_no_class():
+    frame = pd.DataFrame(
+        {"text": list("abcdef"), "y": ["low", "ND", "high", "n.d.", "low", "high"]}
+    )
+    table = make_table(frame, "t.csv", None, None)
+    assert table.classes == ["high", "low"] and table.problems[1] == "no label"
+
+
+def test_a_title_above_the_header_is_told(tmp_path):
+    (tmp_path / "t.csv").write_text("Results of May,,\nsmiles,logP,note\nCCO,1.0,a\nCCN,2.0,b\n")
+    frame = read_frame(tmp_path / "t.csv")
+    with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
+        make_table(frame, "t.csv", None, None)

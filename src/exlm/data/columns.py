@@ -82,8 +82,15 @@ def looks_like_data(name: str) -> bool:
 
 
 def check_header(columns: Iterable[Any], where: object) -> None:
-    """Raises InputError if a name looks like data: the table has no header line."""
-    for name in map(str, columns):
+    """Raises InputError if a name looks like data: the table has no header line. So if all but one
+    have no name: a title stands above the header."""
+    names = list(map(str, columns))
+    if len(names) > 1 and sum(name.startswith("Unnamed: ") for name in names) == len(names) - 1:
+        raise InputError(
+            f"{where}: its first line names one column of {len(names)}, so it seems to be a title; "
+            "delete the lines above the names of the columns"
+        )
+    for name in names:
         if looks_like_data(name):
             raise InputError(
                 f"{where} seems to have no header line, as its first line has {name[:80]!r}; "

@@ -33,7 +33,10 @@ def output_path(
             "name the file to write with --output"
         )
     else:
-        model_name = Path(model).resolve().name
+        directory = Path(model).resolve()
+        # the seeds of several models have the same names
+        is_seed = directory.name.startswith("seed-")
+        model_name = f"{directory.parent.name}-{directory.name}" if is_seed else directory.name
         input_name = Path(input).name.removesuffix(".csv")
         target = Path(input).with_name(f"{input_name}-{model_name}-{ending}")
     if target.resolve() == Path(input).resolve():

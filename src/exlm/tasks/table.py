@@ -1,6 +1,7 @@
 """The rows of a labelled table: their texts and labels, and why some of them cannot be used."""
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +50,8 @@ LABEL_TYPES: dict[TaskType, LabelType] = {
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
 
-MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
+# ND, not determined, is usual in laboratories.
+MISSING_LABELS = ("", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 MAX_INFERRED_CLASSES = 50
@@ -200,7 +202,7 @@ def make_table(
         columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
     cells, numbers = _label_cells(frame, columns, malformed)
     read = _read_labels(cells, numbers, path, task_type, classes, positive)
-    problems = _problems(malformed, texts, read.labels)
+    problems = _problems(malformed, texts, read)
     _check_some_row_is_usable(texts[0], problems, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
@@ -290,15 +292,16 @@ def _join_files(
     )
 
 
-def _problems(malformed: list[str], texts: list[list[str]], labels: np.ndarray) -> list[str]:
-    """[rows] why a row cannot be used: its fields, no text, or no label where there are labels."""
-    unlabelled = np.isnan(labels).all(axis=1) & (labels.shape[1] > 0)
+def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> list[str]:
+    """[rows] why a row cannot be used: its fields, no text, a class that the model does not know,
+    or no label where there are labels."""
+    unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
     problems = []
     for row, problem in enumerate(malformed):
         if not problem and not any(column[row] for column in texts):
             problem = "empty text"
         if not problem and unlabelled[row]:
-            problem = "no label"
+            problem = read.unknown_classes.get(row, "no label")
         problems.append(problem)
     return problems
 
@@ -381,6 +384,9 @@ class Labels(NamedTuple):
     task_type: TaskType
     classes: list[str] | None
     words: list[str] | None
+    unknown_classes: dict[
+        int, str
+    ]  # by row, what is wrong with a label that a model cannot predict
 
 
 def _read_labels(
@@ -392,7 +398,8 @@ def _read_labels(
     positive: str | None,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1. InputError for a cell that is no label of the task."""
+    a binary task the words for 0 and 1; rows with others have no label. InputError for a cell that
+    is no label of the task."""
     check_single_labels(cells, path)
     if not LABEL_TYPES.get(task_type or "", LabelType()).has_classes:
         check_numbers(cells, numbers, path)
@@ -417,21 +424,45 @@ def _read_labels(
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells):
-        column, row = wrong_cells[0]
-        value = cells.iat[row, column]
-        advice = "correct it, leave it empty, or choose another column or task type"
-        if label_type.is_number and str(value).strip().startswith(("<", ">", "~", "≤", "≥")):
-            advice = (
-                "write the number alone to use it as it is, leave the cells empty to leave out "
-                "these rows, or make classes of all values"
-            )
-        count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
-        raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
-            f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
+    unknown_classes = {}
+    if classes:
+        for column, row in wrong_cells:
+            name = str(cells.iat[row, column]).strip()
+            unknown_classes[row] = f"{name!r} is no class of the model ({allowed})"
+    elif len(wrong_cells):
+        _refuse_cells(cells, wrong_cells, path, task_type, allowed)
+    if unknown_classes:
+        row, problem = next(iter(unknown_classes.items()))
+        print(
+            f"note: {path}: {len(unknown_classes)} rows have a label that cannot be scored, "
+            f"the first {row_name(cells.index[row])}: {problem}",
+            file=sys.stderr,
         )
-    return Labels(labels.to_numpy(dtype=float), task_type, names, words)
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
+
+
+def _refuse_cells(
+    cells: pd.DataFrame,
+    wrong_cells: np.ndarray,
+    path: str | Path,
+    task_type: TaskType,
+    allowed: str,
+) -> None:
+    """InputError for cells that are no labels of the task: `wrong_cells` are (column, row)."""
+    column, row = wrong_cells[0]
+    value = cells.iat[row, column]
+    advice = "correct it, leave it empty, or choose another column or task type"
+    is_number = LABEL_TYPES.get(task_type, LabelType()).is_number
+    if is_number and str(value).strip().startswith(("<", ">", "~", "≤", "≥")):
+        advice = (
+            "write the number alone to use it as it is, leave the cells empty to leave out "
+            "these rows, or make classes of all values"
+        )
+    count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
+    raise InputError(
+        f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
+        f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
+    )
 
 
 def _class_indices(
