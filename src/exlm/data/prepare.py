@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
@@ -51,6 +51,7 @@ Documents = Literal["none", "row", "blank"]
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
+ROW_COUNTS = ("rows", "blank", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
@@ -146,21 +147,9 @@ def prepare(
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
+    arguments = locals()
     options = PrepareOptions(
-        inputs=inputs,
-        tokenizer=tokenizer,
-        text_column=text_column,
-        max_length=max_length,
-        held_out=held_out,
-        drop_duplicates=drop_duplicates,
-        on_invalid=on_invalid,
-        molecules=molecules,
-        seed=seed,
-        documents=documents,
-        cross_documents=cross_documents,
-        vocabulary_size=vocabulary_size,
-        header=header,
-        standardize=standardize,
+        **{field.name: arguments[field.name] for field in fields(PrepareOptions)}
     )
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
@@ -185,10 +174,20 @@ def _write_corpus(
         fixed_tokenizer = letter_tokenizer(options.tokenizer)
     elif options.tokenizer not in LEARNED:
         fixed_tokenizer = load_tokenizer(options.tokenizer)
-    if _reads_smiles(options, fixed_tokenizer):
-        _check_smiles(sources, options.text_column)
-    molecules = _rows_are_molecules(options, fixed_tokenizer, sources)
-    options = replace(options, molecules=molecules)
+    if fixed_tokenizer is None:
+        reads_smiles = options.tokenizer == "smiles"
+    else:
+        reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
+    if reads_smiles:
+        _check_smiles(_texts(sources, options.text_column))
+    if options.molecules is None:
+        molecules = _molecules_by_default(options, fixed_tokenizer, reads_smiles, sources)
+        options = replace(options, molecules=molecules)
+    if options.standardize != "none" and not options.molecules:
+        raise InputError(
+            f"standardize={options.standardize} rewrites molecules; "
+            "set molecules to true, or leave it out"
+        )
     if fixed_tokenizer is None:
         tokenizer_of_corpus, parsed = _learn(options, sources, workers)
     else:
@@ -197,14 +196,14 @@ def _write_corpus(
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
     counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
-    histograms = writer.write_splits(options.max_length, options.drop_duplicates)
+    lengths, duplicates = writer.write_splits(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
         "sources": [asdict(source) for source in sources],
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
-        **statistics(counts, writer.examples, histograms),
+        **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
         **_identity(folder, tokenizer_of_corpus, writer),
     }
 
@@ -228,58 +227,37 @@ def _check_options(options: PrepareOptions, workers: int) -> None:
         )
 
 
-def _reads_smiles(options: PrepareOptions, fixed_tokenizer: PreTrainedTokenizerFast | None) -> bool:
-    if fixed_tokenizer is None:
-        return options.tokenizer == "smiles"
-    return splits_smiles(fixed_tokenizer.backend_tokenizer)
+def _texts(sources: list[Source], text_column: str | None) -> Iterator[str]:
+    """The texts of all rows that have one."""
+    chunks = read_chunks(sources, text_column)
+    return (row.text for chunk in chunks for row in chunk if row.text)
 
 
-def _check_smiles(sources: list[Source], text_column: str | None) -> None:
-    """Raises InputError if most of the first rows have characters that are no part of a SMILES."""
-    rows = chain.from_iterable(read_chunks(sources, text_column))
-    texts = list(islice((row.text for row in rows if row.text), FIRST_ROWS))
-    others = [text for text in texts if re.sub(SMILES_PATTERN, "", text)]
-    if 2 * len(others) > len(texts):
+def _check_smiles(texts: Iterator[str]) -> None:
+    """Raises InputError if most of the first texts have characters that are no part of a SMILES."""
+    first_texts = list(islice(texts, FIRST_ROWS))
+    others = [text for text in first_texts if re.sub(SMILES_PATTERN, "", text)]
+    if 2 * len(others) > len(first_texts):
         raise InputError(
-            f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
+            f"{len(others)} of the first {len(first_texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
         )
 
 
-def _rows_are_molecules(
-    options: PrepareOptions,
-    fixed_tokenizer: PreTrainedTokenizerFast | None,
-    sources: list[Source],
-) -> bool:
-    """Whether the rows are molecules, as the user says or by default; InputError if they are not,
-    and should be standardized."""
-    molecules = options.molecules
-    if molecules is None:
-        molecules = _molecules_by_default(options, fixed_tokenizer, sources)
-    if options.standardize != "none" and not molecules:
-        raise InputError(
-            f"standardize={options.standardize} rewrites molecules; "
-            "set molecules to true, or leave it out"
-        )
-    return molecules
-
-
 def _molecules_by_default(
     options: PrepareOptions,
     fixed_tokenizer: PreTrainedTokenizerFast | None,
+    reads_smiles: bool,
     sources: list[Source],
 ) -> bool:
     """Packed rows and letters of an alphabet are no molecules, SMILES tokenizers read molecules,
     and for a saved tokenizer the first rows decide."""
-    if options.packed:
+    if options.packed or fixed_tokenizer is None or reads_smiles:
+        return reads_smiles and not options.packed
+    if alphabet_name(fixed_tokenizer.backend_tokenizer):
         return False
-    if fixed_tokenizer is not None and alphabet_name(fixed_tokenizer.backend_tokenizer):
-        return False
-    if fixed_tokenizer is None or _reads_smiles(options, fixed_tokenizer):
-        return _reads_smiles(options, fixed_tokenizer)
-    chunks = read_chunks(sources, options.text_column)
-    return are_molecules(row.text for chunk in chunks for row in chunk)
+    return are_molecules(_texts(sources, options.text_column))
 
 
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
@@ -358,45 +336,34 @@ def _write_examples(
     return counts
 
 
-def statistics(
-    counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]
+def _statistics(
+    counts: dict[str, Counter[str]], train: np.ndarray, valid: np.ndarray, duplicates: int
 ) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training.
-    `histograms` are those of `CorpusWriter.write_splits`, `written` counts the examples with
-    duplicates."""
+    """What the manifest says about the content; InputError if nothing is left for training. `train`
+    and `valid` are the lengths of the examples."""
     rows = counts["rows"]
-    train, valid = histograms["train"], histograms["valid"]
-    if not train.any():
+    if not len(train):
         numbers = ", ".join(f"{n} {what}" for what, n in (rows + counts["invalid"]).items())
         raise InputError(
             f"no row is left for training ({numbers}); "
             "check text_column, the tokenizer and held_out"
         )
-    lengths = np.arange(len(train))
-    up_to_length = np.cumsum(train + valid)  # examples
-    total = int(up_to_length[-1])
     content: dict[str, Any] = {
-        "rows": rows["rows"],
-        "blank": rows["blank"],
+        **{name: rows[name] for name in ROW_COUNTS},
         "invalid": dict(sorted(counts["invalid"].items())),
-        "skipped": rows["skipped"],
-        "kept_invalid": rows["kept_invalid"],
-        "unknown_tokens": rows["unknown_tokens"],
-        "spelled_pieces": rows["spelled_pieces"],
-        "duplicates": written - total,
-        "train_examples": int(train.sum()),
-        "valid_examples": int(valid.sum()),
-        "train_tokens": int(train @ lengths),
-        "valid_tokens": int(valid @ lengths),
+        "duplicates": duplicates,
+        "train_examples": len(train),
+        "valid_examples": len(valid),
+        "train_tokens": int(train.sum()),
+        "valid_tokens": int(valid.sum()),
     }
     if "documents" in rows:
         content["documents"] = rows["documents"]
-    ranks = {str(percent): max(1, percent / 100 * total) for percent in PERCENTILES}
+    lengths = np.concatenate([train, valid])
+    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
     return {
         "counts": content,
-        "length_percentiles": {
-            percent: int(np.searchsorted(up_to_length, rank)) for percent, rank in ranks.items()
-        },
+        "length_percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True)),
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
