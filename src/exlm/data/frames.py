@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_header
 from exlm.data.files import LARGEST, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line
@@ -93,9 +91,8 @@ def _parts(
             for table in file.iter_batches(rows) if rows else [file.read()]:
                 yield _from_arrow(table), {}
         return
-    pick = partial(_all_columns, str(path))
     of_sheet = {} if sheet is None else {"sheet": sheet}
-    records = _without_blank_end(READERS[kind](str(path), header, pick, **of_sheet))
+    records = _without_blank_end(READERS[kind](str(path), header, **of_sheet))
     while part := list(islice(records, rows)):
         frame = pd.DataFrame([record.cells for record in part], columns=columns)
         faults = {row: record.fault for row, record in enumerate(part) if record.fault}
@@ -133,14 +130,6 @@ def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
         yield from [Record({})] * blank_lines
         blank_lines = 0
         yield record
-
-
-def _all_columns(path: str, columns: list[str]) -> list[str]:
-    if len(set(columns)) < len(columns):
-        check_header(columns, path)
-        name = max(columns, key=columns.count)
-        raise InputError(f"{path}: two columns are called {name!r}; rename or remove one")
-    return columns
 
 
 def read_json(path: str | Path) -> Any:

@@ -1,4 +1,4 @@
-"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory."""
+"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), a chunk at a time."""
 
 import csv
 import hashlib
@@ -148,9 +148,8 @@ def prepare(
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     arguments = locals()
-    options = PrepareOptions(
-        **{field.name: arguments[field.name] for field in fields(PrepareOptions)}
-    )
+    names = [field.name for field in fields(PrepareOptions)]
+    options = PrepareOptions(**{name: arguments[name] for name in names})
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
