@@ -4,16 +4,15 @@ import csv
 import hashlib
 import json
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -24,7 +23,10 @@ from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
 from exlm.data.rows import (
     Chunk,
+    Documents,
     InvalidRow,
+    OnInvalid,
+    PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
     count_and_parse,
@@ -46,8 +48,6 @@ from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
-OnInvalid = Literal["error", "skip", "keep"]
-Documents = Literal["none", "row", "blank"]
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
@@ -56,31 +56,6 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
 FIRST_ROWS = 1000  # rows that say whether the input is SMILES
-
-
-@dataclass(frozen=True)
-class PrepareOptions:
-    """The options of `prepare` on which the corpus depends, as its manifest has them."""
-
-    inputs: list[str]
-    tokenizer: str
-    text_column: str | None
-    max_length: int
-    held_out: float
-    drop_duplicates: bool
-    on_invalid: OnInvalid
-    molecules: bool | None  # None until the tokenizer or the first rows say it
-    seed: int
-    documents: Documents
-    cross_documents: bool
-    vocabulary_size: int
-    header: bool
-    standardize: Standardize
-
-    @property
-    def packed(self) -> bool:
-        """Whether rows are joined into examples of one length."""
-        return self.documents != "none"
 
 
 def prepare(
@@ -296,14 +271,7 @@ def _write_examples(
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
     row_tokenizer = RowTokenizer(
-        tokenizer_file=str(writer.folder / "tokenizer.json"),
-        unknown_id=tokenizer.unk_token_id,
-        max_length=sys.maxsize if options.packed else options.max_length,
-        molecules=options.molecules is True,
-        keep_invalid=options.on_invalid == "keep",
-        held_out=options.held_out,
-        seed=options.seed,
-        standardize=options.standardize,
+        str(writer.folder / "tokenizer.json"), tokenizer.unk_token_id, options
     )
     chunks = read_chunks(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenising")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -35,9 +35,36 @@ NOT_REVERSIBLE = "not_reversible"
 UNPARSABLE = "unparsable"
 UNREADABLE = "unreadable"  # there is no text
 
+OnInvalid = Literal["error", "skip", "keep"]
+Documents = Literal["none", "row", "blank"]
 Chunk = list["Row"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of `prepare` on which the corpus depends, as its manifest has them."""
+
+    inputs: list[str]
+    tokenizer: str
+    text_column: str | None
+    max_length: int
+    held_out: float
+    drop_duplicates: bool
+    on_invalid: OnInvalid
+    molecules: bool | None  # None until the tokenizer or the first rows say it
+    seed: int
+    documents: Documents
+    cross_documents: bool
+    vocabulary_size: int
+    header: bool
+    standardize: Standardize
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows are joined into examples of one length."""
+        return self.documents != "none"
 
 
 class Row(NamedTuple):
@@ -164,20 +191,15 @@ class RowTokenizer:
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
-    max_length: int  # tokens of a valid row, BOS and EOS included; longer rows are never kept
-    # A valid row must be SMILES that RDKit reads, and its tokens must decode to the same text.
-    molecules: bool
-    keep_invalid: bool  # whether invalid rows are kept, if they are not too long
-    held_out: float  # share of the rows that become `valid`, chosen by their content
-    seed: int  # seed of this choice
-    standardize: Standardize = "none"  # how the SMILES are rewritten before all else
+    options: PrepareOptions
 
     def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
         chunk, parsed = chunk_and_parsed
         is_parsed = np.zeros(len(chunk), bool) if parsed is None else parsed
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
-        texts = [standardize(chunk[number].text, self.standardize) for number in numbers]
+        texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        keep_invalid = self.options.on_invalid == "keep"
         kept: list[tuple[Row, str, list[int]]] = []
         invalid: list[InvalidRow] = []
         unknown = Counter[str]()
@@ -185,9 +207,8 @@ class RowTokenizer:
         for number, text, encoding in zip(numbers, texts, encodings, strict=True):
             row, tokens = chunk[number], encoding.ids
             unknown_words, spelled_words = self._unusual_words(text, tokens)
-            parse = self.molecules and not is_parsed[number]
-            reason, detail = self._judge(row, text, tokens, unknown_words, parse)
-            keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
+            reason, detail = self._judge(row, text, tokens, unknown_words, is_parsed[number])
+            keep = not reason or (keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row, text, tokens))
                 spelled.update(spelled_words)
@@ -224,20 +245,20 @@ class RowTokenizer:
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
     def _judge(
-        self, row: Row, text: str, tokens: list[int], unknown_words: list[str], parse: bool
+        self, row: Row, text: str, tokens: list[int], unknown_words: list[str], is_parsed: bool
     ) -> tuple[str, str]:
-        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is. With
-        `parse`, RDKit must be able to read it."""
+        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if not text:
             return UNREADABLE, row.fault
         length = len(tokens) + SPECIALS
-        if length > self.max_length:
-            return TOO_LONG, f"{length} tokens, at most {self.max_length}"
-        if parse and (error := molecule_problem(text)):
+        if length > self.options.max_length and not self.options.packed:
+            return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
+        must_parse = self.options.molecules and not is_parsed
+        if must_parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown_words:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
-        if self.molecules:
+        if self.options.molecules:
             decoded = self._tokenizer.decode(tokens, skip_special_tokens=False).strip()
             if decoded != text:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
@@ -254,7 +275,8 @@ class RowTokenizer:
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
-        examples["split"] = uniform(draw(self.seed, examples["high"])) < self.held_out
+        bits = draw(self.options.seed, examples["high"])
+        examples["split"] = uniform(bits) < self.options.held_out
         return examples
 
 

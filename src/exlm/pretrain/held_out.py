@@ -3,7 +3,6 @@ its end."""
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -29,31 +28,27 @@ from exlm.train import distributed
 HELD_OUT_EPOCH = -1
 
 
-@dataclass(frozen=True)
-class HeldOutEvaluation:
-    """Measures a model that is trained according to `recipe`; the training loop calls it. `batches`
-    are those of `held_out_batches`."""
-
-    batches: list[dict[str, Tensor]]
-    tokenizer: PreTrainedTokenizerBase
-    recipe: Recipe
-
-    def __call__(self, model: ExLMForMaskedLM, step: int) -> dict[str, Any]:
-        """The scores after `step` updates, with the prior of that moment; after the last update
-        also what the recipe asks for at the end. The main process prints the first ones."""
-        recipe = self.recipe
-        prior = recipe.prior.at(step, recipe.train.steps)
-        scores = score_held_out(model, self.batches, prior)
-        if step == recipe.train.steps:
-            by_masks = evaluate_by_masks(
-                model, self.tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
-            )
-            in_passes = evaluate_in_passes(model, self.batches, recipe.evaluate.passes, prior)
-            scores = {**scores, **by_masks, **in_passes}
-        if distributed.is_main():
-            tqdm.write(f"step {step}: {describe_scores(scores)}")
-            sys.stdout.flush()
-        return scores
+def measure_held_out(
+    batches: list[dict[str, Tensor]],
+    tokenizer: PreTrainedTokenizerBase,
+    recipe: Recipe,
+    model: ExLMForMaskedLM,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of a model that was trained for `step` updates according to `recipe`, with the
+    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
+    are those of `held_out_batches`. The main process prints the first scores."""
+    prior = recipe.prior.at(step, recipe.train.steps)
+    scores = score_held_out(model, batches, prior)
+    if step == recipe.train.steps:
+        scores |= evaluate_by_masks(
+            model, tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
+        )
+        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
+    if distributed.is_main():
+        tqdm.write(f"step {step}: {describe_scores(scores)}")
+        sys.stdout.flush()
+    return scores
 
 
 def describe_scores(scores: dict[str, Any]) -> str:
