@@ -27,6 +27,7 @@ from exlm.storage.manifest import MANIFEST, damage
 FORMAT_VERSION = 1
 # What every manifest has.
 KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}
+TOKEN_DTYPES = ("<u2", "<u4")
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SPECIALS = 2  # BOS and EOS, which batches add around every example
 SHARD_TOKENS = 2**28  # about the most tokens in one file
@@ -75,13 +76,13 @@ class Corpus:
         self._shards: list[np.ndarray] = []
         self._starts = [0]  # of each shard in the whole token stream, and the stream's end
         for path, manifest in zip(self.paths, manifests, strict=True):
-            index, dtype = _open_index(path, manifest, split)
+            index = _open_index(path / f"{split}.npy")
             if indexes:
                 index = index.copy()
                 index["offset"] += self._starts[-1]
             indexes.append(index)
             for name in manifest["token_files"]:
-                shard = np.memmap(path / name, dtype, "r")
+                shard = np.memmap(path / name, manifest["token_dtype"], "r")
                 self._shards.append(shard)
                 self._starts.append(self._starts[-1] + len(shard))
         self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
@@ -146,6 +147,13 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{path} is not a whole corpus of format {FORMAT_VERSION}; "
             "make a corpus with exlm prepare, or correct the name"
         )
+    # A manifest from elsewhere must not make us read other files.
+    own_files = set(manifest["token_files"]) <= set(manifest["files"])
+    if not own_files or manifest["token_dtype"] not in TOKEN_DTYPES:
+        raise InputError(
+            f"the manifest of {path} is damaged: its token files are not those of a corpus; "
+            "prepare again"
+        )
     return manifest
 
 
@@ -160,23 +168,12 @@ def _kind(manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _open_index(path: Path, manifest: dict[str, Any], split: str) -> tuple[np.ndarray, np.dtype]:
-    """[examples] INDEX of one corpus, memory-mapped, and the type of its tokens; InputError if it
-    or the manifest is damaged."""
+def _open_index(path: Path) -> np.ndarray:
+    """[examples] INDEX of a split of a corpus, memory-mapped; InputError if it is damaged."""
     try:
-        index = np.load(path / f"{split}.npy", mmap_mode="r")
-        dtype = np.dtype(manifest["token_dtype"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again"
-        ) from error
-    # A manifest from elsewhere must not make us read other files.
-    if not set(manifest["token_files"]) <= set(manifest["files"]) or dtype.kind != "u":
-        raise InputError(
-            f"the manifest of {path} is damaged: its token files are not those of a corpus; "
-            "prepare again"
-        )
-    return index, dtype
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); prepare again") from error
 
 
 def corpus_name(paths: str | Sequence[str]) -> str:
@@ -198,7 +195,7 @@ class CorpusWriter:
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder = folder
         self.vocabulary_size = vocabulary_size
-        self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
+        self.dtype = np.dtype(TOKEN_DTYPES[vocabulary_size > 65535])
         self.shards = ["tokens-00000.bin"]
         self._examples = [np.empty(0, EXAMPLE)]
         self._tokens = 0
@@ -221,6 +218,7 @@ class CorpusWriter:
         """Writes `train.npy` and `valid.npy`, on request without examples that have the hash of an
         earlier one. Returns the lengths of the examples by split, and the number of duplicates."""
         examples = np.concatenate(self._examples)
+        self._examples.clear()
         appended = len(examples)
         if drop_duplicates:
             hashes = pd.DataFrame({half: examples[half] for half in ("high", "low")})

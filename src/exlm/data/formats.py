@@ -6,7 +6,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from itertools import chain, count, zip_longest
 from pathlib import Path
@@ -25,6 +25,7 @@ from exlm.data.files import (
     check_length,
     open_text,
     plain_suffix,
+    read_errors,
     text_lines,
 )
 from exlm.errors import InputError, first_line, import_optional
@@ -73,26 +74,19 @@ def _txt(name: str, header: Header) -> Iterator[Record]:
     names; as a table if the first line has a tab or the name of a text column, or if `header` is
     set; lines otherwise."""
     first = (_first_lines(name) or [""])[0]
-    if is_json_object(first):
-        return _jsonl(name, header)
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(first), dict):
+            return _jsonl(name, header)
     if header is not True:
         return _tsv(name, header)
-    if has_molecules_and_names(name):
+    if _has_molecules_and_names(name):
         return _smi(name, header)
     if "\t" in first or text_columns(re.split("[,;]", first)):
         return _tsv(name, header)
     return _lines(name, header)
 
 
-def is_json_object(line: str) -> bool:
-    """Whether a line of text is an object of JSON."""
-    try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def has_molecules_and_names(name: str) -> bool:
+def _has_molecules_and_names(name: str) -> bool:
     """Whether the first lines of a file have molecules and, some of them, names behind these."""
     words = [line.split() for line in _first_lines(name)[:10] if line.strip()]
     # A word of up to three letters may be a molecule by accident.
@@ -100,10 +94,13 @@ def has_molecules_and_names(name: str) -> bool:
     return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
 
 
-def has_tabs_and_text_column(name: str) -> bool:
-    """Whether the first line of a file has tabs, and the name of a text column between them."""
-    columns = (_first_lines(name) or [""])[0].split("\t")
-    return len(columns) > 1 and bool(text_columns(columns))
+def is_table(name: str) -> bool:
+    """Whether a .txt file is a table: its first line has tabs and the name of a text column between
+    them, or it has molecules and names. Prose may have a tab or a comma in its first line."""
+    with read_errors(name):
+        columns = (_first_lines(name) or [""])[0].split("\t")
+        has_text_column = len(columns) > 1 and bool(text_columns(columns))
+        return has_text_column or _has_molecules_and_names(name)
 
 
 def _csv(name: str, header: Header) -> Iterator[Record]:

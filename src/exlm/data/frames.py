@@ -17,9 +17,7 @@ from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-# why rows must not be used, by their number from 0
-Faults = dict[int, str]
-# the entry of a frame's `attrs` that has its Faults
+# the entry of a frame's `attrs` that says why rows must not be used, by their number from 0
 MALFORMED = "malformed"
 
 
@@ -84,7 +82,7 @@ def _parts(
     rows: int | None,
     columns: pd.Index | None,
     sheet: str | None,
-) -> Iterator[tuple[pd.DataFrame, Faults]]:
+) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
@@ -112,13 +110,10 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
         raise pa.ArrowInvalid(first_line(error)) from error
     for field in table.schema:
         if pa.types.is_nested(field.type) and field.name in frame:
-            frame[field.name] = frame[field.name].map(_as_list)
+            # As JSONL has them; pandas makes arrays of lists.
+            lists = [x.tolist() if isinstance(x, np.ndarray) else x for x in frame[field.name]]
+            frame[field.name] = pd.Series(lists, frame.index, object)
     return frame
-
-
-def _as_list(cell: Any) -> Any:
-    """A list of a cell as JSONL has it; pandas makes an array of it."""
-    return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:

@@ -51,7 +51,6 @@ from exlm.storage.models import load_tokenizer, tokenizer_hash
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
-ROW_COUNTS = ("rows", "blank", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
@@ -144,16 +143,14 @@ def _write_corpus(
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
     fixed_tokenizer = None
+    reads_smiles = options.tokenizer == "smiles"
     if options.tokenizer in ALPHABETS:
         fixed_tokenizer = letter_tokenizer(options.tokenizer)
     elif options.tokenizer not in LEARNED:
         fixed_tokenizer = load_tokenizer(options.tokenizer)
-    if fixed_tokenizer is None:
-        reads_smiles = options.tokenizer == "smiles"
-    else:
         reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
     if reads_smiles:
-        _check_smiles(_texts(sources, options.text_column))
+        _check_smiles(_texts(read_chunks(sources, options.text_column)))
     if options.molecules is None:
         molecules = _molecules_by_default(options, fixed_tokenizer, reads_smiles, sources)
         options = replace(options, molecules=molecules)
@@ -201,9 +198,8 @@ def _check_options(options: PrepareOptions, workers: int) -> None:
         )
 
 
-def _texts(sources: list[Source], text_column: str | None) -> Iterator[str]:
+def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:
     """The texts of all rows that have one."""
-    chunks = read_chunks(sources, text_column)
     return (row.text for chunk in chunks for row in chunk if row.text)
 
 
@@ -231,7 +227,7 @@ def _molecules_by_default(
         return reads_smiles and not options.packed
     if alphabet_name(fixed_tokenizer.backend_tokenizer):
         return False
-    return are_molecules(_texts(sources, options.text_column))
+    return are_molecules(_texts(read_chunks(sources, options.text_column)))
 
 
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
@@ -248,8 +244,7 @@ def _learn(
     `count_and_parse` could parse."""
     chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
-        texts = (row.text for chunk in chunks for row in chunk if row.text)
-        return train_text_tokenizer(options.tokenizer, texts, options.vocabulary_size), []
+        return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
     molecules_only = options.molecules is True and options.on_invalid != "keep"
     count = partial(count_and_parse, molecules_only, options.standardize)
     total = Counter[str]()
@@ -297,7 +292,7 @@ def _write_examples(
             table.writerows(chunk.invalid)
             writer.append(chunk.tokens, chunk.examples)
             for kind, count in chunk.counts.items():
-                counts[kind] += count
+                counts[kind].update(count)
                 if len(counts[kind]) > MAX_STRINGS:
                     counts[kind] = Counter(dict(counts[kind].most_common(MAX_STRINGS // 2)))
     return counts
@@ -315,8 +310,8 @@ def _statistics(
             f"no row is left for training ({numbers}); "
             "check text_column, the tokenizer and held_out"
         )
-    content: dict[str, Any] = {
-        **{name: rows[name] for name in ROW_COUNTS},
+    content = {
+        **rows,
         "invalid": dict(sorted(counts["invalid"].items())),
         "duplicates": duplicates,
         "train_examples": len(train),
@@ -324,8 +319,6 @@ def _statistics(
         "train_tokens": int(train.sum()),
         "valid_tokens": int(valid.sum()),
     }
-    if "documents" in rows:
-        content["documents"] = rows["documents"]
     lengths = np.concatenate([train, valid])
     percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
     return {

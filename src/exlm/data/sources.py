@@ -8,14 +8,7 @@ from pathlib import Path
 
 from exlm.data.columns import choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import (
-    HUB_NAME,
-    READABLE,
-    READERS,
-    format_of,
-    has_molecules_and_names,
-    has_tabs_and_text_column,
-)
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, is_table
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
@@ -51,17 +44,11 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
             files, others = _data_files(path)
             for file in files:
                 reader = str(format_of(file))
-                if reader == "txt" and not (header and _is_table(file)):
+                if reader == "txt" and not (header and is_table(str(file))):
                     reader = "lines"
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out
-
-
-def _is_table(file: Path) -> bool:
-    """Whether a .txt file is a table: prose may have a tab or a comma in its first line."""
-    with read_errors(file):
-        return has_tabs_and_text_column(str(file)) or has_molecules_and_names(str(file))
 
 
 def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
