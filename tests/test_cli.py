@@ -364,7 +364,7 @@ def test_help_describes_every_option(capsys, command):
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
     assert f"example: exlm {command} " in text
-    assert all(word.name.upper() in text for word in COMMANDS[command].words)
+    assert all(word.upper() in text for word in COMMANDS[command].words)
     options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed

@@ -9,7 +9,7 @@ signal n."""
 import os
 import signal
 import sys
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,7 +56,8 @@ def _run(name: str, others: list[str]) -> None:
         return
     if name not in COMMANDS:
         _leave(2, _unknown(name))
-    words, options = _split(others)
+    words = list(takewhile(_is_word, others))
+    options = others[len(words) :]
     if not set(HELP) & set(options):
         try:
             words = _as_arguments(name, words)
@@ -75,39 +76,35 @@ def _run(name: str, others: list[str]) -> None:
         _leave(status, f"exlm {name}: {message}")
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The words before the first option, and all from there on. `-` is a word: standard input."""
-    for place, argument in enumerate(arguments):
-        if argument.startswith("-") and argument != "-":
-            return arguments[:place], arguments[place:]
-    return arguments, []
+def _is_word(argument: str) -> bool:
+    """Whether it is no option. `-` is a word: standard input."""
+    return argument == "-" or not argument.startswith("-")
 
 
-def _as_arguments(name: str, words: list[str]) -> list[str]:
-    """The words before the options as arguments of the parser: a recipe becomes --config. Raises
+def _as_arguments(name: str, values: list[str]) -> list[str]:
+    """The values before the options as arguments of the parser: a recipe becomes --config. Raises
     CommandLineError if their number is wrong or there is no such recipe."""
-    expected = COMMANDS[name].words
-    last_word = expected[-1]
-    required = [word for word in expected if word.nargs in (None, "+")]
-    too_many = len(words) > len(expected) and last_word.nargs not in ("*", "+")
-    if too_many or len(words) < len(required):
-        names = " and ".join(word.name.upper() for word in required or expected)
+    words = COMMANDS[name].words
+    required = [word for word, count in words.items() if count in (None, "+")]
+    too_many = len(values) > len(words) and not {"*", "+"} & set(words.values())
+    if too_many or len(values) < len(required):
+        names = " and ".join(word.upper() for word in required or words)
         alone = " alone" if too_many else ""
         raise CommandLineError(f"give {names}{alone} before the options (exlm {name} --help)")
-    if last_word.name == "recipe" and len(words) == len(expected):
-        return [*words[:-1], "--config", recipe_path(words[-1])]
-    return words
+    if "recipe" in words and len(values) == len(words):
+        return [*values[:-1], "--config", recipe_path(values[-1])]
+    return values
 
 
-def _check_paths(name: str, words: list[str]) -> None:
+def _check_paths(name: str, values: list[str]) -> None:
     """Raises CommandLineError if a word names something that is not there."""
-    for word, value in zip(COMMANDS[name].words, words, strict=False):
-        is_shipped = word.name == "model" and (MODELS / value).is_dir()
+    for word, value in zip(COMMANDS[name].words, values, strict=False):
+        is_shipped = word == "model" and (MODELS / value).is_dir()
         is_there = is_shipped or value == "-" or Path(value).exists()
-        if word.name in ON_DISK and not is_there:
-            names = ", or give a name that exlm models lists" if word.name == "model" else ""
+        if word in ON_DISK and not is_there:
+            names = ", or give a name that exlm models lists" if word == "model" else ""
             raise CommandLineError(
-                f"{value} does not exist; check the path of {word.name.upper()}{names}"
+                f"{value} does not exist; check the path of {word.upper()}{names}"
             )
 
 

@@ -6,8 +6,7 @@ import json
 import re
 import sys
 from argparse import ArgumentError
-from collections.abc import Callable, Collection
-from dataclasses import is_dataclass
+from collections.abc import Collection
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -59,7 +58,8 @@ def build_parser(name: str) -> ArgumentParser:
     """The parser of one command."""
     function = function_of(name)
     command = COMMANDS[name]
-    usage = " ".join(word.usage for word in command.words)
+    forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+    usage = " ".join(forms[count].format(word.upper()) for word, count in command.words.items())
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
@@ -70,16 +70,15 @@ def build_parser(name: str) -> ArgumentParser:
     docstring = parse_docstring(function.__doc__ or "")
     helps = {entry.arg_name: entry.description for entry in docstring.params}
     # a recipe arrives as --config
-    words = [word for word in command.words if word.name != "recipe"]
-    for word in words:
-        word_type = str if word.nargs else hints[word.name]
-        parser.add_argument(word.name, type=word_type, nargs=word.nargs, help=helps[word.name])
+    words = {word: count for word, count in command.words.items() if word != "recipe"}
+    for word, count in words.items():
+        word_type = str if count else hints[word]
+        parser.add_argument(word, type=word_type, nargs=count, help=helps[word])
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML recipe; later options override it"
     )
     group = parser.add_argument_group(command.summary)
-    positional: set[str | int] = {word.name for word in words}
-    group.add_function_arguments(function, as_group=False, skip=positional or None)
+    group.add_function_arguments(function, as_group=False, skip={*words} or None)
     return parser
 
 
@@ -87,7 +86,7 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     """The keyword arguments of a command's function. Any error of the parser becomes an InputError
     of one sentence."""
     parser = build_parser(name)
-    option_types = types_of_options(name, parser)
+    option_types = types_of_options(parser)
     try:
         parsed = parser.parse_args(full_options(arguments, option_types, f"exlm {name}"))
         config = parser.instantiate(parsed).as_dict()
@@ -97,29 +96,15 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     return config
 
 
-def types_of_options(name: str, parser: ArgumentParser) -> dict[str, Any]:
-    """The type of every option of a command, by its full name, such as `train.steps`. It is None
-    for sections, and for options that the function passes on as `**options`."""
-    words = {word.name for word in COMMANDS[name].words}
-    options = [*parser.get_defaults().keys(branches=True), "help", "print_config"]
-    types = _types_of_parameters(function_of(name))
-    return {option: types.get(option) for option in options if option not in words}
-
-
-def _types_of_parameters(function: Callable) -> dict[str, Any]:
-    """The types of a function's parameters and, as `section.field`, of the fields of dataclasses
-    among them. `X | None` counts as X."""
-    types = {}
-    for name, hint in get_type_hints(function).items():
-        if isinstance(hint, type) and is_dataclass(hint):
-            for field, field_type in _types_of_parameters(hint).items():
-                types[f"{name}.{field}"] = field_type
-        else:
-            types[name] = _without_none(hint)
-    return types
+def types_of_options(parser: ArgumentParser) -> dict[str, Any]:
+    """By the full name of every option, such as `train.steps`, its type if jsonargparse takes care
+    of it (lists and dicts among them), else None."""
+    actions = [action for action in parser._actions if action.option_strings]
+    return {action.dest: _without_none(getattr(action, "_typehint", None)) for action in actions}
 
 
 def _without_none(hint: Any) -> Any:
+    """`X` of `X | None`."""
     members = [member for member in get_args(hint) if member is not NoneType]
     return members[0] if get_origin(hint) in (Union, UnionType) and len(members) == 1 else hint
 

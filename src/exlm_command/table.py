@@ -14,39 +14,18 @@ class CommandLineError(Exception):
     """The words of the command line cannot be used; the message says why."""
 
 
-class Word(NamedTuple):
-    """An argument without an option's name."""
-
-    name: str
-    # as in argparse: "?" at most one, "*" any number, "+" at least one, None exactly one
-    nargs: str | None
-
-    @property
-    def usage(self) -> str:
-        """The word in a line of usage."""
-        forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-        return forms[self.nargs].format(self.name.upper())
-
-
 class Command(NamedTuple):
-    """A command, as `commands.yaml` describes it."""
+    """A command, as `commands.yaml` describes it. `words` has, for each argument without an
+    option's name, how many there are, as in argparse."""
 
     module: str
-    words: list[Word]
+    words: dict[str, str | None]
     summary: str
     example: str
 
 
-def _command(module: str, words: list[str], summary: str, example: str) -> Command:
-    parsed = []
-    for word in words:
-        nargs = word[-1] if word[-1] in "?*+" else None
-        parsed.append(Word(word.rstrip("?*+"), nargs))
-    return Command(module, parsed, summary, example)
-
-
 _ROWS = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
-COMMANDS: dict[str, Command] = {name: _command(**row) for name, row in _ROWS.items()}
+COMMANDS: dict[str, Command] = {name: Command(**row) for name, row in _ROWS.items()}
 
 
 def function_of(name: str) -> Callable:

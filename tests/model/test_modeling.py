@@ -24,6 +24,7 @@ from exlm import (
     InputError,
 )
 from exlm.model.configuration_exlm import ArchitectureConfig
+from exlm.model.downstream import classification_loss
 from exlm.model.encoder import at_tokens
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.expander import Expander
@@ -35,7 +36,6 @@ from exlm.model.objectives import (
     single_target_ctc,
 )
 from exlm.model.passes import nll_in_passes
-from exlm.model.task_losses import classification_loss
 from exlm.ops import alignment
 
 SWITCHES = [

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "results"))
 import evidence  # noqa: E402  (it lies beside the results, not in the package)
 import pages  # noqa: E402
+import table_1  # noqa: E402
 
 import filling  # noqa: E402
 
@@ -57,9 +58,14 @@ def test_the_tables_of_the_pages_are_those_of_their_runs(page, tmp_path):
     assert copy.read_text() == original, "make them again: python docs/results/evidence.py"
 
 
-def test_the_tables_of_the_page_on_fillings_are_those_of_its_runs(tmp_path):
-    original = (ROOT / "docs/results/filling.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "program"),
+    [("filling.md", filling), ("table-1.md", table_1)],
+    ids=["filling", "table-1"],
+)
+def test_the_tables_of_the_pages_are_those_that_their_programs_make(page, program, tmp_path):
+    original = (ROOT / "docs/results" / page).read_text()
     copy = tmp_path / "page.md"
     copy.write_text(original)
-    pages.fill(copy, filling.parts())
-    assert copy.read_text() == original, "make them again: python docs/results/filling.py"
+    pages.fill(copy, program.parts())
+    assert copy.read_text() == original, f"make them again: python {program.__file__}"

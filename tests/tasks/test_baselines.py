@@ -19,7 +19,7 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
-from exlm.tasks.baselines import BASELINES, attentivefp, chemprop, programs
+from exlm.tasks.baselines import BASELINES, programs
 from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import TaskConfig
@@ -95,7 +95,7 @@ def program(monkeypatch, tmp_path, environments):
     """Lets AttentiveFP be PROGRAM. Returns the folder of environments."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    monkeypatch.setattr(attentivefp, "SCRIPT", script)
+    monkeypatch.setattr(programs, "ATTENTIVEFP_SCRIPT", script)
     return environments
 
 
@@ -235,7 +235,9 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
-    assert results["runs"][0]["settings"]["train"] == {"packages": list(attentivefp.PACKAGES)}
+    assert results["runs"][0]["settings"]["train"] == {
+        "packages": list(programs.ATTENTIVEFP_PACKAGES)
+    }
     with pytest.raises(InputError, match="other settings"):
         run(table, kind, "attentivefp", environments=str(program), epochs=7)
     results = run(
@@ -251,7 +253,7 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     [("binary", "classification"), ("multiclass", "multiclass"), ("regression", "regression")],
 )
 def test_what_chemprop_writes_is_understood(table, environments, monkeypatch, kind, theirs):
-    monkeypatch.setattr(chemprop, "PROGRAM", CHEMPROP.format(kind=theirs))
+    monkeypatch.setattr(programs, "CHEMPROP_PROGRAM", CHEMPROP.format(kind=theirs))
     run(table, kind, "chemprop", environments=str(environments))
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")[:120]
     if kind == "multiclass":
@@ -271,7 +273,7 @@ def test_epochs_that_cannot_be_are_refused(table, name, epochs):
 
 
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
-    attentivefp.SCRIPT.write_text("raise SystemExit('no memory left')")
+    programs.ATTENTIVEFP_SCRIPT.write_text("raise SystemExit('no memory left')")
     with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
         run(table, "binary", "attentivefp", environments=str(program))
 
@@ -282,7 +284,7 @@ def test_a_signal_ends_the_program_as_well(table, program, number):
     code = (
         f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
     )
-    attentivefp.SCRIPT.write_text(code)
+    programs.ATTENTIVEFP_SCRIPT.write_text(code)
 
     def stop():
         while not started.exists() or not started.read_text().endswith("\n"):
@@ -300,14 +302,14 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     nothing = ("tool==1",)
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
     with pytest.raises(InputError, match="tool==1 could not be installed.*network"):
-        programs.environment(nothing, tmp_path)
+        programs.environment(nothing, str(tmp_path))
     (tmp_path / "tool-1/bin").mkdir(parents=True)
     (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
     (tmp_path / "tool-1/bin/python").chmod(0o755)
     monkeypatch.setattr(programs.sys, "executable", "/bin/true")
-    assert programs.environment(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
+    assert programs.environment(nothing, str(tmp_path)) == tmp_path / "tool-1/bin/python"
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
-    programs.environment(nothing, tmp_path)  # it is finished now
+    programs.environment(nothing, str(tmp_path))  # it is finished now
 
 
 @pytest.mark.parametrize(
@@ -354,6 +356,6 @@ def test_a_constant_label_does_not_divide_by_zero(monkeypatch):
     for name in ("", ".loader", ".nn", ".nn.models", ".utils", ".utils.smiles"):
         module = MagicMock(x_map={}, e_map={})
         monkeypatch.setitem(sys.modules, f"torch_geometric{name}", module)
-    program = runpy.run_path(attentivefp.SCRIPT.with_name("attentivefp_program.py"))
+    program = runpy.run_path(programs.ATTENTIVEFP_SCRIPT.with_name("attentivefp_program.py"))
     mean, std = program["label_scale"](np.array([[2.0, 1.0], [2.0, 3.0]]))
     assert mean.tolist() == [2.0, 2.0] and std.tolist() == [1.0, 1.0]

@@ -5,10 +5,11 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
-from exlm.tasks.entities import entity_f1, has_entities
 from exlm.tasks.metrics import (
     LOWER_IS_BETTER,
     METRICS,
+    entity_f1,
+    has_entities,
     metric_names,
     score_predictions,
     summarise,

@@ -28,9 +28,14 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
 from exlm.tasks.answers import answer, make_windows
-from exlm.tasks.calibration import calibration_error, fit_temperature
+from exlm.tasks.certainty import (
+    calibration_error,
+    conformal_errors,
+    conformal_margins,
+    errors_to_keep,
+    fit_temperature,
+)
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.conformal import conformal_errors, conformal_margins, errors_to_keep
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import SavedTask, load_finetuned
 from exlm.tasks.explain import explain, write_page

@@ -12,14 +12,11 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
 
 transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
-transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
-transformers.AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
-transformers.AutoModelForSequenceClassification.register(
-    ExLMConfig, ExLMForSequenceClassification, exist_ok=True
-)
-transformers.AutoModelForTokenClassification.register(
-    ExLMConfig, ExLMForTokenClassification, exist_ok=True
-)
-transformers.AutoModelForQuestionAnswering.register(
-    ExLMConfig, ExLMForQuestionAnswering, exist_ok=True
-)
+for auto_class, model_class in (
+    (transformers.AutoModel, ExLMModel),
+    (transformers.AutoModelForMaskedLM, ExLMForMaskedLM),
+    (transformers.AutoModelForSequenceClassification, ExLMForSequenceClassification),
+    (transformers.AutoModelForTokenClassification, ExLMForTokenClassification),
+    (transformers.AutoModelForQuestionAnswering, ExLMForQuestionAnswering),
+):
+    auto_class.register(ExLMConfig, model_class, exist_ok=True)

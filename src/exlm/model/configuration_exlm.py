@@ -100,20 +100,39 @@ class ArchitectureConfig:
         layers, share = self.num_hidden_layers, self.state_share
         expanded = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
         whole = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)
-        check_choices(self, ArchitectureConfig)
-        check_all(self, SIZES, lambda size: size >= 1, "be at least 1")
-        check_all(self, RATES, lambda rate: 0 <= rate < 1, "lie in [0, 1)")
-        check_all(self, STRENGTHS, lambda x: 0 <= x < math.inf, "be 0 or a positive number")
-        check(self, "num_states", 1 <= self.num_states <= 64, "lie between 1 and 64")
-        check(self, "rotary_base", 0 < self.rotary_base < math.inf, "be a positive number")
-        check(self, "expanded_layers", expanded, f"be all, or from 1 to {layers}")
-        check(self, "state_share", whole, "be 0, 0.5, 0.25, 0.125 or other 1/n")
+        self._check_choices()
+        self._check(SIZES, lambda size: size >= 1, "be at least 1")
+        self._check(RATES, lambda rate: 0 <= rate < 1, "lie in [0, 1)")
+        self._check(STRENGTHS, lambda x: 0 <= x < math.inf, "be 0 or a positive number")
+        self._check(["num_states"], lambda k: 1 <= k <= 64, "lie between 1 and 64")
+        self._check(["rotary_base"], lambda base: 0 < base < math.inf, "be a positive number")
+        self._check(["expanded_layers"], lambda _: expanded, f"be all, or from 1 to {layers}")
+        self._check(["state_share"], lambda _: whole, "be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
             raise InputError(
                 f"hidden_size {self.hidden_size} must be a multiple of {2 * blocks} x "
                 f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
             )
+
+    def _check(self, names: list[str], possible: Callable[[float], bool], rule: str) -> None:
+        """Raises InputError if one of the settings `names` that there are is not `possible`."""
+        for name in names:
+            if hasattr(self, name) and not possible(getattr(self, name)):
+                raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
+
+    def _check_choices(self) -> None:
+        """Raises InputError if a setting is none of the values that its type lists, or the
+        objective none of `OBJECTIVES`."""
+        choices: dict[str, tuple[Any, ...]] = {"objective": tuple(OBJECTIVES)}
+        for setting in dataclasses.fields(self):
+            if get_origin(setting.type) is Literal:
+                choices[setting.name] = get_args(setting.type)
+        for name, values in choices.items():
+            value = getattr(self, name)
+            if value not in values:
+                names = ", ".join(map(str, values))
+                raise InputError(f"{name} is {value!r}; it must be one of {names}")
 
     @property
     def has_links(self) -> bool:
@@ -212,7 +231,6 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
-        check_choices(self, ExLMConfig)
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
                 "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "
@@ -234,32 +252,3 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     def tasks_copy_boundaries(self) -> bool:
         """Whether BOS and EOS have copies in the layers that tasks read."""
         return self.states_per_boundary > 1 and self.read_layers > self.plain_layers
-
-
-def check(config: ArchitectureConfig, name: str, possible: bool, rule: str) -> None:
-    """Raises InputError with the setting's name and value if it is not `possible`."""
-    if not possible:
-        raise InputError(f"{name} is {getattr(config, name)}; it must {rule}")
-
-
-def check_all(
-    config: ArchitectureConfig, names: list[str], possible: Callable[[float], bool], rule: str
-) -> None:
-    """`check` of those settings in `names` that the configuration has."""
-    for name in names:
-        if hasattr(config, name):
-            check(config, name, possible(getattr(config, name)), rule)
-
-
-def check_choices(config: ArchitectureConfig, kind: type[ArchitectureConfig]) -> None:
-    """Raises InputError if a setting of the class `kind` is none of the values that its type lists,
-    or the objective none of `OBJECTIVES`."""
-    choices: dict[str, tuple[Any, ...]] = {"objective": tuple(OBJECTIVES)}
-    for name, annotation in kind.__annotations__.items():
-        if get_origin(annotation) is Literal:
-            choices[name] = get_args(annotation)
-    for name, values in choices.items():
-        value = getattr(config, name)
-        if value not in values:
-            names = ", ".join(map(str, values))
-            raise InputError(f"{name} is {value!r}; it must be one of {names}")

@@ -75,19 +75,13 @@ def arrange(
     [B, N]` are those that the last layer computes, of which the first `count [B]` are real; without
     them it computes all."""
     if pack:
-        layout = _packed(sequences, output_positions, count)
-    else:
-        layout = _padded(sequences, output_positions)
-    return tensors_to(layout, device)
-
-
-def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout:
+        return tensors_to(_packed(sequences, output_positions, count), device)
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
     # A graph that is traced with one batch must fit others.
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
-    return Layout(
+    layout = Layout(
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
         output_positions=output_positions,
@@ -95,6 +89,7 @@ def _padded(sequences: ExpandedInput, output_positions: Tensor | None) -> Layout
         mask=None if whole else mask[:, None, None, :],
         attention_options=sequences.attention_options,
     )
+    return tensors_to(layout, device)
 
 
 def _packed(

@@ -255,44 +255,53 @@ class ExLMModel(ExLMPreTrainedModel):
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
         layout = arrange(sequences, device, pack, output_positions, count)
-        hidden, layers_run = self._begin(sequences, layout, pack, trace)
         copies = config.expands and depth > config.plain_layers
-        tables = self._rotary_tables(layout, copies)
-        layers = self.layers[layers_run:depth]
-        for layer in layers:
-            positions = layout.output_positions if layer is layers[-1] else None
-            hidden = layer(hidden, tables, layout, positions)
+        if sequences.unexpanded is None:
+            layers = self.layers[:depth]
+            hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
             add_to_trace(trace, hidden, layout, sequences)
+        else:
+            layers = self.layers[config.plain_layers : depth]
+            hidden = self._before_expansion(sequences.unexpanded, pack, trace)
+            assert layout.origin is not None
+            hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
+        hidden = self._run(layers, hidden, layout, copies, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
         if trace is not None:
             trace[-1] = at_tokens(hidden, sequences)
         return hidden
 
-    def _begin(
-        self, sequences: ExpandedInput, layout: Layout, pack: bool, trace: list[Tensor] | None
-    ) -> tuple[Tensor, int]:
-        """Hidden states [R, L, D] with all copies of masks, and the number of layers that they have
-        already passed: those before a late expansion, or none."""
-        if sequences.unexpanded is None:
-            vectors = self._vectors(layout, sequences)
-            hidden = self.dropout(self._add_copies(vectors, layout))
-            add_to_trace(trace, hidden, layout, sequences)
-            return hidden, 0
-        hidden = self._run_plain_layers(sequences.unexpanded, pack, trace)
-        assert layout.origin is not None
-        hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        return hidden, self.config.plain_layers
-
-    def _run_plain_layers(
+    def _before_expansion(
         self, sequences: ExpandedInput, pack: bool, trace: list[Tensor] | None
     ) -> Tensor:
         """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
         layout = arrange(sequences, self.embeddings.weight.device, pack)
         hidden = self.dropout(self._vectors(layout, sequences))
         add_to_trace(trace, hidden, layout, sequences)
-        tables = self._rotary_tables(layout, copies=False)
-        for layer in self.layers[: self.config.plain_layers]:
-            hidden = layer(hidden, tables, layout)
+        layers = self.layers[: self.config.plain_layers]
+        return self._run(layers, hidden, layout, False, sequences, trace)
+
+    def _run(
+        self,
+        layers: nn.ModuleList,
+        hidden: Tensor,
+        layout: Layout,
+        copies: bool,
+        sequences: ExpandedInput,
+        trace: list[Tensor] | None,
+    ) -> Tensor:
+        """Hidden states [R, N, D] after some layers, which read `copies` of masks or none."""
+        config, weight = self.config, self.embeddings.weight
+        dtype = weight.dtype
+        if torch.is_autocast_enabled(weight.device.type):
+            dtype = torch.get_autocast_dtype(weight.device.type)
+        positions = layout.position_ids[..., : config.rotary_axes(copies)]
+        head_dim = config.hidden_size // config.num_attention_heads
+        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
+        tables = cos.to(dtype), sin.to(dtype)
+        for layer in layers:
+            output_positions = layout.output_positions if layer is layers[-1] else None
+            hidden = layer(hidden, tables, layout, output_positions)
             add_to_trace(trace, hidden, layout, sequences)
         return hidden
 
@@ -307,18 +316,6 @@ class ExLMModel(ExLMPreTrainedModel):
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
         return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
-
-    def _rotary_tables(self, layout: Layout, copies: bool) -> tuple[Tensor, Tensor]:
-        """The tables of `apply_rotary`, in the precision in which the layers compute, for layers
-        that read copies of masks or none."""
-        config, device = self.config, self.embeddings.weight.device.type
-        dtype = self.embeddings.weight.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-        positions = layout.position_ids[..., : config.rotary_axes(copies)]
-        head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
-        return cos.to(dtype), sin.to(dtype)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

@@ -280,13 +280,11 @@ def variants(
             variant(p, "-plus-plus", steps=steps, objective="mlm"),
         ]
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-        for p, r in space.grid():
-            models.append(variant(p, repeat=r, objective="mlm"))
+        models += [variant(p, repeat=r, objective="mlm") for p, r in space.grid()]
     if experiment in ("sweep", "entropy"):  # section 5.3
         for p in space.sweep_mask_ratios:
             models.append(variant(p, objective="mlm"))
-            for k in space.states:
-                models.append(variant(p, objective="exlm", num_states=k))
+            models += [variant(p, objective="exlm", num_states=k) for k in space.states]
     return dict(models)
 
 
@@ -311,6 +309,6 @@ def _variant(
     settings = {
         "data": replace(data, mask_ratio=p, repeat=repeat),
         "model": architecture,
-        "train": train if steps is None else replace(train, steps=steps),
+        "train": replace(train, steps=steps or train.steps),
     }
     return name + ending, settings

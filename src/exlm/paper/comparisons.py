@@ -3,16 +3,16 @@ its price, and which claims of the paper our runs show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import stdev
 
 import pandas as pd
 
-from exlm.paper.estimates import Number, decide, standard_error, within_runs
+from exlm.paper.estimates import Number, decide, standard_error
 from exlm.paper.families import Family
 from exlm.paper.page import Row, Table
 from exlm.paper.runs import Finetuning, Runs
 from exlm.paper.tables import sources
-from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, Term, texts, title
+from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, texts, title
 from exlm.tasks.metrics import goodness
 
 # what the tables say of each result of `decide`
@@ -27,31 +27,28 @@ def mine_table(runs: Runs) -> Table:
     groups: defaultdict[tuple[object, ...], list[Finetuning]] = defaultdict(list)
     for tunings in (*runs.finetunings.values(), runs.baselines):
         for tuning in tunings:
-            groups[tuning.task, tuning.result["metric"], tuning.part, *tuning.data].append(tuning)
+            groups[tuning.task, tuning.metric, tuning.part, *tuning.data].append(tuning)
     rows: list[Row] = []
     for tunings in sorted(groups.values(), key=lambda tunings: title(tunings[0].task)):
         settings = _different_settings(tunings)
-        rows_of_group = [_mine_row(tuning, settings[tuning.id]) for tuning in tunings]
-        metric = tunings[0].result["metric"]
-        rows_of_group.sort(key=lambda row: goodness(row["score"].value, metric), reverse=True)
-        rows += rows_of_group
+        tunings.sort(key=lambda tuning: goodness(tuning.mean, tuning.metric), reverse=True)
+        rows += [_mine_row(tuning, settings[tuning.id]) for tuning in tunings]
     return Table("mine", *texts("tables", "mine"), rows)
 
 
 def _mine_row(tuning: Finetuning, settings: str) -> Row:
     """The mean score of a fine-tuning or a baseline over its seeds."""
-    values = [row.value for row in tuning.scores if row.score == tuning.task]
-    spread = stdev(values) if len(values) > 1 else None
+    spread = stdev(tuning.values) if len(tuning.values) > 1 else None
     start = "random weights of " if tuning.from_scratch else ""
-    metric = f"{tuning.result['metric']}{', %' if tuning.in_percent else ''}"
+    unit = ", %" if tuning.in_percent else ""
     split = tuning.data[1] or "parts"
     rows = f", {tuning.rows}" if tuning.rows else ""
     return {
-        "group": f"{title(tuning.task)}: {tuning.part} {metric}, split {split}{rows}",
+        "group": f"{title(tuning.task)}: {tuning.part} {tuning.metric}{unit}, split {split}{rows}",
         "model": title(tuning.baseline) if tuning.baseline else start + tuning.model,
         "settings": settings,
-        "score": Number(fmean(values), spread, digits=1 if tuning.in_percent else 3),
-        "seeds": len(values),
+        "score": Number(tuning.mean, spread, digits=1 if tuning.in_percent else 3),
+        "seeds": len(tuning.values),
         "runs": tuning.id,
     }
 
@@ -74,33 +71,33 @@ def worth_table(groups: Sequence[Family]) -> Table:
     and in the mean over the tasks that both have."""
     rows: list[Row] = []
     for family in groups:
-        for cell in family.select("ExLM"):
-            plus = Cell(PLUS, 1, cell.p)
+        for exlm in family.select("ExLM"):
+            plus = Cell(PLUS, 1, exlm.p)
             for score in COLUMNS["worth"]:
-                rows += _gain(family, cell, plus, [score], lower_is_better=True)
-            rows += _gain(family, cell, plus, family.shared_tasks([cell, plus]))
+                rows += _gain(family, exlm, plus, [score], lower_is_better=True)
+            rows += _gain(family, exlm, plus, family.shared_tasks([exlm, plus]))
     return Table("worth", *texts("tables", "worth"), rows)
 
 
 def _gain(
-    family: Family, exlm: Cell, mlm: Cell, scores: list[str], lower_is_better: bool = False
+    family: Family, exlm: Cell, plus: Cell, scores: list[str], lower_is_better: bool = False
 ) -> list[Row]:
     """A row that says by how much ExLM is better; none if one of the cells has no such scores."""
     ours = family.estimate(exlm, *scores)
-    others = family.estimate(mlm, *scores)
+    others = family.estimate(plus, *scores)
     if not (ours and others):
         return []
     sign, digits = (-1, 3) if lower_is_better else (1, 2)
     gain = sign * (ours.value - others.value)
-    error = standard_error([(1, ours), (-1, others)])
+    error = standard_error([[(1, ours)], [(-1, others)]])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    hours = [family.numbers[cell][HOURS].value for cell in (exlm, mlm)]
+    hours = [family.numbers[cell][HOURS].value for cell in (exlm, plus)]
     row = {
         "group": family.label,
         "model": exlm.description,
-        "score": ", ".join(title(score) for score in scores),
+        "score": ", ".join(map(title, scores)),
         "ExLM": ours,
         PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
@@ -118,49 +115,47 @@ def claims_table(groups: Sequence[Family]) -> Table:
         cells = family.cells_by_name()
         meanings = set()
         for claim, terms in CLAIMS.items():
-            if not all(term.cell in cells for term in terms):
+            if not all(name in cells for _, name, *_ in terms):
                 continue
-            meaning = frozenset((term.weight, cells[term.cell], term.score) for term in terms)
+            meaning = frozenset((weight, cells[name], *score) for weight, name, *score in terms)
             if meaning not in meanings:
                 meanings.add(meaning)
-                rows += _finding(family, claim, terms, cells)
+                rows += _finding(family, claim, cells)
     return Table("findings", *texts("tables", "findings", count=len(rows)), rows)
 
 
-def _finding(family: Family, claim: str, terms: list[Term], cells: dict[str, Cell]) -> list[Row]:
+def _finding(family: Family, claim: str, cells: dict[str, Cell]) -> list[Row]:
     """A row with the verdict on a claim; none if a number is missing. A claim without a score
     compares the mean over the tasks that its cells share. Without such tasks it compares held-out
     accuracy, but only if p and r are the same in all cells."""
-    compared = {cells[term.cell] for term in terms}
+    terms = CLAIMS[claim]
+    compared = {cells[name] for _, name, *_ in terms}
     default_scores = family.shared_tasks(compared)
     if not default_scores and len({(cell.p, cell.r) for cell in compared}) == 1:
         default_scores = [ACCURACY]
-    weighted: list[tuple[float, Number]] = []
-    titles: list[str] = []
-    for weight, name, score in terms:
-        scores = [score] if score else default_scores
+    by_cell: defaultdict[Cell, list[tuple[float, Number]]] = defaultdict(list)
+    weighted = []
+    titles = []
+    for weight, name, *score in terms:
+        scores = score or default_scores
         number = family.estimate(cells[name], *scores)
         if not number:
             return []
+        by_cell[cells[name]].append((weight, number))
         weighted.append((weight, number))
-        titles.append(", ".join(title(score) for score in scores))
+        titles.append(", ".join(map(title, scores)))
     digits = max([2, *(number.digits for _, number in weighted)])
-    printed_terms = []
-    for term, (weight, number) in zip(terms, weighted, strict=True):
-        printed_terms.append(f"{weight:+g} × {number.value:.{digits}f} {term.cell}")
     difference = sum(weight * number.value for weight, number in weighted)
-    by_cell: dict[Cell, list[tuple[float, Number]]] = {}
-    for term, weighted_number in zip(terms, weighted, strict=True):
-        by_cell.setdefault(cells[term.cell], []).append(weighted_number)
-    error = standard_error([within_runs(numbers) for numbers in by_cell.values()])
+    error = standard_error(list(by_cell.values()))
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
-    score_titles = " and ".join(dict.fromkeys(titles))
+    words = []
+    for (weight, name, *_), (_, number) in zip(terms, weighted, strict=True):
+        words.append(f"{weight:+g} × {number.value:.{digits}f} {name}")
+    scored = " and ".join(dict.fromkeys(titles))
     row = {
         "group": family.label,
         "claim": claim,
         "our runs": VERDICTS[decide(difference, error)],
-        "numbers": (
-            f"{difference:+.{digits}f} ({seeds}): {'; '.join(printed_terms)} ({score_titles})"
-        ),
+        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({scored})",
     }
     return [row]

@@ -31,6 +31,8 @@ class Number:
 
 # A pivot of the numbers of runs: a row for each cell, a column for each score.
 Pivot = dict[Cell, dict[str, Number]]
+# The terms of a weighted sum
+Terms = Sequence[tuple[float, Number]]
 
 
 def in_cells(scores: pd.DataFrame, places: Iterable[tuple[str, Cell, str]]) -> pd.DataFrame:
@@ -48,10 +50,8 @@ def pivot(scores: pd.DataFrame, center: Callable[[pd.Series], float] = fmean) ->
     key: Any
     for key, rows in scores.groupby([*Cell._fields, "score"]):
         *cell, score = key
-        by_run = rows.groupby("run")["value"]
-        centers = {str(run): center(values_of_run) for run, values_of_run in by_run}
-        values = rows["value"].tolist()
-        spread = stdev(values) if len(values) > 1 else rows["error"].iloc[0]
+        centers = {str(run): center(values) for run, values in rows.groupby("run")["value"]}
+        spread = stdev(rows["value"]) if len(rows) > 1 else rows["error"].iloc[0]
         numbers[Cell(*cell)][score] = Number(
             fmean(centers.values()),
             None if pd.isna(spread) else spread,
@@ -68,37 +68,36 @@ def average(numbers: Mapping[str, Number], scores: Sequence[str]) -> Number | No
         return None
     if len(scores) == 1:
         return numbers[scores[0]]
-    centers = {}
-    for run in numbers[scores[0]].centers:
-        if all(run in numbers[score].centers for score in scores):
-            centers[run] = fmean(numbers[score].centers[run] for score in scores)
-    if not centers:
+    sums = run_by_run([(1.0, numbers[score]) for score in scores])
+    if not sums:
         return None
+    centers = {run: value / len(scores) for run, value in sums.items()}
     spread = stdev(centers.values()) if len(centers) > 1 else None
     return Number(fmean(centers.values()), spread, numbers[scores[0]].digits, centers)
 
 
-def within_runs(terms: Sequence[tuple[float, Number]]) -> tuple[float, Number]:
-    """The terms of one cell as one term. Scores of the same runs are not independent, so that
-    several are added up in every run that has all of them."""
-    if len(terms) == 1:
-        return terms[0]
-    centers = {}
-    for run in terms[0][1].centers:
-        if all(run in number.centers for _, number in terms):
-            centers[run] = sum(weight * number.centers[run] for weight, number in terms)
-    return 1.0, Number(sum(weight * number.value for weight, number in terms), centers=centers)
+def run_by_run(terms: Terms) -> dict[str, float]:
+    """A weighted sum of scores of one cell, by the id of each run that has all of them."""
+    numbers = [number for _, number in terms]
+    runs = [run for run in numbers[0].centers if all(run in each.centers for each in numbers)]
+    return {run: math.fsum(weight * each.centers[run] for weight, each in terms) for run in runs}
 
 
-def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
-    """The standard error of a sum of weighted, independent cells, pooled over their pre-training
-    seeds; None if a cell has one."""
-    seeds = [list(number.centers.values()) for _, number in terms]
+def standard_error(cells: Sequence[Terms]) -> float | None:
+    """The standard error of a sum over independent cells, each with its terms, pooled over their
+    pre-training seeds; None if a cell has one seed. Several scores of the same runs are not
+    independent, so they are added up in every run."""
+    weights = [terms[0][0] if len(terms) == 1 else 1.0 for terms in cells]
+    seeds = []
+    for terms in cells:
+        sums = run_by_run(terms) if len(terms) > 1 else terms[0][1].centers
+        seeds.append(list(sums.values()))
     if min(map(len, seeds)) < 2:
         return None
     squares = sum((len(values) - 1) * variance(values) for values in seeds)
     pooled = squares / sum(len(values) - 1 for values in seeds)
-    return math.sqrt(pooled * sum(weight**2 / len(number.centers) for weight, number in terms))
+    weighted = zip(weights, seeds, strict=True)
+    return math.sqrt(pooled * sum(weight**2 / len(values) for weight, values in weighted))
 
 
 def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:

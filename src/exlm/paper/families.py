@@ -9,12 +9,11 @@ from statistics import fmean
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Number, average, in_cells, pivot
 from exlm.paper.runs import Finetuning, Kind, Pretraining, Runs
-from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, order
+from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Cells = dict[Cell, list[Pretraining]]
-# by the id of the pre-training and the task
-Tunings = dict[tuple[str, str], Finetuning]
+TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
 
 
 class Family:
@@ -39,8 +38,7 @@ class Family:
     def tasks(self) -> list[str]:
         """The tasks of all fine-tunings: first the paper's, in its order, then all others."""
         tasks = {task for _, task in self.tunings}
-        papers_tasks = [task for task in (*GLUE, "squad2", *MOLECULENET) if task in tasks]
-        return papers_tasks + sorted(tasks.difference(papers_tasks))
+        return [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
 
     @cached_property
     def percent_tasks(self) -> list[str]:
@@ -64,14 +62,17 @@ class Family:
     def tunings_of(self, run: Pretraining) -> list[Finetuning]:
         return [tuning for (run_id, _), tuning in self.tunings.items() if run_id == run.id]
 
+    def updates(self, cell: Cell) -> int | None:
+        """How many updates the runs of a cell have; None if there are none."""
+        return self.cells[cell][0].steps if cell in self.cells else None
+
     def estimate(self, cell: Cell, *scores: str) -> Number | None:
         """A score of a cell, or the mean of several scores; None if no run has all of them."""
         return average(self.numbers.get(cell, {}), scores)
 
-    def estimates(self, cells: Collection[Cell], *scores: str) -> dict[Cell, Number]:
-        """The estimate of each of these cells that has one."""
-        numbers = {cell: self.estimate(cell, *scores) for cell in cells}
-        return {cell: number for cell, number in numbers.items() if number}
+    def estimates(self, cells: Collection[Cell], score: str) -> dict[Cell, Number]:
+        """The score of each of these cells that has it."""
+        return {c: self.numbers[c][score] for c in cells if score in self.numbers.get(c, {})}
 
     def shared_tasks(self, cells: Collection[Cell]) -> list[str]:
         """The tasks scored in percent that all these cells have."""
@@ -115,16 +116,17 @@ def families(runs: Runs) -> list[Family]:
     of a cell share a seed, the lowest id is used."""
     all_runs = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter(run.kind for run in all_runs)
-    groups: list[tuple[Kind, Cells, set[str]]] = []
+    groups: list[tuple[Kind, Cells]] = []
+    ids: list[set[str]] = []
     for kind, _ in kinds.most_common():
         if any(other[:2] == kind[:2] and kind.exlm_only < other.exlm_only for other in kinds):
             continue
-        ids_in_families = {run_id for *_, ids in groups for run_id in ids}
-        cells = _cells(kind, all_runs, ids_in_families, runs)
-        groups.append((kind, cells, {run.id for members in cells.values() for run in members}))
+        cells = _cells(kind, all_runs, set().union(*ids), runs)
+        groups.append((kind, cells))
+        ids.append({run.id for members in cells.values() for run in members})
     result = []
-    for kind, cells, ids in groups:
-        if not any(ids < other_ids for *_, other_ids in groups):
+    for (kind, cells), ids_of_group in zip(groups, ids, strict=True):
+        if not any(ids_of_group < other_ids for other_ids in ids):
             result.append(Family(kind, cells, runs))
     _tell_apart(result)
     return sorted(result, key=lambda family: (-len(family.runs), family.label))
@@ -140,12 +142,12 @@ def _cells(kind: Kind, all_runs: list[Pretraining], ids_in_families: set[str], r
     by_seed: dict[tuple[Cell, int], Pretraining] = {}
     for run in same_settings:
         cell = run.cell
-        if cell.is_plain_mlm and run.steps == plus_steps.get(cell.p):
+        if cell == Cell(MLM, 1, cell.p) and run.steps == plus_steps.get(cell.p):
             by_seed.setdefault((Cell(PLUS, 1, cell.p), run.seed), run)
         elif run.steps == kind.steps and (cell.r == 1 or run.id not in ids_in_families):
             by_seed.setdefault((cell, run.seed), run)
     cells: Cells = {}
-    for cell, seed in sorted(by_seed, key=lambda place: order(place[0])):
+    for cell, seed in sorted(by_seed, key=lambda key: (rank(key[0].method), key[0].p, key[0])):
         cells.setdefault(cell, []).append(by_seed[cell, seed])
     return cells
 
@@ -155,7 +157,6 @@ def _plus_steps(steps: int, same_settings: list[Pretraining], runs: Runs) -> dic
     than its family: the one whose number is closest to the family's times the cost ratio that was
     measured in these runs, or else the one whose training took the most similar time."""
     exlm = [run for run in same_settings if run.steps == steps and run.cell.method != MLM]
-    longer = [run for run in same_settings if run.steps > steps and run.cell.is_plain_mlm]
     studies = [run.study for run in same_settings if run.study in runs.costs]
     ratio = runs.costs[studies[0]]["ratio"] if studies else None
 
@@ -165,28 +166,29 @@ def _plus_steps(steps: int, same_settings: list[Pretraining], runs: Runs) -> dic
         hours = [run.hours for run in exlm if run.cell.p == mlm.cell.p]
         return abs(mlm.hours - fmean(hours)) if hours else 0.0
 
-    plus_steps: dict[float, int] = {}
-    if exlm:
-        # of two that are equally close, the one with more updates
-        for run in sorted(longer, key=lambda run: (cost_apart(run), -run.steps)):
-            plus_steps.setdefault(run.cell.p, run.steps)
-    return plus_steps
+    longer = []
+    for run in same_settings if exlm else []:
+        if run.steps > steps and run.cell == Cell(MLM, 1, run.cell.p):
+            longer.append(run)
+    # The last one at each ratio counts: the closest and, of two that are as close, the longer one.
+    longer.sort(key=lambda run: (-cost_apart(run), run.steps))
+    return {run.cell.p: run.steps for run in longer}
 
 
-def _tunings(members: list[Pretraining], runs: Runs) -> Tunings:
-    """The fine-tunings of these runs: of each task only those with the most frequent settings."""
+def _tunings(members: list[Pretraining], runs: Runs) -> dict[tuple[str, str], Finetuning]:
+    """The fine-tunings of these runs, by the id of the run and the task: of each task only those
+    with the most frequent settings."""
     candidates = []
     for run in members:
         for tuning in runs.finetunings.get(run.id, []):
             if not tuning.from_scratch:
                 candidates.append((run.id, tuning))
     counts = Counter((tuning.task, tuning.compared) for _, tuning in candidates)
-    most_frequent_settings: dict[str, str] = {}
-    for (task, settings), _ in counts.most_common():
-        most_frequent_settings.setdefault(task, settings)
-    tunings: Tunings = {}
+    # The first of each task is the most frequent.
+    frequent = dict(reversed([settings for settings, _ in counts.most_common()]))
+    tunings: dict[tuple[str, str], Finetuning] = {}
     for run_id, tuning in candidates:
-        if tuning.compared == most_frequent_settings[tuning.task]:
+        if tuning.compared == frequent[tuning.task]:
             tunings.setdefault((run_id, tuning.task), tuning)
     return tunings
 
@@ -196,11 +198,10 @@ def _label(kind: Kind, members: list[Pretraining]) -> str:
     are not the usual ones."""
     run = members[0]
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in members}, key=float)
-    sizes = millions[0] if len(millions) == 1 else f"{millions[0]}–{millions[-1]}"
     words = [
         run.corpus,
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
-        f"{sizes}M parameters",
+        f"{'–'.join(dict.fromkeys([millions[0], millions[-1]]))}M parameters",
         f"{kind.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]
     words += [f"{name} = {value}" for name, value in kind.settings if name == "data.mask_ratio"]

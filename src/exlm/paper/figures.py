@@ -5,13 +5,12 @@ import io
 from collections.abc import Mapping, Sequence
 from itertools import product
 from statistics import fmean
-from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
@@ -52,28 +51,24 @@ def _figure(name: str, family: Family, plot: Figure) -> Drawing:
 @styled
 def repeated_figures(family: Family) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
-    labels = {cell: f"r = {cell.r}" for cell in family.grid() if cell in family.cells}
-    curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
-    return [_figure("repeated-mlm", family, _heat_maps(family)), *curves]
-
-
-def _heat_maps(family: Family) -> Figure:
-    """A heat map for each score that was measured, with rows p and columns r."""
     grid = family.grid()
-    scores = [*family.tasks, ACCURACY, CORRUPTION, ENTROPY]
-    panels = {score: family.estimates(grid, score) for score in scores}
-    panels = {score: numbers for score, numbers in panels.items() if numbers}
+    panels = {}
+    for score in (*family.tasks, ACCURACY, CORRUPTION, ENTROPY):
+        if numbers := family.estimates(grid, score):
+            panels[title(score)] = numbers
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     height = 0.72 * len({cell.p for cell in grid}) + 0.95
     plot = Figure(figsize=(4.0 * across, height * down))
     axes = plot.subplots(down, across, squeeze=False).ravel()
-    for axis, (score, numbers) in zip(axes, panels.items(), strict=False):
-        _heat_map(axis, grid, numbers)
-        axis.set_title(title(score))
+    for axis, heading in zip(axes, panels, strict=False):
+        _heat_map(axis, grid, panels[heading])
+        axis.set_title(heading)
     for axis in axes[len(panels) :]:
         axis.remove()
-    return plot
+    labels = {cell: f"r = {cell.r}" for cell in grid if cell in family.cells}
+    curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
+    return [_figure("repeated-mlm", family, plot), *curves]
 
 
 def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) -> None:
@@ -81,22 +76,18 @@ def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) 
     since its pʳ is almost 0."""
     ratios = sorted({cell.p for cell in grid})
     repeats = sorted({cell.r for cell in grid})
-    low = min(number.value for number in numbers.values())
-    width = max(number.value for number in numbers.values()) - low or 1.0
+    values = np.full((len(ratios), len(repeats)), np.nan)
+    for cell, number in numbers.items():
+        values[ratios.index(cell.p), repeats.index(cell.r)] = number.value
+    shares = (values - np.nanmin(values)) / (np.nanmax(values) - np.nanmin(values) or 1.0)
+    axis.pcolormesh(shares, cmap="YlGnBu", vmin=-0.1, vmax=1.2, edgecolor="white", linewidth=1.5)
+    axis.set_facecolor("#e3e6e9")
     for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
         cell = Cell(MLM, 1, p, r)
-        colour: str | tuple[float, ...] = "#e3e6e9"
-        ink = "#101418"
-        text = "–" if cell in grid else ""
-        if cell in numbers:
-            share = (numbers[cell].value - low) / width
-            colour = matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share)
-            ink = "#ffffff" if share > 0.62 else ink
-            text = str(numbers[cell]).replace(" ± ", "\n± ")
-        square = Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5)
-        axis.add_patch(square)
+        text = str(numbers.get(cell, "–" if cell in grid else "")).replace(" ± ", "\n± ")
+        ink = "white" if shares[y, x] > 0.62 else "#101418"
         axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
-    axis.set(xlim=(0, len(repeats)), ylim=(len(ratios), 0))
+    axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
     axis.set_xticks([x + 0.5 for x in range(len(repeats))], [str(r) for r in repeats])
     axis.set_yticks([y + 0.5 for y in range(len(ratios))], [percent(p) for p in ratios])
@@ -121,19 +112,19 @@ def entropy_bars(family: Family) -> list[Drawing]:
     axis = plot.subplots()
     for i, (k, score, numbers) in enumerate(series):
         colour = COLOURS[states.index(k) % len(COLOURS)]
+        is_per_state = score == STATE_ENTROPY
         name = "MLM" if k == 1 else f"ExLM, k = {k}"
-        style: dict[str, Any] = {"label": name, "color": colour}
-        if score == STATE_ENTROPY:
-            style = {"label": f"{name}, per state", "color": "none", "hatch": "////"}
         shift = (i - (len(series) - 1) / 2) * width
         axis.bar(
             x=[ratios.index(cell.p) + shift for cell in numbers],
             height=[number.value for number in numbers.values()],
             width=0.92 * width,
             yerr=[number.spread or 0.0 for number in numbers.values()],
+            label=f"{name}, per state" if is_per_state else name,
+            color="none" if is_per_state else colour,
+            hatch="////" if is_per_state else None,
             edgecolor=colour,
             capsize=2,
-            **style,
         )
     axis.set_xticks(range(len(ratios)), [f"p = {percent(p)}" for p in ratios])
     axis.set(xlim=(-0.5, len(ratios) - 0.5), ylabel="entropy, bits")
@@ -175,8 +166,8 @@ def _training_curves(
         cells = [cell for cell, log in logs.items() if cell.p == p and not log.empty]
         if len(cells) > 1:
             rows.append(cells)
-    drawn_logs = [logs[cell] for cells in rows for cell in cells]
-    columns = [heading for heading in headings if any(CURVES[heading] in log for log in drawn_logs)]
+    logged = {column for cells in rows for cell in cells for column in logs[cell]}
+    columns = [heading for heading in headings if CURVES[heading] in logged]
     if not columns:
         return []
     plot = Figure(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))

@@ -68,19 +68,15 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     tokens measured: those without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
     model.eval()
-    mixtures: list[Tensor] = []
-    states: list[Tensor] = []
+    pieces = []
     with in_precision(model.device, "fp32"):
         for batch in tqdm(batches, desc="entropy", unit="batch"):
-            for piece in in_pieces(model, batch):
-                entropies = batch_entropies(model, piece)
-                mixtures.append(entropies["mixture"])
-                if "states" in entropies:
-                    states.append(entropies["states"])
+            pieces += [batch_entropies(model, piece) for piece in in_pieces(model, batch)]
+    entropies = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
     return {
-        **_moments(torch.cat(mixtures)),
-        "tokens": sum(len(values) for values in mixtures),
-        "states": _moments(torch.cat(states)) if states else None,
+        **_moments(entropies["mixture"]),
+        "tokens": len(entropies["mixture"]),
+        "states": _moments(entropies["states"]) if "states" in entropies else None,
     }
 
 
@@ -200,12 +196,11 @@ def compare(
             update_once, tokens[step] = next(updates_of_model)
             times[name][step] = seconds(update_once, device)
     times = {name: values[WARM_UP:] for name, values in times.items()}
-    tokens = tokens[WARM_UP:]
     models = {}
     for name, settings in settings_of.items():
         models[name] = {
             "seconds_per_step": times[name].mean(),
-            "tokens_per_second": tokens.sum() / times[name].sum(),
+            "tokens_per_second": tokens[WARM_UP:].sum() / times[name].sum(),
             "peak_memory_bytes": in_own_process(partial(peak_memory, device, **settings)),
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
@@ -249,17 +244,8 @@ def timed_updates(
         for number, batch in masked(step):
             batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
-        update_once = partial(
-            update,
-            network,
-            optimizer,
-            pretraining_loss,
-            batches,
-            config,
-            seed=0,
-            step=0,
-        )
-        yield update_once, tokens
+        # The seed and the step, both 0, matter to dropout alone.
+        yield partial(update, network, optimizer, pretraining_loss, batches, config, 0, 0), tokens
 
 
 def seconds(call: Call, device: str) -> float:

@@ -91,7 +91,7 @@ def _experiment_section(
     name: str,
     groups: Sequence[Family],
     table_of: Callable[[Family], Table],
-    figures_of: Callable[[Family], list[Drawing]] | None = None,
+    figures_of: Callable[[Family], list[Drawing]] = lambda family: [],
 ) -> Section:
     """The section of one experiment: each family's table and figures, and commands that make the
     missing runs."""
@@ -99,7 +99,7 @@ def _experiment_section(
     for family in groups:
         table = table_of(family)
         if table.rows:
-            figures = figures_of(family) if figures_of else []
+            figures = figures_of(family)
             section.blocks += [*figures[:1], table, *figures[1:]]
             if table.lacking:
                 cells = f"{family.label}: {'; '.join(table.lacking)}"
@@ -109,26 +109,24 @@ def _experiment_section(
 
 def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     """The section of a main table, for the families fine-tuned on one of its tasks, and for the
-    baselines that had the same data (any data, if there is no such family). The command for missing
-    tasks is for any run."""
+    baselines that had the same data (any data, if there is no such family)."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
     tuned = [family for family in groups if set(tasks) & set(family.tasks)]
     data = {tuning.data for family in tuned for tuning in family.tunings.values()}
-    baselines = [tuning for tuning in runs.baselines if tuning.task in tasks]
-    if tuned:
-        baselines = [tuning for tuning in baselines if tuning.data in data]
-    blocks = []
-    if tuned or baselines:
-        blocks = [tables.main_table(name, tuned, baselines, runs.scores)]
-    finetune = _finetune(main["finetune"], tasks)
-    section = _section(name, blocks, f"exlm pretrain {main['pretrain']}\n{finetune}")
+    baselines = []
+    for tuning in runs.baselines:
+        if tuning.task in tasks and (not tuned or tuning.data in data):
+            baselines.append(tuning)
+    table = tables.main_table(name, tuned, baselines, runs.scores)
+    start = f"exlm pretrain {main['pretrain']}\n{_finetune(main['finetune'], tasks)}"
+    section = _section(name, [table] if tuned or baselines else [], start)
     for family in tuned:
-        complete = set(tasks)
-        for cell, run in family.members:
-            if cell in tables.main_cells(family):
-                complete &= {tuning.task for tuning in family.tunings_of(run)}
-        lacking = [task for task in tasks if task not in complete]
+        main_runs = [run for cell in tables.main_cells(family) for run in family.cells[cell]]
+        lacking = []
+        for task in tasks:
+            if not all((run.id, task) in family.tunings for run in main_runs):
+                lacking.append(task)
         if lacking:
             finetune = _finetune(main["finetune"], lacking)
             section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
@@ -137,11 +135,10 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
     """A command for each of the recipes that has one of the tasks."""
+    options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     lines = []
     for recipe, its_tasks in recipes.items():
-        names = ", ".join(task for task in its_tasks if task in tasks)
-        if names:
-            options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+        if names := ", ".join(task for task in its_tasks if task in tasks):
             lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
     return "\n".join(lines)
 
@@ -161,7 +158,7 @@ def _cases(groups: Sequence[Family]) -> list[Drawing]:
 def _analyze(experiment: str, groups: Sequence[Family]) -> str:
     """The command of an experiment, with the recipe saved beside the largest family's runs, if
     there is one."""
-    for run in groups[0].runs if groups else []:
-        if run.study and (run.study / "recipe.yaml").is_file():
-            return f"exlm analyze {experiment} {quote(str(run.study / 'recipe.yaml'))}"
-    return f"exlm analyze {experiment} RECIPE"
+    runs = groups[0].runs if groups else []
+    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
+    recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
+    return f"exlm analyze {experiment} {recipe}"

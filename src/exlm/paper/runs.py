@@ -5,10 +5,11 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
@@ -16,7 +17,7 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
-from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
+from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, title
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 from exlm.tasks.grid import GRID_REPORT
@@ -34,8 +35,6 @@ ROW_SETTINGS: dict[str, list[Any]] = {
     "on_invalid": ["skip", "error"],
     "standardize": [None, "none", "canonical"],
 }
-# What reading a damaged file, or one of another program, may raise.
-UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 
 
 class ScoreOfRun(NamedTuple):
@@ -72,6 +71,7 @@ class Pretraining:
         self.seed = int(recipe["seed"])
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(result["training_seconds"]) / 3600
+        self.weights: str | None = None  # their SHA-256, if known
         self.parameters = int(result["parameters"])
         self.corpus = corpus_name(data["corpus"])
         self.tokens_per_batch = int(data["tokens_per_batch"])
@@ -98,8 +98,8 @@ class Pretraining:
         evaluation = _held_out_scores("evaluation", result["evaluation"])
         self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
         # the output directory of the `exlm analyze` that made this run
-        studies = [parent.parent for parent in path.parents if parent.name == "pretrain"]
-        self.study = studies[0] if studies else None
+        parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
+        self.study = next(parents, None)
 
 
 class Finetuning:
@@ -118,11 +118,15 @@ class Finetuning:
         self.baseline: str | None = settings.get("baseline")
         # the last parts of the path of the model that was fine-tuned
         self.model = "/".join(Path(settings.get("model", "")).parts[-3:])
+        self.name = f"{title(self.task)} from {self.model}"
         self.from_scratch = bool(settings.get("from_scratch"))
+        self.metric = str(result["metric"])
         is_questions = data.get("task_type") == "question_answering"
-        self.in_percent = is_questions or result["metric"] in SHARES
+        self.in_percent = is_questions or self.metric in SHARES
         self.part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, self.part, is_questions)
+        # of its own metric, one for each seed
+        self.values = [row.value for row in self.scores if row.score == self.task]
         # Columns that were found stand in the result of a seed; of runs of earlier versions only
         # those that were named are known.
         columns = result["runs"][0].get("label_columns") if self.task not in GLUE else None
@@ -138,6 +142,10 @@ class Finetuning:
         options = {key: data[key] for key in data if key not in ("dataset", "data_dir")}
         start = settings.get("start_from") is not None
         self.compared = json.dumps([training, options, hashes, start], sort_keys=True)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
 
 
 class Runs:
@@ -161,7 +169,8 @@ class Runs:
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
             return parse(content)
-        except UNUSABLE as error:
+        # A damaged file, or one of another program, may raise anything.
+        except Exception as error:
             self.damaged[path] = f"{type(error).__name__}: {error}"
             return None
 
@@ -173,14 +182,16 @@ def find_runs(roots: list[str]) -> Runs:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
     runs = Runs()
-    weights: dict[str, str | None] = {}
     tunings: dict[str, Finetuning] = {}
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
         if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
-            run.scores += runs.read(folder / "measurements.json", _measured) or []
+            measured = partial(_held_out_scores, "measured")
+            run.scores += runs.read(folder / "measurements.json", measured) or []
             runs.pretrainings.setdefault(run.id, run)
-            weights.setdefault(run.id, runs.read(folder / "manifest.json", _weight_hash))
-        if tuning := runs.read(folder / GRID_REPORT, partial(_finetuning, folder)):
+            run.weights = runs.read(folder / "manifest.json", _weight_hash)
+        tuning = runs.read(folder / GRID_REPORT, partial(Finetuning, path=folder))
+        # no seed has a score if, for example, the data have no labels
+        if tuning and tuning.task and tuning.values:
             tunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
             runs.costs[folder] = cost
@@ -193,7 +204,7 @@ def find_runs(roots: list[str]) -> Runs:
         if tuning.baseline:
             runs.baselines.append(tuning)
         else:
-            model = _model_of(tuning, list(runs.pretrainings.values()), weights)
+            model = _model_of(tuning, runs.pretrainings.values())
             runs.finetunings[model].append(tuning)
     sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
@@ -217,25 +228,17 @@ def _pretraining(path: Path, result: Json) -> Pretraining | None:
     return None if "scores" in result else Pretraining(result, path)
 
 
-def _finetuning(path: Path, result: Json) -> Finetuning | None:
-    """None if no seed has a score, for example because the data have no labels."""
-    tuning = Finetuning(result, path)
-    return tuning if tuning.task and tuning.task in {row.score for row in tuning.scores} else None
-
-
-def _model_of(
-    tuning: Finetuning, pretrainings: list[Pretraining], weights: dict[str, str | None]
-) -> str | None:
+def _model_of(tuning: Finetuning, pretrainings: Iterable[Pretraining]) -> str | None:
     """The id of the pre-training with the same weights or, if weights are not known, at the same
     path."""
-    name = str(tuning.result["settings"]["model"])
-    tuned_weights = tuning.result["settings"].get("model_sha256")
+    path = Path(tuning.result["settings"]["model"])
+    weights = tuning.result["settings"].get("model_sha256")
     for run in pretrainings:
-        if tuned_weights and weights[run.id] == tuned_weights:
+        if weights and run.weights == weights:
             return run.id
     for run in pretrainings:
-        is_unsure = not (tuned_weights and weights[run.id])
-        if is_unsure and (name == run.result["recipe"].get("output") or Path(name) == run.path):
+        is_unsure = not (weights and run.weights)
+        if is_unsure and path in (run.path, Path(run.result["recipe"].get("output", run.path))):
             return run.id
     return None
 
@@ -247,9 +250,7 @@ def _method(model: ArchitectureConfig) -> str:
         return MLM
     if model.objective not in ("exlm", "ctc"):
         return model.objective
-    lacking = []
-    if not model.has_links:
-        lacking.append("Transitions")
+    lacking = [] if model.has_links else ["Transitions"]
     if model.rotary == "1d":
         lacking.append("2D RoPE")
     without = f" w/o {' and '.join(lacking)}" if lacking else ""
@@ -258,21 +259,17 @@ def _method(model: ArchitectureConfig) -> str:
 
 
 def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
-    """Those settings of EXLM_ONLY that a model with this objective uses. An MLM has of these only
-    its positions."""
-    if model.has_links:
-        names = list(EXLM_ONLY)
-    elif model.expands:
-        names = [name for name in EXLM_ONLY if name.startswith("model.")]
-    else:
-        names = ["model.rotary"]
+    """Those settings of EXLM_ONLY that a model with this objective uses."""
     settings = set()
-    for name in names:
-        # The ablation of 2D RoPE belongs to runs with either kind of positions.
-        if name == "model.rotary" and model.rotary == "1d":
-            continue
-        value = identity.get(name, EXLM_ONLY[name])
-        settings.add((name, tuple(value) if isinstance(value, list) else value))
+    for name, usual_value in EXLM_ONLY.items():
+        if name == "model.rotary":
+            # The ablation of 2D RoPE belongs to runs with either kind of positions.
+            is_used = model.rotary != "1d"
+        else:
+            is_used = model.has_links or (model.expands and name.startswith("model."))
+        if is_used:
+            value = identity.get(name, usual_value)
+            settings.add((name, tuple(value) if isinstance(value, list) else value))
     return frozenset(settings)
 
 
@@ -282,19 +279,11 @@ def _held_out_scores(kind: str, content: Json) -> list[ScoreOfRun]:
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
     for score, (key, factor, *error_keys) in VALUES[kind].items():
-        if key in numbers:
+        # The entropy is null if every token had a visible copy.
+        if numbers.get(key) is not None:
             error = float(numbers[error_keys[0]]) if error_keys else None
             scores.append(ScoreOfRun(score, factor * float(numbers[key]), error=error))
     return scores
-
-
-def _measured(content: Json) -> list[ScoreOfRun]:
-    """The scores in measurements.json."""
-    entropy = content.get("entropy")
-    if entropy and entropy["tokens"] == 0:
-        # Every token had a visible copy, so there is no entropy.
-        content = content | {"entropy": {"tokens": 0}}
-    return _held_out_scores("measured", content)
 
 
 def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[ScoreOfRun]:
@@ -316,16 +305,14 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
 
 def _cost(content: Json) -> Json:
     """The content, if it has all that the report shows."""
-    numbers = [*content["ratio_quartiles"]]
-    numbers += [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
-    for model in ("mlm", "exlm"):
-        measured = content["models"][model]
+    numbers = [content[name] for name in ("ratio", "num_states", "mask_ratio", "pairs")]
+    numbers += content["ratio_quartiles"]
+    for objective in ("mlm", "exlm"):
+        measured = content["models"][objective]
         numbers += [measured["seconds_per_step"], measured["tokens_per_second"]]
         numbers.append(measured["peak_memory_bytes"])
-    if not all(isinstance(number, int | float) for number in numbers):
-        raise ValueError("a number is missing")
-    if not isinstance(content["clock"], str):
-        raise ValueError("the clock is no text")
+    if not all(isinstance(number, int | float) for number in numbers) or not content["clock"]:
+        raise ValueError("a number or the clock is missing")
     return content
 
 

@@ -1,7 +1,8 @@
 """The tables of the report: the paper's tables with our numbers, the cost of training, and all
 runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean, median
 
@@ -14,13 +15,11 @@ from exlm.paper.runs import Finetuning, Json, Pretraining, Runs
 from exlm.paper.values import (
     ABLATIONS,
     COLUMNS,
-    COST_RATIO,
     ENTROPY,
-    GPU_HOURS,
     MAIN_TABLES,
     MLM,
     PLUS,
-    REPEATED_MNLI,
+    REPEATED,
     SWEEP,
     VALUES,
     Cell,
@@ -31,11 +30,8 @@ from exlm.paper.values import (
     title,
 )
 
-PAPER_TASKS = [title(task) for task in VALUES["ablation_tasks"]]
-PAPER_COLUMNS = [PAPER + name for name in (*PAPER_TASKS, "avg.", "GPU hours")]
-NOT_PRINTED: PrintedRow = (None,) * 5
-# The first columns of an experiment's row, its cell, and the paper's numbers.
-Line = tuple[Row, Cell, PrintedRow]
+# the columns of the paper's numbers
+PAPER_TITLES = [*map(title, VALUES["ablation_tasks"]), "avg.", "GPU hours"]
 
 
 def sources(family: Family, cell: Cell) -> Row:
@@ -75,18 +71,16 @@ def main_table(
     center = median if main["of_medians"] else fmean
     rows: list[Row] = []
     for model, values in main["paper"].items():
-        is_own = model in VALUES["of_the_paper"]
-        row: Row = {
-            "group": f"quoted from the paper: {'its own models' if is_own else 'other systems'}",
-            "source": "paper" if is_own else "quoted",
-            "model": model,
-        }
+        whose = "its own models" if model in VALUES["of_the_paper"] else "other systems"
+        source = "paper" if model in VALUES["of_the_paper"] else "quoted"
+        row = {"group": f"quoted from the paper: {whose}", "source": source, "model": model}
         rows.append(row | dict(zip(main["columns"], values, strict=True)))
+
     for family in groups:
         numbers = pivot(family.scores, center)
         for cell in main_cells(family):
-            updates = family.cells[cell][0].steps
-            row = {"group": f"ours: {family.label}", "model": cell.label, "updates": updates}
+            row = {"group": f"ours: {family.label}", "model": cell.label}
+            row["updates"] = family.updates(cell)
             rows.append(row | _main_scores(name, numbers[cell]) | sources(family, cell))
     for baseline in dict.fromkeys(str(tuning.baseline) for tuning in baselines):
         tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
@@ -112,18 +106,25 @@ def _main_scores(name: str, numbers: dict[str, Number]) -> Row:
     }
 
 
-def _experiment_table(name: str, family: Family, lines: Iterable[Line]) -> Table:
-    """The table of an experiment: the first columns, our tasks and their mean, scores on held-out
-    data, and the paper's numbers."""
+def _experiment_table(
+    name: str,
+    family: Family,
+    starts: Mapping[Cell, Row],
+    printed: Mapping[Cell, PrintedRow] = {},
+) -> Table:
+    """The table of an experiment: for each cell the first columns, our tasks and their mean, scores
+    on held-out data, and what the paper prints."""
     tasks = family.tasks if name != "entropy" else []
+    paper_titles = PAPER_TITLES[: max(map(len, printed.values()), default=0)]
     rows: list[Row] = []
     lacking = []
-    for start, cell, values in lines:
+    for cell, start in starts.items():
         row = start | {title(task): family.estimate(cell, task) for task in tasks}
         if len(tasks) > 1:
             row["avg."] = family.estimate(cell, *family.percent_tasks)
         row |= {score: family.estimate(cell, score) for score in COLUMNS[name]}
-        row |= dict(zip(PAPER_COLUMNS, values, strict=False))
+        for heading, number in zip_longest(paper_titles, printed.get(cell, [])):
+            row[PAPER + heading] = number
         rows.append(row | sources(family, cell))
         if not all(family.estimate(cell, score) for score in (COLUMNS[name][0], *tasks)):
             lacking.append(cell.description)
@@ -137,53 +138,44 @@ def ablation_table(family: Family) -> Table:
     only one method."""
     names = family.cells_by_name()
     methods = {name for name, cell in names.items() if name == cell.method}
-    lines: list[Line] = []
-    if len(methods) < 2:
-        return _experiment_table("ablations", family, lines)
-    for method in sorted(methods | ABLATIONS.keys(), key=rank):
+    starts = {}
+    printed = {}
+    for method in sorted(methods | ABLATIONS.keys(), key=rank) if len(methods) > 1 else []:
         k = 1 if method in (MLM, PLUS) else family.base_states
         cell = names.get(method, Cell(method, k, family.base_ratio))
-        updates = family.cells[cell][0].steps if cell in family.cells else None
-        values = (*ABLATIONS.get(method, NOT_PRINTED), GPU_HOURS.get(method))
-        lines.append(({"model": method, "updates": updates}, cell, values))
-    return _experiment_table("ablations", family, lines)
+        starts[cell] = {"model": method, "updates": family.updates(cell)}
+        printed[cell] = ABLATIONS.get(method, [])
+    return _experiment_table("ablations", family, starts, printed)
 
 
 def sweep_table(family: Family) -> Table:
     """Rows for each p and k; k = 1 is the vanilla MLM. The table is empty unless there are two
     cells of ExLM."""
-    lines: list[Line] = []
-    if len(family.select("ExLM")) < 2:
-        return _experiment_table("sweep", family, lines)
-    pairs = {(cell.p, cell.k) for cell in family.sweep()} | SWEEP.keys()
-    for p, k in sorted(pairs):
-        cell = Cell(MLM if k == 1 else "ExLM", k, p)
-        values = SWEEP.get((p, k), NOT_PRINTED)
-        lines.append(({"p, %": 100 * p, "model": cell.label}, cell, values))
-    return _experiment_table("sweep", family, lines)
-
-
-def repeated_table(family: Family) -> Table:
-    """The grid of p and r, with the numbers that the paper prints. Empty if no run repeated its
-    tokens."""
-    lines: list[Line] = []
-    for cell in family.grid():
-        values = (REPEATED_MNLI.get((cell.p, cell.r)), *NOT_PRINTED[1:])
-        if cell.r == 1:
-            values = SWEEP.get((cell.p, 1), values)
-        share = Number(100 * cell.p**cell.r, digits=2)
-        lines.append(({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": share}, cell, values))
-    return _experiment_table("repeated-mlm", family, lines)
+    cells = {*family.sweep(), *SWEEP} if len(family.select("ExLM")) > 1 else set()
+    return _experiment_table("sweep", family, _by_ratio_and_states(cells), SWEEP)
 
 
 def entropy_table(family: Family) -> Table:
     """The entropies of ExLM and the vanilla MLM. Empty unless the entropy of an ExLM was
     measured."""
-    lines: list[Line] = []
-    if family.estimates(family.select("ExLM"), ENTROPY):
-        for cell in sorted(family.sweep(), key=lambda cell: (cell.p, cell.k)):
-            lines.append(({"p, %": 100 * cell.p, "model": cell.label}, cell, ()))
-    return _experiment_table("entropy", family, lines)
+    is_measured = family.estimates(family.select("ExLM"), ENTROPY)
+    cells = family.sweep() if is_measured else []
+    return _experiment_table("entropy", family, _by_ratio_and_states(cells))
+
+
+def _by_ratio_and_states(cells: Iterable[Cell]) -> dict[Cell, Row]:
+    in_order = sorted(cells, key=lambda cell: (cell.p, cell.k))
+    return {cell: {"p, %": 100 * cell.p, "model": cell.label} for cell in in_order}
+
+
+def repeated_table(family: Family) -> Table:
+    """The grid of p and r, with the numbers that the paper prints. Empty if no run repeated its
+    tokens."""
+    starts = {}
+    for cell in family.grid():
+        share = Number(100 * cell.p**cell.r, digits=2)
+        starts[cell] = {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": share}
+    return _experiment_table("repeated-mlm", family, starts, REPEATED)
 
 
 def masks_table(groups: Sequence[Family]) -> Table:
@@ -199,32 +191,32 @@ def masks_table(groups: Sequence[Family]) -> Table:
     return Table("masks", *texts("tables", "masks"), rows)
 
 
-def efficiency_table(costs: dict[Path, Json]) -> Table:
+def efficiency_table(costs: Mapping[Path, Json]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements, by
     directory."""
     quoted: Row = {"group": "quoted from the paper", "source": "paper", "model": "ExLM, k = 4"}
-    rows = [quoted | {"times MLM": COST_RATIO, "clock": "A100 GPU time"}]
+    rows = [quoted | {"times MLM": VALUES["cost_ratio"], "clock": "A100 GPU time"}]
     for path, content in costs.items():
         ratio, pairs = percent(content["mask_ratio"]), content["pairs"]
-        group = f"ours: {path}, p = {ratio}, {pairs} pairs, {_device(content)}"
         layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
         exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
         low, high = content["ratio_quartiles"]
-        for model, objective in ((MLM, "mlm"), (exlm, "exlm")):
+        for model, objective, times, quartiles in (
+            (MLM, "mlm", 1.0, ""),
+            (exlm, "exlm", content["ratio"], f"{low:.2f}–{high:.2f}"),
+        ):
             measured = content["models"][objective]
             row = {
-                "group": group,
+                "group": f"ours: {path}, p = {ratio}, {pairs} pairs, {_device(content)}",
                 "model": model,
                 "ms per step": 1000 * measured["seconds_per_step"],
                 "tokens per second": round(measured["tokens_per_second"]),
                 "memory, GB": Number(measured["peak_memory_bytes"] / 1e9, digits=2),
-                "times MLM": Number(1.0, digits=2),
-                "quartiles": "",
+                "times MLM": Number(times, digits=2),
+                "quartiles": quartiles,
                 "clock": content["clock"],
             }
             rows.append(row)
-        rows[-1]["times MLM"] = Number(content["ratio"], digits=2)
-        rows[-1]["quartiles"] = f"{low:.2f}–{high:.2f}"
     return Table("efficiency", *texts("tables", "efficiency"), rows if costs else [])
 
 
@@ -254,8 +246,8 @@ def runs_table(groups: Sequence[Family], runs: Runs) -> Table:
     for tunings in runs.finetunings.values():
         for tuning in tunings:
             if tuning.id not in rows:
-                what = f"{title(tuning.task)} from {tuning.model}"
-                rows[tuning.id] = _tuning_row(tuning, "other fine-tunings", "fine-tuning", what)
+                row = _tuning_row(tuning, "other fine-tunings", "fine-tuning", tuning.name)
+                rows[tuning.id] = row
     for tuning in sorted(runs.baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
         what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
         rows[tuning.id] = _tuning_row(tuning, "baselines", "baseline", what)
@@ -263,9 +255,8 @@ def runs_table(groups: Sequence[Family], runs: Runs) -> Table:
 
 
 def _tuning_row(tuning: Finetuning, group: str, kind: str, what: str) -> Row:
-    mean = fmean(row.value for row in tuning.scores if row.score == tuning.task)
     seeds = " ".join(str(seed) for seed in tuning.result["seeds"])
-    result = f"{tuning.result['metric']} {mean:.2f}"
+    result = f"{tuning.metric} {tuning.mean:.2f}"
     return _run_row(tuning, group, kind, what) | {"seeds": seeds, "result": result}
 
 
@@ -306,6 +297,6 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
                 reason = "other settings than most of its task"
             else:
                 reason = "a repetition of another run"
-            left_out.append((tuning.path, reason, f"{title(tuning.task)} from {tuning.model}"))
+            left_out.append((tuning.path, reason, tuning.name))
     rows = [{"file": str(path), "why": reason, "what": what} for path, reason, what in left_out]
     return Table("left-out", *texts("tables", "left-out"), rows)

@@ -15,32 +15,15 @@ def _content(name: str) -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-class Term(NamedTuple):
-    """A term of the weighted sum that a claim says is positive. Without a score it is the mean over
-    tasks."""
-
-    weight: float
-    cell: str
-    score: str | None = None
-
-
-# Numbers as the paper prints them, in the order of its columns. None is a dash.
-PrintedRow = tuple[float | None, ...]
-
 VALUES = _content("values.yaml")
 TEXTS = _content("texts.yaml")
-CLAIMS = {
-    claim: [Term(*term) for term in terms] for claim, terms in _content("claims.yaml").items()
-}
+# For each claim, the terms of a weighted sum: weight, cell and, if it is not the mean over tasks,
+# score.
+CLAIMS: dict[str, list[list[Any]]] = _content("claims.yaml")
 
 METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
-ABLATIONS: dict[str, PrintedRow] = {model: tuple(row) for model, row in VALUES["ablations"].items()}
-SWEEP: dict[tuple[float, int], PrintedRow] = {(p, k): tuple(row) for p, k, *row in VALUES["sweep"]}
-REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): x for p, r, x in VALUES["repeated_mnli"]}
-GPU_HOURS: dict[str, float] = VALUES["gpu_hours"]
-COST_RATIO: float = VALUES["cost_ratio"]
 # Settings that an MLM does not have, with their usual values.
 EXLM_ONLY: dict[str, Any] = VALUES["exlm_only"]
 SHARES = set(VALUES["shares"])
@@ -63,10 +46,6 @@ class Cell(NamedTuple):
     r: int = 1
 
     @property
-    def is_plain_mlm(self) -> bool:
-        return self.method == MLM and self.r == 1
-
-    @property
     def label(self) -> str:
         return self.method if self.k == 1 else f"{self.method}, k = {self.k}"
 
@@ -76,13 +55,20 @@ class Cell(NamedTuple):
         return f"{self.label}, p = {percent(self.p)}{repeated}"
 
 
+# Numbers as the paper prints them, in the order of its columns. None is a dash.
+PrintedRow = list[float | None]
+ABLATIONS: dict[str, PrintedRow] = VALUES["ablations"]
+SWEEP: dict[Cell, PrintedRow] = {
+    Cell(MLM if k == 1 else "ExLM", k, p): row for p, k, *row in VALUES["sweep"]
+}
+REPEATED: dict[Cell, PrintedRow] = SWEEP | {
+    Cell(MLM, 1, p, r): row for p, r, *row in VALUES["repeated_mlm"]
+}
+
+
 def rank(method: str) -> tuple[int, str]:
     """A sort key: the methods in the order of METHODS, all others after them."""
     return METHODS.index(method) if method in METHODS else len(METHODS), method
-
-
-def order(cell: Cell) -> tuple[Any, ...]:
-    return rank(cell.method), cell.p, cell.k, cell.r
 
 
 def title(score: str) -> str:

@@ -8,11 +8,12 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.errors import InputError
-from exlm.model.task_losses import span_loss
+from exlm.model.downstream import span_loss
 from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
 from exlm.tasks.metrics import diverged
@@ -90,13 +91,12 @@ def _window(
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    sequence_ids = encoding.sequence_ids(number)  # 0 in the question, 1 in the context
-    in_context = np.array([sequence == 1 for sequence in sequence_ids])
-    special = np.array([sequence is None for sequence in sequence_ids])
+    in_context = np.array([sequence == 1 for sequence in encoding.sequence_ids(number)])
+    is_special = np.array([sequence is None for sequence in encoding.sequence_ids(number)])
     offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
     offsets[~in_context] = -1
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        positions = np.flatnonzero(special & (example["input_ids"] == token))
+        positions = np.flatnonzero(is_special & (example["input_ids"] == token))
         if len(positions):
             null = int(positions[0])
             return Window(row, example, offsets, null, label=(null, null))
@@ -112,27 +112,19 @@ def label_windows(windows: list[Window], text: str, start: int) -> None:
     stop = start + len(text)
     # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
     # that touch it, in any window.
-    tokens_of_windows = []
-    first_characters = []
-    stops = []
+    begins, ends = np.concatenate([window.offsets for window in windows]).T
+    touches = (begins < stop) & (ends > start)
+    first_character = begins[touches].min(initial=stop)
+    last_character = ends[touches].max(initial=start)
     for window in windows:
         begins, ends = window.offsets.T
         tokens = np.flatnonzero((begins < stop) & (ends > start))
-        tokens_of_windows.append(tokens)
-        first_characters += begins[tokens].tolist()
-        stops += ends[tokens].tolist()
-    is_held = False
-    for window, tokens in zip(windows, tokens_of_windows, strict=True):
         if not len(tokens):
             continue
-        first = int(tokens[0])
-        last = int(tokens[-1])
-        begins_first = window.offsets[first, 0] <= min(first_characters)
-        ends_last = window.offsets[last, 1] >= max(stops)
-        if begins_first and ends_last:
+        first, last = tokens[[0, -1]].tolist()
+        if begins[first] <= first_character and ends[last] >= last_character:
             window.label = (first, last)
-            is_held = True
-    if not is_held:
+    if all(window.label == (window.null, window.null) for window in windows):
         for window in windows:
             window.label = None
 
@@ -245,9 +237,7 @@ def _best_answer(
         texts.setdefault(context[first:stop].strip(), score)
     texts.pop("", None)
     best_text, best_score = next(iter(texts.items()), ("", -np.inf))
-    scores = np.array([*texts.values(), null_score])
-    weights = np.exp(scores - scores.max())
-    probabilities = (weights / weights.sum()).tolist()
+    probabilities = softmax([*texts.values(), null_score]).tolist()
     candidates = dict(zip([*texts, ""], probabilities, strict=True))
     return best_text, null_score - best_score, candidates
 
@@ -260,13 +250,10 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     answers = []
     mean_probabilities = []
     probabilities_by_run = []
-    candidates = [run["candidates"] for run in runs]
-    for candidates_by_run in zip(*candidates, strict=True):
+    for candidates_by_run in zip(*[run["candidates"] for run in runs], strict=True):
         texts = list(dict.fromkeys(chain(*candidates_by_run)))
-        # [runs, texts]
-        probabilities = np.array(
-            [[shares.get(text, 0.0) for text in texts] for shares in candidates_by_run]
-        )
+        shares = [[by_text.get(text, 0.0) for text in texts] for by_text in candidates_by_run]
+        probabilities = np.array(shares)  # [runs, texts]
         means = (probabilities / len(runs)).sum(0)
         best = means.argmax()
         answers.append(texts[best])

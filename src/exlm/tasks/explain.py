@@ -109,12 +109,13 @@ def write_page(
 ) -> None:
     """Draws every prediction, by `names`; if they are classes, that of the most probable class
     alone. At most MOST_DRAWINGS."""
-    to_draw = []
-    for explanation in filter(None, explanations):
-        best = int(explanation.predictions.argmax())
-        for output in [best] if one_class else range(len(names)):
-            to_draw.append((explanation, output))
-    drawings = [_drawing(*entry, names[entry[1]]) for entry in to_draw[:MOST_DRAWINGS]]
+    to_draw = [
+        (explanation, output, name)
+        for explanation in filter(None, explanations)
+        for output, name in enumerate(names)
+        if not one_class or output == explanation.predictions.argmax()
+    ]
+    drawings = [_drawing(*entry) for entry in to_draw[:MOST_DRAWINGS]]
     page = TEMPLATES.get_template("explanations.html").render(
         drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS
     )
@@ -125,10 +126,10 @@ def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, obje
     """What the page shows for one prediction."""
     changes = explanation.changes[:, output]
     largest = np.abs(changes).max(initial=1e-12)
-    colours = []
-    for change in changes:
-        colour = RAISES if change > 0 else LOWERS
-        colours.append(to_rgba(colour, STRONGEST * abs(change) / largest))
+    colours = [
+        to_rgba(RAISES if change > 0 else LOWERS, STRONGEST * abs(change) / largest)
+        for change in changes
+    ]
     smiles = explanation.smiles
     molecule = Chem.MolFromSmiles(smiles) if smiles else None
     svg = None

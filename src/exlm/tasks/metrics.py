@@ -1,7 +1,9 @@
 """Scores of predictions for tables, and their summaries over seeds."""
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,6 @@ from sklearn.metrics import (
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.entities import entity_f1, has_entities
 from exlm.tasks.table import LABEL_TYPES, TaskType
 
 NAN = float("nan")
@@ -125,16 +126,55 @@ def score_labels(
 ) -> dict[str, dict[str, float]]:
     """All metrics of every label by itself, in its own units, and how many `rows` have it; {} if
     there is only one label."""
-    scores: dict[str, dict[str, float]] = {}
     if len(names) == 1:
-        return scores
-    for i, name in enumerate(names):
-        column = labels[:, i : i + 1]
-        scores[name] = {
-            "rows": float((~np.isnan(column)).sum()),
-            **score_predictions(task_type, column, predictions[:, i : i + 1]),
+        return {}
+    return {
+        name: {
+            "rows": float((~np.isnan(labels[:, i])).sum()),
+            **score_predictions(task_type, labels[:, [i]], predictions[:, [i]]),
         }
-    return scores
+        for i, name in enumerate(names)
+    }
+
+
+def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
+    """Whether classes mark entities: O, and others such as B-PER and I-PER."""
+    entities = [name for name in classes or () if name != "O"]
+    return bool(entities) and all(re.fullmatch("[BIES]-.+", name) for name in entities)
+
+
+def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]) -> float:
+    """The F1 score of whole entities, as the package seqeval and the script conlleval define it;
+    NaN if there are none. `classes` are those of `has_entities`.
+
+    Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
+    An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
+    rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
+    true = _entities(rows, labels[rows, columns].astype(int), classes)
+    predicted = _entities(rows, predictions[rows, columns].argmax(-1), classes)
+    count = len(true) + len(predicted)
+    return 2 * len(true & predicted) / count if count else NAN
+
+
+def _entities(
+    rows: np.ndarray, tags: np.ndarray, classes: Sequence[str]
+) -> set[tuple[int, int, str]]:
+    """The first unit, the number of units and the kind of every entity, from the row and the tag of
+    every unit."""
+    names = [classes[tag] for tag in tags]
+    prefixes = [name[0] for name in names]
+    units = pd.DataFrame({"row": rows, "prefix": prefixes, "kind": [name[2:] for name in names]})
+    before = units.shift()
+    goes_on = (
+        units["prefix"].isin(["I", "E"])
+        & before["prefix"].isin(["B", "I"])
+        & (units["row"] == before["row"])
+        & (units["kind"] == before["kind"])
+    )
+    inside = units["prefix"] != "O"
+    begins = inside & ~goes_on
+    sizes = np.bincount(begins.cumsum()[inside])[1:]
+    return set(zip(np.flatnonzero(begins), sizes, units["kind"][begins], strict=True))
 
 
 def with_intervals(

@@ -16,7 +16,7 @@ from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictions, FittedBaseline
+from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
@@ -211,7 +211,7 @@ def _seed_models(
     kind: type[FinetuningTask]
     if (run_dirs[0] / BASELINE_FILE).is_file():
         kind = BaselinePredictions
-        saved_by_run = {run_dir: FittedBaseline.load(run_dir).task for run_dir in run_dirs}
+        saved_by_run = {run_dir: load_baseline(run_dir).task for run_dir in run_dirs}
     else:
         saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in run_dirs}
         kind = kind_of(saved_by_run[run_dirs[0]]["task_type"])

@@ -38,6 +38,16 @@ from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
+# options of predictions that are for tables alone
+NOT_FOR_QUESTIONS = (
+    "text_column",
+    "label_columns",
+    "sheet",
+    "calibrated",
+    "distance",
+    "interval",
+    "explain",
+)
 
 
 class QuestionAnswering:
@@ -59,37 +69,31 @@ class QuestionAnswering:
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
         hashes = {}
         counts = []
-        rows_with_problems = []
+        invalid_rows = []
         for split, file in task_files(config).items():
             questions, unusable = read_questions(file)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
-            for row, value, problem in unusable + unfit:
-                rows_with_problems.append((row + 1, value, problem, split))
+            invalid_rows += [(row + 1, *details, split) for row, *details in unusable + unfit]
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
-        self.invalid_rows = pd.DataFrame(
-            rows_with_problems, columns=["row", "value", "reason", "part"]
-        )
+        self.invalid_rows = pd.DataFrame(invalid_rows, columns=["row", "value", "reason", "part"])
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
-        departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
             "data_sha256": hashes,
             "metric": self.metric,
-            "departures": departures,
+            "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
     @staticmethod
     def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
         """Answers a file's questions with all models; `problem` says why a question cannot be
         answered."""
-        names = ["text_column", "label_columns", "sheet", "calibrated", "distance"]
-        names += ["interval", "explain"]
-        for name in names:
+        for name in NOT_FOR_QUESTIONS:
             if getattr(options, name):
                 raise InputError(f"question answering has no {name}; leave it out")
         saved = models[0].saved
@@ -120,7 +124,14 @@ class QuestionAnswering:
         answered_questions = read_answered_questions(input, options.header)
         if answered_questions is None:
             return Predictions(frame, counts)
-        scorers = _scorers(answered_questions, voted, runs)
+        if len(runs) > 1:
+            # The threshold of the scores is 0, and an ensemble has decided by its vote.
+            margin = np.where(voted["answer"] == "", 1.0, -1.0)
+            runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
+        scorers = {
+            name: partial(summarise_answers, score_answers(answered_questions, run))
+            for name, run in runs.items()
+        }
         return Predictions(frame, counts, scorers, np.arange(len(answered_questions)))
 
     @classmethod
@@ -224,20 +235,6 @@ def _check_window(window: int, stride: int) -> None:
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
             f"{2 * MIN_STEP} more than task.stride, to hold a question too"
         )
-
-
-def _scorers(
-    questions: pd.DataFrame, voted: pd.DataFrame, runs: dict[str, pd.DataFrame]
-) -> dict[str, RowScorer]:
-    """How every model, and the ensemble of several, is scored on some questions."""
-    if len(runs) > 1:
-        # The threshold of the scores is 0, and an ensemble has decided by its vote.
-        margin = np.where(voted["answer"] == "", 1.0, -1.0)
-        runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
-    return {
-        name: partial(summarise_answers, score_answers(questions, run))
-        for name, run in runs.items()
-    }
 
 
 def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:

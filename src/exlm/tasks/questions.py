@@ -42,7 +42,7 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, row_problem) in enumerate(_records(path, labelled, header)):
+    for row, (record, problem) in enumerate(_records(path, labelled, header)):
         question_id = _text(record.get("id")).strip() or str(row)
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
@@ -62,21 +62,26 @@ def read_questions(
         answers = [(text, start) for text, start in references if start >= 0]
         for text, start in references:
             if start < 0:
-                problem = "the context does not have it where it should; answer dropped"
-                problems.append(QuestionProblem(row, text, problem))
-        problem = row_problem or _problem(record, question, context, references)
+                misplaced = "the context does not have it where it should; answer dropped"
+                problems.append(QuestionProblem(row, text, misplaced))
+        if references and record.get("is_impossible") is True:
+            problem = problem or "marked impossible but has answers"
+        elif not question:
+            problem = problem or "empty question"
+        elif not context.strip():
+            problem = problem or "empty context"
+        elif references and not answers:
+            problem = problem or "no answer is at its place"
         if problem:
             problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
         else:
             usable[row] = (question_id, question, context, answers)
-    if not usable and not problems:
-        raise InputError(f"{path}: no question can be used, it holds none")
     if not usable:
-        row, value, problem = problems[0]
-        raise InputError(
-            f"{path}: no question can be used, first row {row + 1}, value {value!r}: {problem}; "
-            "correct it"
-        )
+        reason = "it holds none"
+        if problems:
+            row, value, problem = problems[0]
+            reason = f"first row {row + 1}, value {value!r}: {problem}; correct it"
+        raise InputError(f"{path}: no question can be used, {reason}")
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems
@@ -90,21 +95,6 @@ def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFra
     except InputError:
         return None
     return questions if any(questions["answers"]) else None
-
-
-def _problem(
-    record: dict[Any, Any], question: str, context: str, references: list[tuple[str, int]]
-) -> str:
-    """Why a question cannot be used, "" if it can."""
-    if references and record.get("is_impossible") is True:
-        return "marked impossible but has answers"
-    if not question:
-        return "empty question"
-    if not context.strip():
-        return "empty context"
-    if references and all(start < 0 for _, start in references):
-        return "no answer is at its place"
-    return ""
 
 
 def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
@@ -122,17 +112,17 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
 
 
 def _squad_records(path: Path | str) -> list[dict[Any, Any]]:
-    records = []
     try:
-        for article in read_json(path)["data"]:
-            for paragraph in article["paragraphs"]:
-                for record in paragraph["qas"]:
-                    records.append({**record, "context": paragraph["context"]})
+        return [
+            {**record, "context": paragraph["context"]}
+            for article in read_json(path)["data"]
+            for paragraph in article["paragraphs"]
+            for record in paragraph["qas"]
+        ]
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{path} is not SQuAD JSON ({error!r}); compare it with SQuAD 2.0"
         ) from None
-    return records
 
 
 def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
@@ -144,14 +134,13 @@ def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
     if answers is None:
         answers = [{"text": record["answer"], "answer_start": record.get("answer_start")}]
     if isinstance(answers, dict):
-        texts = answers["text"]
-        starts = answers["answer_start"]
+        pairs = list(zip(answers["text"], answers["answer_start"], strict=True))
     else:
-        texts = [answer["text"] for answer in answers]
-        starts = [answer["answer_start"] for answer in answers]
+        pairs = [(answer["text"], answer["answer_start"]) for answer in answers]
     references = []
-    for text, start in zip(map(_text, texts), starts, strict=True):
-        start = pd.to_numeric(start, errors="coerce")
+    for cell, place in pairs:
+        text = _text(cell)
+        start = pd.to_numeric(place, errors="coerce")
         if pd.isna(start):
             text = text.strip()
             start = context.find(text)

@@ -18,16 +18,17 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 from exlm.data.frames import read_frame, read_frames, with_columns
 from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
-from exlm.model.task_losses import classification_loss
+from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
-from exlm.tasks.calibration import calibration_error, fit_temperature
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.conformal import (
+from exlm.tasks.certainty import (
+    calibration_error,
     conformal_columns,
     conformal_errors,
     conformal_margins,
     errors_to_keep,
+    fit_temperature,
 )
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
     SCORING,
     EncoderSource,

@@ -7,6 +7,7 @@ token."""
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,8 +66,8 @@ class TokenClassification(TableTask):
         has_words = any(len(text.split()) > 1 for text in table.texts)
         has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
         unit = WORD if has_words or has_lists else RESIDUE
-        names_of_rows = units(table.frame[label_column].fillna(""), unit)
-        classes = sorted({name for names in names_of_rows for name in names} - {NO_LABEL})
+        names = chain.from_iterable(units(table.frame[label_column].fillna(""), unit))
+        classes = sorted({*names} - {NO_LABEL})
         labels, label_problems = read_labels(table, label_column, config.mask_column, unit, classes)
         problems = [
             problem or label_problem
@@ -120,16 +121,13 @@ class TokenClassification(TableTask):
         assert table.unit_starts is not None  # `TextReader` found them
         shape = (*table.unit_starts.shape, len(cls.head_names(saved)))
         result = np.full(shape, np.nan, np.float32)
-        if not len(rows):
-            return result
-        examples = [table.examples[row] for row in rows]
         batches = batch_outputs(
-            network,
-            lambda **batch: network(**batch).logits,
-            examples,
-            tokenizer,
-            saved["precision"],
-            progress,
+            model=network,
+            function=lambda **batch: network(**batch).logits,
+            examples=[table.examples[row] for row in rows],
+            tokenizer=tokenizer,
+            precision=saved["precision"],
+            progress=progress,
             padding_side=cls.padding_side,
         )
         for numbers, logits in batches:
@@ -193,27 +191,23 @@ def read_labels(
     if nothing is."""
     texts = units(table.texts, unit)
     names_of_rows = units(table.frame[label_column].fillna(""), unit)
-    masks = None
+    masks = [["1"] * len(names) for names in names_of_rows]
     if mask_column:
         masks = units(table.frame[mask_column].fillna(""), unit)
-    index = {name: i for i, name in enumerate(classes)}
+    index = {name: float(i) for i, name in enumerate(classes)}
     labels = np.full((len(texts), max(map(len, texts))), np.nan)
     problems = [""] * len(texts)
-    for row, (text, names) in enumerate(zip(texts, names_of_rows, strict=True)):
-        mask = None if masks is None else masks[row]
+    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
         unknown_labels = set(names) - {*index, NO_LABEL}
-        mask_length = len(names) if mask is None else len(mask)
-        if not len(text) == len(names) == mask_length:
+        if not len(text) == len(names) == len(mask):
             problems[row] = (
-                f"{len(text)} residues or words, but {len(names)} labels and a mask of "
-                f"{mask_length}"
+                f"{len(text)} residues or words, but {len(names)} labels and a mask of {len(mask)}"
             )
         elif unknown_labels:
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
         else:
-            for i, name in enumerate(names):
-                if name != NO_LABEL and (mask is None or mask[i] != "0"):
-                    labels[row, i] = index[name]
+            classes_of_units = np.array([index.get(name, np.nan) for name in names])
+            labels[row, : len(names)] = np.where(np.equal(mask, "0"), np.nan, classes_of_units)
     return labels, problems
 
 
@@ -222,13 +216,11 @@ def spelled(
 ) -> list[str]:
     """The most probable labels of every row as one string, from predictions [rows, units, classes];
     "" for rows without any."""
-    predicted = ~np.isnan(predictions[..., 0])
+    was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
+    labels = np.where(was_read, np.array(classes, dtype=object)[best], NOT_READ)
     space = "" if unit == RESIDUE else " "
-    strings = []
-    for row, text_units in enumerate(units(texts, unit)):
-        labels = [
-            classes[best[row, i]] if predicted[row, i] else NOT_READ for i in range(len(text_units))
-        ]
-        strings.append(space.join(labels) if predicted[row].any() else "")
-    return strings
+    return [
+        space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
+        for row, text_units in enumerate(units(texts, unit))
+    ]

@@ -105,16 +105,8 @@ def label_scale(labels: np.ndarray) -> tuple[Any, Any]:
     return np.nanmean(labels, 0), np.where(std > 0, std, 1.0)
 
 
-def main(
-    train_path: str,
-    valid_path: str,
-    all_path: str,
-    target: str,
-    task_type: str,
-    outputs: str,
-    seed: str,
-    epochs: str,
-) -> None:
+def main() -> None:
+    train_path, valid_path, all_path, target, task_type, outputs, seed, epochs = sys.argv[1:]
     torch.manual_seed(int(seed))
     train_graphs = read(train_path)
     valid_graphs = read(valid_path)
@@ -141,4 +133,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

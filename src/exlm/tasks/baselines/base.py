@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from exlm.tasks.table import LABEL_TYPES, LabelType, TaskType
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.metrics import goodness, score_predictions
+from exlm.tasks.table import LABEL_TYPES, LabelType
 
 
 @dataclass(frozen=True)
@@ -15,34 +17,66 @@ class BaselineInputs:
     """What a baseline learns from, and what it has to predict.
 
     Attributes:
-        texts: [rows] SMILES or texts; all of them are predicted.
+        name: the key in BASELINES.
+        task: what is saved about the table.
+        metric: what chooses the strength of regularisation on the valid rows.
+        epochs: the most epochs of a program, if not its own number.
+        environments: the folder of the Python environments of programs.
+        texts: [rows] SMILES, standardized, or texts; all of them are predicted.
         pairs: [rows] the second texts, if the task is on pairs.
         labels: [rows, labels], classes as indices [rows, 1]; NaN where a label is missing, and in
             rows that are neither in train nor in valid.
-        train: numbers of the rows to learn from; every label column has a label there.
-        valid: numbers of the rows that choose the epoch or the strength of regularisation.
-        outputs: predictions for a row: classes for multiclass, labels for all others.
-        score: how good predictions [rows, outputs] are on valid; higher is better.
-        epochs: the most epochs of a program, if not its own number.
-        log: file for the output of a program.
-        python: the Python that runs a program."""
+        train: numbers of the rows to learn from.
+        valid: numbers of the rows that choose the epoch or the strength of regularisation."""
 
+    name: str
+    task: SavedTask
+    metric: str
+    seed: int
+    epochs: int | None
+    environments: str
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
     train: np.ndarray
     valid: np.ndarray
-    task_type: TaskType
-    outputs: int
-    score: Callable[[np.ndarray], float]
-    seed: int
-    epochs: int | None
-    log: Path
-    python: Path | None
 
     @property
     def label_type(self) -> LabelType:
-        return LABEL_TYPES[self.task_type]
+        return LABEL_TYPES[self.task["task_type"]]
+
+    @property
+    def is_learnable(self) -> np.ndarray:
+        """[labels] bool: whether a column has any label in train."""
+        return ~np.isnan(self.labels[self.train]).all(0)
+
+    @property
+    def learnable_labels(self) -> np.ndarray:
+        """[rows, learnable labels]."""
+        return self.labels[:, self.is_learnable]
+
+    @property
+    def outputs(self) -> int:
+        """Predictions for a row: classes for multiclass, learnable labels for all others."""
+        return len(self.task["classes"] or self.learnable_labels.T)
+
+    def all_labels(self, predictions: np.ndarray) -> np.ndarray:
+        """Predictions [rows, outputs] and 0.5 for labels of which nothing can be learned."""
+        if self.task["classes"]:
+            return predictions
+        of_all_labels = np.full(self.labels.shape, 0.5)
+        of_all_labels[:, self.is_learnable] = predictions
+        return of_all_labels
+
+    def score(self, predictions: np.ndarray) -> float:
+        """How good predictions [rows, outputs] are on valid; higher is better."""
+        scores = score_predictions(
+            self.task["task_type"],
+            self.labels[self.valid],
+            self.all_labels(predictions)[self.valid],
+            self.task["error_units"],
+        )
+        return goodness(scores[self.metric], self.metric)
 
 
 @dataclass(frozen=True)
@@ -50,12 +84,13 @@ class Baseline:
     """A model that is trained from nothing on the labelled data alone.
 
     Attributes:
-        fit_predict: learns, and returns predictions [rows, outputs].
+        fit_predict: learns, and returns predictions [rows, outputs]; a program writes its output to
+            the path.
         molecules: whether it reads molecules; else it reads text.
         settings: what the results tell about it.
         packages: what pip installs for a program in an environment that the first one names."""
 
-    fit_predict: Callable[[BaselineInputs], np.ndarray]
+    fit_predict: Callable[[BaselineInputs, Path], np.ndarray]
     molecules: bool
     settings: dict[str, Any]
     packages: tuple[str, ...] = ()

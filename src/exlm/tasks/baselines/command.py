@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.chemistry import standardize
 from exlm.errors import InputError
 from exlm.storage.files import to_json_types
 from exlm.storage.runs import identity
 from exlm.tasks.baselines import BASELINES
+from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import (
-    FittedBaseline,
+    fit_predict,
+    in_all_rows,
     leave_out_what_is_no_molecule,
-    program_python,
+    save_baseline,
+    usable_texts,
 )
 from exlm.tasks.config import TaskConfig, resolve
-from exlm.tasks.encoders import prediction_names
 from exlm.tasks.finetune import run_task
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.reading import TextKind
@@ -101,7 +103,8 @@ class BaselineTask(LabelledTask):
                 f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
                 f"not read; use {', '.join(fitting)}, or set task.molecules"
             )
-        program_python(name, environments)  # installs it before anything is written
+        if BASELINES[name].packages:  # installed before anything is written
+            environment(BASELINES[name].packages, environments)
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         """The table without tokens. What RDKit cannot parse is left out."""
@@ -118,28 +121,28 @@ class BaselineTask(LabelledTask):
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
         split = self.split_of(seed)
-        usable_rows = np.flatnonzero(table.usable)
         # Labels of rows that are neither in train nor in valid are not shown to the baseline.
         labels = np.full_like(table.labels, np.nan)
         for part in ("train", "valid"):
             labels[split[part]] = table.labels[split[part]]
         task = self.saved_table(split["train"])
-        fitted = FittedBaseline(
+        usable_rows, texts, pairs = usable_texts(table, task)
+        inputs = BaselineInputs(
             name=self.name,
             task=task,
             metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
             environments=self.environments,
-            texts=[standardize(table.texts[row], task["standardize"]) for row in usable_rows],
-            pairs=[table.pairs[row] for row in usable_rows] if table.pairs else None,
+            texts=texts,
+            pairs=pairs,
             labels=labels[usable_rows],
             train=np.searchsorted(usable_rows, split["train"]),
             valid=np.searchsorted(usable_rows, split["valid"]),
         )
         start = time.monotonic()
-        predictions = np.full((len(table.texts), len(prediction_names(task))), np.nan)
-        predictions[usable_rows] = fitted.predictions(run_dir / "program.log")
+        predictions = fit_predict(inputs, run_dir / "program.log")
         seconds = round(time.monotonic() - start, 1)
-        fitted.save(run_dir)
-        return {"seconds": seconds, **self.record(run_dir, split, predictions)}
+        save_baseline(inputs, run_dir)
+        result = self.record(run_dir, split, in_all_rows(table, predictions))
+        return {"seconds": seconds, **result}

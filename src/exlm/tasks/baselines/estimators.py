@@ -1,18 +1,75 @@
-"""Models of scikit-learn, one for each label column of a table, and the features of molecules."""
+"""Baselines of scikit-learn: random forests, nearest neighbours and linear models on the
+fingerprints of molecules, and linear models on words."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
 
-from exlm.data.chemistry import fingerprints
+from exlm.data.chemistry import BITS, RADIUS, fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.base import Baseline, BaselineInputs
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
+
+TREES = 500
+NEIGHBOURS = 5
+BLOCK = 1024  # rows whose neighbours are searched at once
+# C of linear models, the inverse of the strength of regularisation
+C_VALUES = (0.01, 0.1, 1.0, 10.0, 100.0)
+WORD = r"\w+|[^\w\s]"
+
+
+def fit_forest(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """Predictions of random forests whose splits look at as many bits as Breiman (2001) advises."""
+    if inputs.label_type.is_number:
+        model = RandomForestRegressor(max_features=1 / 3)
+    else:
+        model = RandomForestClassifier(max_features="sqrt")
+    model.set_params(n_estimators=TREES, random_state=inputs.seed, n_jobs=-1)
+    return one_model_per_label(inputs, ecfp(inputs.texts), model)
+
+
+def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """The mean label of the nearest labelled molecules of the train part, weighted by their
+    Tanimoto similarity."""
+    bits = ecfp(inputs.texts).astype(np.float32)
+    train_labels = inputs.learnable_labels[inputs.train]
+    if inputs.label_type.has_classes:
+        train_labels = (train_labels == np.arange(inputs.outputs)).astype(float)
+    predictions = np.zeros((len(bits), inputs.outputs))
+    for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
+        similarity = _tanimoto(bits[block], bits[inputs.train])
+        for column, labels in enumerate(train_labels.T):
+            predictions[block, column] = _weighted_mean(labels, similarity)
+    return predictions
+
+
+def fit_linear_to_molecules(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """Predictions from fingerprints."""
+    features = sparse.csr_matrix(ecfp(inputs.texts), dtype=np.float64)
+    return best_linear_model(inputs, features)
+
+
+def fit_linear_to_words(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """Predictions from TF-IDF of words and pairs of words, as in the train part. Of two texts: the
+    features of each, their differences and their products."""
+    columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=WORD)
+    vectorizer.fit([texts[row] for texts in columns for row in inputs.train])
+    first = vectorizer.transform(inputs.texts)
+    if inputs.pairs is None:
+        return best_linear_model(inputs, first)
+    second = vectorizer.transform(inputs.pairs)
+    features = sparse.hstack([first, second, abs(first - second), first.multiply(second)])
+    return best_linear_model(inputs, features.tocsr())
 
 
 def ecfp(smiles: Sequence[str]) -> np.ndarray:
@@ -26,21 +83,35 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
     return np.array(rows, dtype=np.uint8)
 
 
+def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
+    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
+    C_VALUES that is best on valid; of equal ones the first."""
+    models: list[BaseEstimator]
+    if inputs.label_type.is_number:
+        models = [Ridge(alpha=1 / c) for c in C_VALUES]
+    else:
+        models = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]
+    predictions = [one_model_per_label(inputs, features, model) for model in models]
+    return max(predictions, key=inputs.score)
+
+
 def one_model_per_label(
     inputs: BaselineInputs, features: Features, model: BaseEstimator
 ) -> np.ndarray:
     """Predictions [rows, outputs] of copies of a model, each fitted to the labelled rows of one
     label column in the train part."""
     columns = []
-    for labels in inputs.labels.T:
+    for labels in inputs.learnable_labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
         fitted = _fit(model, features[rows], labels[rows])
         if inputs.label_type.is_number:
             columns.append(fitted.predict(features)[:, None])
-        elif inputs.label_type.has_classes:
-            columns.append(_probabilities(fitted, features, inputs.outputs))
-        else:
-            columns.append(_probabilities(fitted, features, 2)[:, 1:])
+            continue
+        has_classes = inputs.label_type.has_classes
+        probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
+        # 0 for those classes that the train part lacks
+        probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
+        columns.append(probabilities if has_classes else probabilities[:, 1:])
     return np.hstack(columns)
 
 
@@ -55,8 +126,31 @@ def _fit(model: BaseEstimator, features: Features, labels: np.ndarray) -> Any:
     return fitted
 
 
-def _probabilities(classifier: Any, features: Features, classes: int) -> np.ndarray:
-    """Probabilities [rows, classes], 0 for those classes that the train part lacks."""
-    probabilities = np.zeros((features.shape[0], classes))
-    probabilities[:, classifier.classes_.astype(int)] = classifier.predict_proba(features)
-    return probabilities
+def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The similarity [rows, others] of two sets of fingerprints [..., BITS]: the share of bits that
+    both have, of those that one of them has."""
+    shared = bits @ others.T
+    return shared / np.maximum(bits.sum(1)[:, None] + others.sum(1) - shared, 1)
+
+
+def _weighted_mean(labels: np.ndarray, similarity: np.ndarray) -> np.ndarray:
+    """For every row of a similarity [rows, others], the mean over its nearest labelled ones of the
+    labels [others]."""
+    labelled = np.flatnonzero(~np.isnan(labels))
+    count = min(NEIGHBOURS, len(labelled))
+    order = np.argpartition(-similarity[:, labelled], count - 1, axis=1)
+    nearest = labelled[order[:, :count]]
+    # Where no neighbour has anything in common with the row, all of them count alike.
+    weights = np.take_along_axis(similarity, nearest, 1) + 1e-6
+    return np.average(labels[nearest], axis=1, weights=weights)
+
+
+FINGERPRINT = {"radius": RADIUS, "bits": BITS}
+ECFP_FOREST = Baseline(fit_forest, molecules=True, settings={**FINGERPRINT, "trees": TREES})
+ECFP_NEIGHBOURS = Baseline(
+    fit_neighbours, molecules=True, settings={**FINGERPRINT, "neighbours": NEIGHBOURS}
+)
+ECFP_LINEAR = Baseline(
+    fit_linear_to_molecules, molecules=True, settings={**FINGERPRINT, "strengths": C_VALUES}
+)
+TFIDF_LINEAR = Baseline(fit_linear_to_words, molecules=False, settings={"strengths": C_VALUES})

@@ -1,25 +1,70 @@
-"""Baselines that are programs of their own: their Python environments, their tables, their runs."""
+"""Baselines that are programs, in Python environments of their own: `chemprop` (D-MPNN, Yang et
+al., 2019), by its authors, and `attentivefp` (Xiong et al., 2020), by `attentivefp_program.py`."""
 
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.runs import lock
-from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.base import Baseline, BaselineInputs
 from exlm.train.loop import on_signals
+
+CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")
+CHEMPROP_EPOCHS = 50
+CHEMPROP_PROGRAM = "from chemprop.cli.main import main; main()"
+ATTENTIVEFP_PACKAGES = ("torch-geometric==2.8.1", "torch==2.13.0", "rdkit==2026.9.1")
+ATTENTIVEFP_EPOCHS = 100
+ATTENTIVEFP_SCRIPT = Path(__file__).with_name("attentivefp_program.py")
 
 TABLES = ("train.csv", "valid.csv", "all.csv")  # what a program reads; it predicts all.csv
 FINISHED = "finished"  # the name of an empty file in an environment that was made completely
 
 
-def environment(packages: tuple[str, ...], folder: Path) -> Path:
-    """The Python of an environment in `folder`, made if it is missing or unfinished; InputError if
+def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """Predictions with default settings, by the weights of the epoch that is best on valid."""
+    task_type = inputs.task["task_type"]
+    multiclass = task_type == "multiclass"
+    classification = task_type in ("binary", "multilabel")
+    options = [
+        *("--task-type", "classification" if classification else task_type),
+        *("--epochs", str(inputs.epochs or CHEMPROP_EPOCHS)),
+        *("--pytorch-seed", str(inputs.seed)),
+        *("--save-dir", "."),
+        *("--data-path", *TABLES),
+    ]
+    if multiclass:
+        options += ["--multiclass-num-classes", str(inputs.outputs)]
+    arguments = ["-c", CHEMPROP_PROGRAM, "train", "-q", *options]
+    with TemporaryDirectory() as folder:
+        _run_python(CHEMPROP_PACKAGES, inputs, log, folder, arguments)
+        # Chemprop takes the last table, of all rows, for the test part.
+        table = pd.read_csv(Path(folder) / "model_0" / "test_predictions.csv")
+    if multiclass:
+        # the probabilities of all classes in one cell
+        return np.array([cell.split(",") for cell in table.iloc[:, -1]], dtype=float)
+    return table.iloc[:, 1:].to_numpy(dtype=float)
+
+
+def fit_attentivefp(inputs: BaselineInputs, log: Path) -> np.ndarray:
+    """Predictions by the weights of the epoch with the lowest loss on valid."""
+    epochs = inputs.epochs or ATTENTIVEFP_EPOCHS
+    settings = [inputs.task["task_type"], inputs.outputs, inputs.seed, epochs]
+    arguments = [str(ATTENTIVEFP_SCRIPT), *TABLES, "predictions.csv", *map(str, settings)]
+    with TemporaryDirectory() as folder:
+        _run_python(ATTENTIVEFP_PACKAGES, inputs, log, folder, arguments)
+        return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
+
+
+def environment(packages: tuple[str, ...], environments: str) -> Path:
+    """The Python of an environment in a folder, made if it is missing or unfinished; InputError if
     that fails."""
-    directory = folder.resolve() / packages[0].replace("==", "-")
+    folder = Path(environments).expanduser().resolve()
+    directory = folder / packages[0].replace("==", "-")
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     with lock(folder):
         if (directory / FINISHED).exists():
@@ -27,47 +72,52 @@ def environment(packages: tuple[str, ...], folder: Path) -> Path:
         names = ", ".join(packages)
         print(f"installing {names} in {directory}; this takes minutes and is done once", flush=True)
         log = directory.with_name(f"{directory.name}.log")
-        try:
-            _run([sys.executable, "-m", "venv", "--clear", str(directory)], log)
-            _run([str(python), "-m", "pip", "install", *packages], log)
-        except ProgramFailed as failure:
+        failure = _run([sys.executable, "-m", "venv", "--clear", str(directory)], log)
+        failure = failure or _run([str(python), "-m", "pip", "install", *packages], log)
+        if failure:
             raise InputError(
                 f"{packages[0]} could not be installed: {failure}; check the network, try again"
-            ) from None
+            )
         (directory / FINISHED).touch()
     return python
 
 
-def run_python(inputs: BaselineInputs, folder: str, *arguments: str) -> None:
+def _run_python(
+    packages: tuple[str, ...],
+    inputs: BaselineInputs,
+    log: Path,
+    folder: str,
+    arguments: list[str],
+) -> None:
     """Writes TABLES to a folder (SMILES, then a column per label) and runs Python there.
     TrainingStopped if the program fails."""
-    label_columns = [f"task {number}" for number in range(inputs.labels.shape[1])]
-    frame = pd.DataFrame(inputs.labels, columns=label_columns)
+    labels = inputs.learnable_labels
+    frame = pd.DataFrame(labels, columns=[f"task {i}" for i in range(labels.shape[1])])
     frame.insert(0, "smiles", inputs.texts)
     rows_of_tables = (inputs.train, inputs.valid, np.arange(len(frame)))
     for name, rows in zip(TABLES, rows_of_tables, strict=True):
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
+    python = environment(packages, inputs.environments)
     # -I keeps PYTHONPATH, and so the packages of this library, out of the environment.
-    try:
-        _run([str(inputs.python), "-I", *arguments], inputs.log, folder)
-    except ProgramFailed as failure:
-        raise TrainingStopped(f"the baseline failed: {failure}") from None
+    failure = _run([str(python), "-I", *arguments], log, folder)
+    if failure:
+        raise TrainingStopped(f"the baseline failed: {failure}")
 
 
-class ProgramFailed(RuntimeError):
-    """A program ended with an error: the last line of its log, and where that is."""
-
-
-def _run(command: list[str], log: Path, folder: str | None = None) -> None:
-    """Runs a program with its output in a log. ProgramFailed if it ends with an error."""
+def _run(command: list[str], log: Path, folder: str | None = None) -> str:
+    """Runs a program with its output in a log; if it ends with an error, returns the last line."""
     # The handler raises, and subprocess.run then ends the program, too.
     with log.open("w") as file, on_signals(_interrupt, once=True):
         process = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder)
-    if process.returncode != 0:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last_line = lines[-1] if lines else "no output"
-        raise ProgramFailed(f"{last_line} (its output is in {log})")
+    if process.returncode == 0:
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no output'} (its output is in {log})"
 
 
 def _interrupt(number: int) -> None:
     raise Interrupted(number, "interrupted; run the same command to go on")
+
+
+CHEMPROP = Baseline(fit_chemprop, molecules=True, settings={}, packages=CHEMPROP_PACKAGES)
+ATTENTIVEFP = Baseline(fit_attentivefp, molecules=True, settings={}, packages=ATTENTIVEFP_PACKAGES)
