@@ -365,6 +365,6 @@ READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
-SUFFIXES |= {".fa": "fasta", ".faa": "fasta", ".md": "lines"}
+SUFFIXES |= {".fa": "fasta", ".faa": "fasta"}
 _PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"
 READABLE = f"{', '.join(SUFFIXES)} file ({_PACKED})"  # for messages

@@ -83,9 +83,9 @@ def prepare(
     complete.
 
     Args:
-        inputs: files (.smi, .txt, .md, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz,
-            .xz, .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden
-            ones or what `exlm` wrote), Hugging Face data sets (`owner/name`,
+        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz,
+            .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
+            or what `exlm` wrote), Hugging Face data sets (`owner/name`,
             `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
             the first word is read, of a .txt file every line, unless it is a table with tabs or has
             molecules with names.
