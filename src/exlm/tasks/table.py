@@ -178,14 +178,15 @@ def make_table(
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
     positive: str | None = None,
+    skip_unknown_classes: bool = False,
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
-    (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
+    that is label 1 (`two_words`). With `skip_unknown_classes`, rows of other classes have no label.
+    Columns and the task type are inferred where they are None (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
     used, a value is no label of the task, or no row can be used."""
     malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
@@ -201,7 +202,7 @@ def make_table(
         others = [name for name in frame.columns if name not in text_columns]
         columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
     cells, numbers = _label_cells(frame, columns, malformed)
-    read = _read_labels(cells, numbers, path, task_type, classes, positive)
+    read = _read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
     problems = _problems(malformed, texts, read)
     _check_some_row_is_usable(texts[0], problems, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
@@ -396,6 +397,7 @@ def _read_labels(
     task_type: TaskType | None,
     classes: Sequence[str] | None,
     positive: str | None,
+    skip_unknown_classes: bool,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
     a binary task the words for 0 and 1; rows with others have no label. InputError for a cell that
@@ -425,20 +427,30 @@ def _read_labels(
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     unknown_classes = {}
-    if classes:
-        for column, row in wrong_cells:
-            name = str(cells.iat[row, column]).strip()
-            unknown_classes[row] = f"{name!r} is no class of the model ({allowed})"
+    if classes and skip_unknown_classes:
+        unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
     elif len(wrong_cells):
         _refuse_cells(cells, wrong_cells, path, task_type, allowed)
-    if unknown_classes:
-        row, problem = next(iter(unknown_classes.items()))
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
+
+
+def _unknown_classes(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, allowed: str
+) -> dict[int, str]:
+    """What is wrong with the rows of cells (column, row) that are no class of a model, by row; a
+    note says how many there are."""
+    problems = {}
+    for column, row in wrong_cells:
+        name = str(cells.iat[row, column]).strip()
+        problems[int(row)] = f"{name!r} is no class of the model ({allowed})"
+    if problems:
+        row, problem = next(iter(problems.items()))
         print(
-            f"note: {path}: {len(unknown_classes)} rows have a label that cannot be scored, "
+            f"note: {path}: {len(problems)} rows have a label that cannot be scored, "
             f"the first {row_name(cells.index[row])}: {problem}",
             file=sys.stderr,
         )
-    return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
+    return problems
 
 
 def _refuse_cells(

@@ -293,6 +293,7 @@ class TableTask(LabelledTask):
             label_columns=saved["label_columns"],
             task_type=saved["task_type"],
             classes=saved["classes"] or saved.get("words"),
+            skip_unknown_classes=True,
         )
         return labelled.labels
 
