@@ -186,8 +186,9 @@ def make_table(
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
     that is label 1 (`two_words`). With `skip_unknown_classes`, rows of other classes have no label.
-    Columns and the task type are inferred where they are None (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
-    used, a value is no label of the task, or no row can be used."""
+    Columns and the task type are inferred where they are None (`_choose_texts`,
+    `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be used, a value is no
+    label of the task, or no row can be used."""
     malformed = _malformed_reasons(frame)
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
@@ -199,8 +200,7 @@ def make_table(
     texts, malformed = read_texts(frame, text_columns, path, malformed)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
-        others = [name for name in frame.columns if name not in text_columns]
-        columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
+        columns = _infer_label_columns(frame.drop(columns=text_columns), malformed, path)
     cells, numbers = _label_cells(frame, columns, malformed)
     read = _read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
     problems = _problems(malformed, texts, read)
@@ -319,9 +319,10 @@ def _label_cells(
     return cells, cells.apply(read_numbers)
 
 
-def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
-    """The only column, the only numeric one, or all numeric ones if they hold nothing but 0 and 1;
-    never one that numbers or names the rows."""
+def _infer_label_columns(others: pd.DataFrame, malformed: list[str], path: str | Path) -> list[str]:
+    """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
+    they hold nothing but 0 and 1; never one that numbers or names the rows."""
+    cells, numbers = _label_cells(others, list(others.columns), malformed)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
     if len(columns) == 1:
         return columns
