@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ import torch
 from rdkit.DataStructs import ExplicitBitVect
 from scipy.special import softmax
 from torch import Tensor, nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from exlm.data.frames import read_frame, read_frames, with_columns
 from exlm.data.parts import ROWS, output_path
@@ -42,10 +42,9 @@ from exlm.tasks.encoders import (
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.inference import model_inputs, pad, row_outputs
 from exlm.tasks.labelled import LabelledTask, positive_or_one, prediction_titles
-from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
+from exlm.tasks.metrics import as_rows, score_labels, score_predictions
 from exlm.tasks.predictions import (
     ChunkPredictor,
-    LabelScorer,
     Predictions,
     PredictOptions,
     SeedModel,
@@ -63,25 +62,14 @@ DEFAULT_LENGTH = 512
 FAR = 0.7
 
 
-class FileToPredict(NamedTuple):
-    """A file and the models that predict for it, with what is decided once for all of its rows."""
-
-    models: Sequence[SeedModel]
-    path: str
-    options: PredictOptions
-    molecules: bool  # whether its texts are SMILES
-    training: list[ExplicitBitVect]  # fingerprints of the training molecules, for distances
-    margins: np.ndarray | None  # [labels] the conformal errors, for intervals
-
-
 class TableTask(LabelledTask):
     """A labelled table, its tokens, and how to train a model on it (`FinetuningTask`).
 
     A further kind of task changes what it needs of the hooks. For training: `load_table` (labels),
     `head_names` (how many outputs the head has), `batch_labels` and `loss`. For predictions:
     `outputs`, `as_predictions` and `prediction_columns`. What a hook needs of a saved model is in
-    `saved`, which `task_to_save` makes. The flags below and those of its entry in LABEL_TYPES
-    decide the rest."""
+    `saved`, which `saved_table` and `task_to_save` make. The flags below and those of its entry in
+    LABEL_TYPES decide the rest."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = True
@@ -117,7 +105,7 @@ class TableTask(LabelledTask):
         `record` tells."""
         torch.manual_seed(seed)
         split = self.split_of(seed)
-        saved = self.task_to_save(split["train"], hyper)
+        saved = self.task_to_save(split["train"])
         names = self.head_names(saved)
         model_settings = {
             "id2label": dict(enumerate(names)),
@@ -126,42 +114,18 @@ class TableTask(LabelledTask):
             "task": saved,
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
-        best_epoch = self._train(network, saved, run_dir, hyper, seed, split)
+        tuned = TunedModel(network, self.tokenizer, saved)
+        best_epoch = self._train(tuned, run_dir, hyper, seed, split)
 
         predicted_rows = self.table.usable & self.rows_to_predict(split)
-        tuned = TunedModel(network, self.tokenizer, saved)
         outputs = self.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
-        network.config.task = self._completed(saved, network, outputs, split["valid"])
+        network.config.task = self._completed(tuned, outputs[split["valid"]], split["valid"])
         save_model(run_dir, network, self.tokenizer)
         predictions = self.as_predictions(outputs, saved)
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
-    def _completed(
-        self, saved: SavedTask, network: PreTrainedModel, outputs: np.ndarray, valid: np.ndarray
-    ) -> SavedTask:
-        """What is saved with a trained network, whose outputs are [rows, outputs]: the temperature
-        of logits, or the scale of numbers as part of the network, and the errors on valid."""
-        label_type = self.table.label_type
-        if label_type.is_number or label_type.one_class:
-            predictions = self.as_predictions(outputs[valid], saved)
-            errors = conformal_errors(self.table.labels[valid], predictions, label_type.has_classes)
-            saved = {**saved, "validation_errors": errors_to_keep(errors)}
-        if label_type.is_number:
-            return fold_label_scale(network, saved)
-        if not self.fits_temperature:
-            return saved
-        labels, logits = as_rows(self.table.labels[valid], outputs[valid])
-        temperature = fit_temperature(logits, labels, label_type.has_classes)
-        return {**saved, "temperature": temperature}
-
     def _train(
-        self,
-        network: PreTrainedModel,
-        saved: SavedTask,
-        run_dir: Path,
-        hyper: FinetuneConfig,
-        seed: int,
-        split: RowSplit,
+        self, tuned: TunedModel, run_dir: Path, hyper: FinetuneConfig, seed: int, split: RowSplit
     ) -> int:
         """Trains a network in place; returns the epoch that is best on valid, whose weights it
         has."""
@@ -170,7 +134,7 @@ class TableTask(LabelledTask):
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
             examples = [self.table.examples[row] for row in rows]
             batch = pad(examples, self.tokenizer, self.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, saved)}
+            return batch | {"labels": self.batch_labels(batch, rows, tuned.saved)}
 
         def training_loss(
             model: nn.Module, batch: dict[str, Tensor]
@@ -179,17 +143,41 @@ class TableTask(LabelledTask):
             total, count = self.loss(outputs, batch["labels"].to(outputs.device))
             return total, count, torch.zeros_like(count)
 
-        def validate(network: nn.Module) -> dict[str, float]:
-            tuned = TunedModel(network, self.tokenizer, saved)
+        def validate(_: nn.Module) -> dict[str, float]:
             outputs = self.outputs(tuned, self.table, split["valid"])
-            predictions = self.as_predictions(outputs, saved)
-            return self.score(predictions, split["valid"], saved["error_units"])
+            predictions = self.as_predictions(outputs, tuned.saved)
+            return self.score(predictions, split["valid"], tuned.saved["error_units"])
 
         lengths = [len(example["input_ids"]) for example in self.table.examples]
-        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
         return train_best_epoch(
-            network, training_loss, batches, run_dir, hyper, validate, self.metric, self.device
+            network=tuned.network,
+            loss=training_loss,
+            batches=ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate),
+            run_dir=run_dir,
+            hyper=hyper,
+            score=validate,
+            metric=self.metric,
+            device=self.device,
         )
+
+    def _completed(self, tuned: TunedModel, outputs: np.ndarray, valid: np.ndarray) -> SavedTask:
+        """What is saved with a trained network, whose outputs for the `valid` rows are [n,
+        outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
+        errors on valid."""
+        label_type = self.table.label_type
+        labels = self.table.labels[valid]
+        saved = tuned.saved
+        if label_type.is_number or label_type.one_class:
+            predictions = self.as_predictions(outputs, saved)
+            errors = conformal_errors(labels, predictions, label_type.has_classes)
+            saved = {**saved, "validation_errors": errors_to_keep(errors)}
+        if label_type.is_number:
+            return fold_label_scale(tuned.network, saved)
+        if not self.fits_temperature:
+            return saved
+        labels, logits = as_rows(labels, outputs)
+        temperature = fit_temperature(logits, labels, label_type.has_classes)
+        return {**saved, "temperature": temperature}
 
     @staticmethod
     def head_names(saved: SavedTask) -> list[str]:
@@ -214,7 +202,7 @@ class TableTask(LabelledTask):
         labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
         return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
 
-    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> SavedTask:
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What is needed to predict with the model. `mean` and `std` [labels] are those of the
         training labels, if they are numbers."""
         mean = np.zeros(len(self.table.label_columns))
@@ -267,22 +255,6 @@ class TableTask(LabelledTask):
         return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
 
     @staticmethod
-    def prediction_columns(
-        runs: Sequence[np.ndarray], table: LabelledTable, saved: SavedTask
-    ) -> dict[str, Any]:
-        """The columns to add, from the predictions [rows, outputs] of every model: means, standard
-        deviations, and for one label with classes the predicted class and its probability."""
-        means = np.mean(runs, 0)
-        columns: dict[str, Any] = {}
-        for i, name in enumerate(prediction_titles(prediction_names(saved))):
-            columns[name] = means[:, i]
-            if len(runs) > 1:
-                columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
-        if LABEL_TYPES[saved["task_type"]].one_class:
-            columns |= _class_columns(means, saved["classes"], saved.get("words"))
-        return columns
-
-    @staticmethod
     def saved_labels(table: LabelledTable, path: str, saved: SavedTask) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, labels].
         InputError if a value is no label."""
@@ -296,105 +268,6 @@ class TableTask(LabelledTask):
         )
         return labelled.labels
 
-    @classmethod
-    def predict(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> Predictions:
-        """Predictions for a table: means over the models, with standard deviations."""
-        saved = models[0].saved
-        frame = read_frame(input, options.header, options.sheet)
-        file = cls._open(models, frame, input, options)
-        table, runs = cls._run(file, frame, shows_progress=True)
-        result, counts = cls._with_predictions(file, table, runs)
-        if options.explain:
-            result = with_columns(result, {"explanation": cls._explain(file, table)})
-        label_columns = options.labels_in(frame, input, saved["label_columns"])
-        needed_columns = [*label_columns, saved.get("mask_column")]
-        if not all(name in frame for name in needed_columns if name):
-            return Predictions(result, counts)
-        try:
-            labels = cls.saved_labels(table, input, {**saved, "label_columns": label_columns})
-        except InputError as error:
-            return Predictions(result, counts, note=str(error))
-        scorers, label_scorer = _scorers(labels, saved, runs, file.margins)
-        return Predictions(
-            frame=result,
-            counts=counts,
-            scorers=scorers,
-            labelled=np.flatnonzero(table.usable & ~np.isnan(labels).all(1)),
-            label_scorer=label_scorer,
-            texts=table.texts,
-        )
-
-    @classmethod
-    def chunk_predictor(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> ChunkPredictor | None:
-        """Predicts for some rows of a table, which must not have the label columns."""
-        if not cls.predicts_in_chunks or options.explain:
-            return None
-        first_rows = next(read_frames(input, options.header, ROWS, sheet=options.sheet))
-        trained_on = models[0].saved["label_columns"]
-        if set(options.labels_in(first_rows, input, trained_on)) <= set(first_rows):
-            return None
-        file = cls._open(models, first_rows, input, options)
-
-        def predict_chunk(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-            return cls._with_predictions(file, *cls._run(file, rows, shows_progress=False))
-
-        return predict_chunk
-
-    @classmethod
-    def _open(
-        cls,
-        models: Sequence[SeedModel],
-        first_rows: pd.DataFrame,
-        path: str,
-        options: PredictOptions,
-    ) -> FileToPredict:
-        """The file that begins with these rows."""
-        saved = models[0].saved
-        if options.calibrated and any("temperature" not in model.saved for model in models):
-            raise InputError(
-                "calibrated probabilities need a classification "
-                "that was fine-tuned by this version of exlm"
-            )
-        margins = None if options.interval is None else conformal_margins(models, options.interval)
-        if margins is not None and options.calibrated:
-            raise InputError(
-                "interval takes the probabilities as they are, which have been compared with the "
-                "validation rows; leave out calibrated"
-            )
-        if options.explain:
-            if not cls.can_explain:
-                raise InputError(
-                    "explain is for fine-tuned encoders that predict for whole texts, not for "
-                    f"{models[0].directory}; leave it out"
-                )
-            output_path("", path, options.explain, "", (".html",))
-        texts = cls.table_to_predict(first_rows, path, options, saved).texts
-        molecules = decide_molecules(texts, saved["molecules"], options.molecules, path)
-        run_dirs = [model.directory for model in models]
-        training = training_fingerprints(run_dirs) if options.distance else []
-        return FileToPredict(models, path, options, molecules, training, margins)
-
-    @classmethod
-    def _with_predictions(
-        cls, file: FileToPredict, table: LabelledTable, runs: dict[str, np.ndarray]
-    ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """The rows of a table with their predictions, and how many there are of every kind."""
-        saved = file.models[0].saved
-        columns = cls.prediction_columns(list(runs.values()), table, saved)
-        if file.margins is not None:
-            columns |= conformal_columns(np.mean(list(runs.values()), 0), file.margins, saved)
-        counts = table.counts("predicted")
-        if file.options.distance:
-            distances = distance_to_training(file.training, table.texts)
-            columns["distance to training"] = distances
-            far = int((distances > FAR).sum())
-            counts[f"far from the training molecules (distance over {FAR})"] = far
-        return with_columns(table.frame, {**columns, "problem": table.problems}), counts
-
     @staticmethod
     def table_to_predict(
         frame: pd.DataFrame, path: str, options: PredictOptions, saved: SavedTask
@@ -406,60 +279,220 @@ class TableTask(LabelledTask):
         return make_table(frame, path, text_column, [], pair_column=saved["pair_column"])
 
     @classmethod
-    def _run(
-        cls, file: FileToPredict, rows: pd.DataFrame, shows_progress: bool
-    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        """Some rows of a file, and what every model predicts for them: [rows, outputs] by name."""
-        saved = file.models[0].saved
-        table = cls.table_to_predict(rows, file.path, file.options, saved)
-        runs = dict[str, np.ndarray]()
-        for model in file.models:
-            reader = TextReader(
-                tokenizer=model.loaded.tokenizer,
-                max_length=saved["max_length"],
-                molecules=file.molecules,
-                standardize=saved.get("standardize", "none"),
-                on_invalid=file.options.on_invalid,
-            )
-            read_table = reader.read_chunk(table, file.path)
-            usable_rows = np.flatnonzero(read_table.usable)
-            progress = model.directory.name if shows_progress else None
-            runs[model.directory.name] = cls._predictions_of(
-                model, file, read_table, usable_rows, progress
-            )
-        return read_table, runs
+    def predictor(
+        cls, models: Sequence[SeedModel], path: str, options: PredictOptions, rows: pd.DataFrame
+    ) -> "TablePredictor":
+        """What predicts for the file that begins with these rows."""
+        return TablePredictor(cls, models, path, options, rows)
 
     @classmethod
+    def predict(
+        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
+    ) -> Predictions:
+        """Predictions for a table: means over the models, with standard deviations."""
+        rows = read_frame(input, options.header, options.sheet)
+        return cls.predictor(models, input, options, rows).predict(rows)
+
+    @classmethod
+    def chunk_predictor(
+        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
+    ) -> ChunkPredictor | None:
+        """Predicts for some rows of a table, which must not have the label columns."""
+        if not cls.predicts_in_chunks or options.explain:
+            return None
+        rows = next(read_frames(input, options.header, ROWS, sheet=options.sheet))
+        if set(options.labels_in(rows, input, models[0].saved["label_columns"])) <= set(rows):
+            return None
+        return cls.predictor(models, input, options, rows).predict_chunk
+
+
+class TablePredictor:
+    """The models of all seeds, and the file that they predict for. What is decided once for all of
+    its rows: whether its texts are `molecules`, the fingerprints of the `training` molecules for
+    distances, and the `margins` [labels] of intervals."""
+
+    def __init__(
+        self,
+        kind: type[TableTask],
+        models: Sequence[SeedModel],
+        path: str,
+        options: PredictOptions,
+        first_rows: pd.DataFrame,
+    ) -> None:
+        self.kind = kind
+        self.models = models
+        self.path = path
+        self.options = options
+        self.saved = models[0].saved
+        self._check_options()
+        self.margins = None
+        if options.interval is not None:
+            self.margins = conformal_margins(models, options.interval)
+        texts = kind.table_to_predict(first_rows, path, options, self.saved).texts
+        self.molecules = decide_molecules(texts, self.saved["molecules"], options.molecules, path)
+        self.training: list[ExplicitBitVect] = []
+        if options.distance:
+            self.training = training_fingerprints([model.directory for model in models])
+
+    def _check_options(self) -> None:
+        """InputError for options that these models do not have."""
+        options = self.options
+        if options.calibrated and any("temperature" not in model.saved for model in self.models):
+            raise InputError(
+                "calibrated probabilities need a classification "
+                "that was fine-tuned by this version of exlm"
+            )
+        if options.calibrated and options.interval is not None:
+            raise InputError(
+                "interval takes the probabilities as they are, which have been compared with the "
+                "validation rows; leave out calibrated"
+            )
+        if options.explain and not self.kind.can_explain:
+            raise InputError(
+                "explain is for fine-tuned encoders that predict for whole texts, not for "
+                f"{self.models[0].directory}; leave it out"
+            )
+        if options.explain:
+            output_path("", self.path, options.explain, "", (".html",))
+
+    def predict(self, rows: pd.DataFrame) -> Predictions:
+        """Predictions for all rows of the file, and how they are scored if it has labels."""
+        table, runs = self.run(rows, shows_progress=True)
+        result, counts = self._with_predictions(table, runs)
+        if self.options.explain:
+            result = with_columns(result, {"explanation": self._explain(table)})
+        label_columns = self.options.labels_in(rows, self.path, self.saved["label_columns"])
+        needed_columns = {*label_columns, self.saved.get("mask_column")} - {None}
+        if not needed_columns <= set(rows):
+            return Predictions(result, counts)
+        try:
+            saved: SavedTask = {**self.saved, "label_columns": label_columns}
+            labels = self.kind.saved_labels(table, self.path, saved)
+        except InputError as error:
+            return Predictions(result, counts, note=str(error))
+        if len(runs) > 1:
+            runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
+        return Predictions(
+            frame=result,
+            counts=counts,
+            scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
+            labelled=np.flatnonzero(table.usable & ~np.isnan(labels).all(1)),
+            label_scorer=partial(self._score_labels, labels, next(iter(runs.values()))),
+            texts=table.texts,
+        )
+
+    def predict_chunk(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Some rows of the file with their predictions, and how many there are of every kind."""
+        return self._with_predictions(*self.run(rows, shows_progress=False))
+
+    def run(
+        self, rows: pd.DataFrame, shows_progress: bool
+    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+        """Some rows of the file, and what every model predicts for them: [rows, outputs] by
+        name."""
+        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        runs = dict[str, np.ndarray]()
+        for model in self.models:
+            name = model.directory.name
+            reader = TextReader(
+                tokenizer=model.loaded.tokenizer,
+                max_length=self.saved["max_length"],
+                molecules=self.molecules,
+                standardize=self.saved.get("standardize", "none"),
+                on_invalid=self.options.on_invalid,
+            )
+            read_table = reader.read_chunk(table, self.path)
+            usable_rows = np.flatnonzero(read_table.usable)
+            progress = name if shows_progress else None
+            runs[name] = self._predictions_of(model, read_table, usable_rows, progress)
+        return read_table, runs
+
     def _predictions_of(
-        cls,
+        self,
         model: SeedModel,
-        file: FileToPredict,
         table: LabelledTable,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
-        outputs = cls.outputs(model.loaded, table, rows, progress)
-        temperature = model.saved["temperature"] if file.options.calibrated else 1.0
-        return cls.as_predictions(outputs, model.saved, temperature)
+        outputs = self.kind.outputs(model.loaded, table, rows, progress)
+        temperature = model.saved["temperature"] if self.options.calibrated else 1.0
+        return self.kind.as_predictions(outputs, model.saved, temperature)
 
-    @classmethod
-    def _explain(cls, file: FileToPredict, table: LabelledTable) -> list[str | None]:
+    def _with_predictions(
+        self, table: LabelledTable, runs: dict[str, np.ndarray]
+    ) -> tuple[pd.DataFrame, dict[str, int]]:
+        """The rows of a table with their predictions: means, standard deviations, and for one label
+        with classes the predicted class; and how many rows there are of every kind."""
+        means = np.mean(list(runs.values()), 0)
+        columns = self.kind.prediction_columns(means, table, self.saved)
+        if len(runs) > 1 and means.ndim == 2:
+            spread = np.std(list(runs.values()), 0, ddof=1)
+            spreads = self.kind.prediction_columns(spread, table, self.saved)
+            values = columns
+            columns = {}
+            for name in values:
+                columns[name] = values[name]
+                columns[f"{name} std"] = spreads[name]
+        if LABEL_TYPES[self.saved["task_type"]].one_class:
+            columns |= _class_columns(means, self.saved["classes"], self.saved.get("words"))
+        if self.margins is not None:
+            columns |= conformal_columns(means, self.margins, self.saved)
+        counts = table.counts("predicted")
+        if self.options.distance:
+            distances = distance_to_training(self.training, table.texts)
+            columns["distance to training"] = distances
+            far = int((distances > FAR).sum())
+            counts[f"far from the training molecules (distance over {FAR})"] = far
+        return with_columns(table.frame, {**columns, "problem": table.problems}), counts
+
+    def _explain(self, table: LabelledTable) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every
         row as JSON."""
 
         def predict(examples: list[Tokens]) -> np.ndarray:
             masked = replace(table, examples=examples)
             rows = np.arange(len(examples))
-            runs = [cls._predictions_of(model, file, masked, rows) for model in file.models]
-            return np.mean(runs, 0)
+            return np.mean([self._predictions_of(model, masked, rows) for model in self.models], 0)
 
-        model = file.models[0]
-        explanations = explain(table, predict, model.loaded.tokenizer, model.saved, file.molecules)
-        names = prediction_titles(prediction_names(model.saved))
-        assert file.options.explain
-        write_page(Path(file.options.explain), explanations, names, bool(model.saved["classes"]))
+        tokenizer = self.models[0].loaded.tokenizer
+        explanations = explain(table, predict, tokenizer, self.saved, self.molecules)
+        names = prediction_titles(self.saved)
+        assert self.options.explain
+        write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
         return [explanation and explanation.as_json(names) for explanation in explanations]
+
+    def _score(
+        self, labels: np.ndarray, predictions: np.ndarray, rows: np.ndarray
+    ) -> dict[str, float]:
+        """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
+        errors within the `margins`."""
+        saved = self.saved
+        label_type = LABEL_TYPES[saved["task_type"]]
+        labels = labels[rows]
+        predictions = predictions[rows]
+        scores = score_predictions(
+            saved["task_type"],
+            labels,
+            predictions,
+            saved.get("error_units"),
+            classes=saved["classes"],
+        )
+        if not label_type.is_number:  # the predictions are probabilities
+            scores["calibration_error"] = calibration_error(
+                *as_rows(labels, predictions), label_type.has_classes
+            )
+        if self.margins is not None:
+            errors = conformal_errors(labels, predictions, label_type.has_classes)
+            scores["coverage"] = float(np.mean((errors <= self.margins)[~np.isnan(errors)]))
+        return scores
+
+    def _score_labels(
+        self, labels: np.ndarray, predictions: np.ndarray, rows: np.ndarray
+    ) -> dict[str, dict[str, float]]:
+        """The metrics of every label on some rows."""
+        names = self.saved["label_columns"]
+        return score_labels(self.saved["task_type"], names, labels[rows], predictions[rows])
 
 
 def _class_columns(
@@ -479,40 +512,3 @@ def _class_columns(
         predicted = predicted.map(dict(enumerate(names)))
     # without the index: that of a part begins at its first row
     return {"predicted class": predicted.array, "confidence": confidence}
-
-
-def _scorers(
-    labels: np.ndarray,
-    saved: SavedTask,
-    runs: dict[str, np.ndarray],
-    margins: np.ndarray | None,
-) -> tuple[dict[str, RowScorer], LabelScorer]:
-    """How every model, and the mean of several, is scored on some rows; and how every label is, by
-    the first of these. Coverage is the share of errors within the `margins`."""
-    task_type = saved["task_type"]
-    label_type = LABEL_TYPES[task_type]
-    if len(runs) > 1:
-        runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
-
-    def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        scores = score_predictions(
-            task_type,
-            labels[rows],
-            predictions[rows],
-            saved.get("error_units"),
-            classes=saved["classes"],
-        )
-        if not label_type.is_number:  # the predictions are probabilities
-            row_labels, probabilities = as_rows(labels[rows], predictions[rows])
-            error = calibration_error(row_labels, probabilities, label_type.has_classes)
-            scores["calibration_error"] = error
-        if margins is not None:
-            errors = conformal_errors(labels[rows], predictions[rows], label_type.has_classes)
-            scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
-        return scores
-
-    def score_every_label(rows: np.ndarray) -> dict[str, dict[str, float]]:
-        predictions = next(iter(runs.values()))
-        return score_labels(task_type, saved["label_columns"], labels[rows], predictions[rows])
-
-    return {name: partial(score, run) for name, run in runs.items()}, score_every_label

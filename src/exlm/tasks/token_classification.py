@@ -21,7 +21,7 @@ from exlm.data.frames import read_frames
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
-from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
@@ -94,15 +94,10 @@ class TokenClassification(TableTask):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> SavedTask:
+    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
         assert self.table.unit  # `load_table` found it
-        saved = super().task_to_save(train_rows, hyper)
+        saved = super().saved_table(train_rows)
         return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
-
-    def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
-        assert self.table.classes and self.table.unit
-        labels = spelled(predictions, self.table.texts, self.table.classes, self.table.unit)
-        return {"predicted label": labels}
 
     @staticmethod
     def table_to_predict(
@@ -141,12 +136,12 @@ class TokenClassification(TableTask):
 
     @staticmethod
     def prediction_columns(
-        runs: Sequence[np.ndarray], table: LabelledTable, saved: SavedTask
+        predictions: np.ndarray, table: LabelledTable, saved: SavedTask
     ) -> dict[str, Any]:
-        """The labels of every row in one string, by the mean predictions of the models."""
-        means = np.mean(runs, 0)
+        """The labels of every row in one string."""
         assert saved["classes"]
-        return {"predicted label": spelled(means, table.texts, saved["classes"], saved["unit"])}
+        labels = spelled(predictions, table.texts, saved["classes"], saved["unit"])
+        return {"predicted label": labels}
 
     @staticmethod
     def saved_labels(table: LabelledTable, input: str, saved: SavedTask) -> np.ndarray:

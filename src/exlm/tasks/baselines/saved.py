@@ -3,6 +3,7 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,8 +19,9 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
+from exlm.tasks.predictions import PredictOptions, SeedModel
 from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import FileToPredict, TableTask
+from exlm.tasks.table_task import TablePredictor, TableTask
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -87,17 +89,25 @@ class BaselinePredictions(TableTask):
     can_explain: ClassVar[bool] = False
 
     @classmethod
-    def _run(
-        cls, file: FileToPredict, rows: pd.DataFrame, shows_progress: bool
+    def predictor(
+        cls, models: Sequence[SeedModel], path: str, options: PredictOptions, rows: pd.DataFrame
+    ) -> "BaselinePredictor":
+        return BaselinePredictor(cls, models, path, options, rows)
+
+
+class BaselinePredictor(TablePredictor):
+    """A `TablePredictor` whose models are fitted again."""
+
+    def run(
+        self, rows: pd.DataFrame, shows_progress: bool
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        saved = file.models[0].saved
-        table = cls.table_to_predict(rows, file.path, file.options, saved)
-        if file.molecules:
+        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        if self.molecules:
             table = leave_out_what_is_no_molecule(table)
-        table.check(file.path, file.options.on_invalid)
-        _, texts, pairs = usable_texts(table, saved)
+        table.check(self.path, self.options.on_invalid)
+        _, texts, pairs = usable_texts(table, self.saved)
         runs = {}
-        for model in tqdm(file.models, "fitting again", unit="model", disable=not shows_progress):
+        for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
             learned_from = load_baseline(model.directory)
             size = len(learned_from.texts)
             without_labels = np.full((len(texts), learned_from.labels.shape[1]), np.nan)
