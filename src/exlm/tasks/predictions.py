@@ -4,6 +4,7 @@ predictions that can be scored."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -126,12 +127,9 @@ class Predictions:
 
 def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     """The molecules that models were trained on, as far as these are kept beside them."""
-    molecules = set[str]()
-    for run_dir in run_dirs:
-        path = run_dir / TRAINING_MOLECULES
-        if path.is_file():
-            molecules |= set(path.read_text(encoding="utf-8").splitlines())
-    return molecules
+    files = [run_dir / TRAINING_MOLECULES for run_dir in run_dirs]
+    lines = [file.read_text(encoding="utf-8").splitlines() for file in files if file.is_file()]
+    return set(chain.from_iterable(lines))
 
 
 def training_fingerprints(run_dirs: Sequence[Path]) -> list[ExplicitBitVect]:

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -147,19 +148,19 @@ class LabelledTable:
         )
         return rows[rows["reason"] != ""]
 
-    def check(self, path: str, on_invalid: OnInvalid, begins_file: bool = True) -> None:
+    @property
+    def begins_file(self) -> bool:
+        """Whether the rows are not a later part of a file."""
+        return self.frame.index.get_level_values(-1)[0] == 0
+
+    def check(self, path: str, on_invalid: OnInvalid) -> None:
         """InputError if no row can be used and these rows begin the file `path`, or with `error` if
         a row is wrong."""
         invalid_rows = self.invalid_rows()
         none_usable = not self.usable.any()
-        has_no_rows = none_usable and begins_file
-        has_forbidden_rows = on_invalid == "error" and len(invalid_rows) > 0
-        if not has_no_rows and not has_forbidden_rows:
-            return
-        first = first_invalid_row(invalid_rows)
-        if none_usable:
-            raise InputError(f"{path}: no row can be used, the first: {first}; correct it")
-        raise InputError(f"{path}: {first}; correct it")
+        if (none_usable and self.begins_file) or (on_invalid == "error" and len(invalid_rows)):
+            subject = "no row can be used, the first: " if none_usable else ""
+            raise InputError(f"{path}: {subject}{first_invalid_row(invalid_rows)}; correct it")
 
 
 def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
@@ -187,14 +188,18 @@ def make_table(
     that is label 1 (`two_words`). Columns and the task type are inferred where they are None
     (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
     used, a value is no label of the task, or no row can be used."""
-    malformed = _malformed_reasons(frame)
+    files = frame.values() if isinstance(frame, dict) else [frame]
+    malformed = [malformed_rows(file).get(row, "") for file in files for row in file.index]
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns != [])
-    _check_not_shared(text_columns, label_columns or (), path)
+    if shared_columns := {*text_columns} & {*(label_columns or ())}:
+        raise InputError(
+            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
+        )
     texts, malformed = read_texts(frame, text_columns, path, malformed)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
@@ -203,7 +208,11 @@ def make_table(
     cells, numbers = _label_cells(frame, columns, malformed)
     read = _read_labels(cells, numbers, path, task_type, classes, positive)
     problems = _problems(malformed, texts, read)
-    _check_some_row_is_usable(texts[0], problems, columns, path)
+    if columns and all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, "
+            f"value {texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
+        )
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
         "text_column": (text_column, text_columns[0]),
@@ -247,48 +256,16 @@ def _choose_texts(
     return [text_column] if pair_column is None else [text_column, pair_column]
 
 
-def _check_not_shared(
-    text_columns: Sequence[str], label_columns: Sequence[str], path: str | Path
-) -> None:
-    """InputError if a column is both text and label."""
-    shared_columns = set(text_columns) & set(label_columns)
-    if shared_columns:
-        raise InputError(
-            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
-        )
-
-
-def _check_some_row_is_usable(
-    texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
-) -> None:
-    if label_columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
-        )
-
-
-def _malformed_reasons(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
-    """[rows] what `read_frame` found wrong with the fields of each row, "" if nothing."""
-    files = frame.values() if isinstance(frame, dict) else [frame]
-    reasons = []
-    for file in files:
-        by_row = malformed_rows(file)
-        reasons += [by_row.get(row, "") for row in file.index]
-    return reasons
-
-
 def _join_files(
     files: dict[str, pd.DataFrame], path: str | Path, *text_columns: str | None
 ) -> pd.DataFrame:
     """The rows of all files, by (part, row), with the columns of all of them."""
-    columns = dict[str, None]()
     for part, file in files.items():
         # in a file without these columns, all texts would be empty
         check_columns(file, f"{path}, {part} part", *text_columns)
-        columns |= dict.fromkeys(file.columns)
+    columns = list(dict.fromkeys(chain.from_iterable(files.values())))
     return pd.concat(
-        {part: file.reindex(columns=list(columns), fill_value="") for part, file in files.items()}
+        {part: file.reindex(columns=columns, fill_value="") for part, file in files.items()}
     )
 
 
@@ -328,13 +305,14 @@ def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str |
     columns = [name for name in columns if numeric[name]]
     if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
         return columns
-    if not len(cells.columns):
-        raise InputError(f"{path}: cannot tell the label columns; there are no other columns")
     check_single_labels(cells, path)
-    raise InputError(
-        f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)} "
-        "(a column of identifiers is never taken by itself)"
-    )
+    names = listed(cells)
+    reason = "there are no other columns"
+    if names:
+        reason = (
+            f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
+        )
+    raise InputError(f"{path}: cannot tell the label columns; {reason}")
 
 
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
@@ -384,9 +362,7 @@ class Labels(NamedTuple):
     task_type: TaskType
     classes: list[str] | None
     words: list[str] | None
-    unknown_classes: dict[
-        int, str
-    ]  # by row, what is wrong with a label that a model cannot predict
+    unknown_classes: dict[int, str]  # by row: the label is none that the model can predict
 
 
 def _read_labels(
@@ -401,38 +377,36 @@ def _read_labels(
     a binary task the words for 0 and 1; rows with others have no label. InputError for a cell that
     is no label of the task."""
     check_single_labels(cells, path)
-    if not LABEL_TYPES.get(task_type or "", LabelType()).has_classes:
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
         check_numbers(cells, numbers, path)
     words = None
     if task_type in (None, "binary"):
         words = list(classes or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
-    label_type = LABEL_TYPES.get(task_type, LabelType())
+    label_type = LABEL_TYPES[task_type]
     if len(cells.columns) > 1 and label_type.one_class:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
-    names = list(classes) if classes and task_type != "binary" else None
+    names = None
     if label_type.is_number:
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or label_type.has_classes) and len(cells.columns):
-        labels, names = _class_indices(cells, numbers, names)
+    elif label_type.has_classes and len(cells.columns):
+        labels, names = _class_indices(cells, numbers, classes)
         allowed = listed(names)
     else:
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    if len(wrong_cells) and not classes:
+        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
     unknown_classes = {}
-    if classes:
-        for column, row in wrong_cells:
-            name = str(cells.iat[row, column]).strip()
-            unknown_classes[row] = f"{name!r} is no class of the model ({allowed})"
-    elif len(wrong_cells):
-        _refuse_cells(cells, wrong_cells, path, task_type, allowed)
-    if unknown_classes:
-        row, problem = next(iter(unknown_classes.items()))
+    for column, row in wrong_cells:
+        name = str(cells.iat[row, column]).strip()
+        unknown_classes[row] = f"{name!r} is no class of the model ({allowed})"
+    for row, problem in [*unknown_classes.items()][:1]:
         print(
             f"note: {path}: {len(unknown_classes)} rows have a label that cannot be scored, "
             f"the first {row_name(cells.index[row])}: {problem}",
@@ -441,39 +415,35 @@ def _read_labels(
     return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
 
 
-def _refuse_cells(
-    cells: pd.DataFrame,
-    wrong_cells: np.ndarray,
-    path: str | Path,
-    task_type: TaskType,
-    allowed: str,
-) -> None:
-    """InputError for cells that are no labels of the task: `wrong_cells` are (column, row)."""
+def _wrong_label(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: TaskType, allowed: str
+) -> str:
+    """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
     value = cells.iat[row, column]
     advice = "correct it, leave it empty, or choose another column or task type"
-    is_number = LABEL_TYPES.get(task_type, LabelType()).is_number
-    if is_number and str(value).strip().startswith(("<", ">", "~", "≤", "≥")):
+    is_bound = str(value).strip().startswith(("<", ">", "~", "≤", "≥"))
+    if is_bound and LABEL_TYPES[task_type].is_number:
         advice = (
             "write the number alone to use it as it is, leave the cells empty to leave out "
             "these rows, or make classes of all values"
         )
     count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
-    raise InputError(
-        f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
+    return (
+        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
         f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
     )
 
 
 def _class_indices(
-    cells: pd.DataFrame, numbers: pd.DataFrame, names: list[str] | None
+    cells: pd.DataFrame, numbers: pd.DataFrame, classes: Sequence[str] | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Indices of classes, NaN where missing or no class, and the classes: `names`, or all values
-    in order."""
+    """Indices of classes, NaN where missing or no class, and the classes: those given, or all
+    values in order."""
     # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
     whole = _is_whole(cells, numbers)
     values = numbers.dropna().astype(int) if whole else cells.dropna()
     words = values.iloc[:, 0].astype(str).str.strip()
-    names = names or sorted(set(words), key=int if whole else str)
+    names = list(classes or sorted(set(words), key=int if whole else str))
     indices = words.map({name: index for index, name in enumerate(names)})
     return indices.reindex(cells.index).to_frame(), names
