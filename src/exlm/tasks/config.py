@@ -223,14 +223,14 @@ def _molecule_config(config: TaskConfig) -> TaskConfig:
     """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
     type."""
     entry = MOLECULENET[config.dataset.lower()]
-    settings: dict[str, Any] = {
-        "dataset": str(find_dataset(config.dataset, config.data_dir)),
-        "molecules": config.molecules is not False,
-    }
-    for name in ("text_column", "label_columns", "task_type"):
-        if getattr(config, name) is None:
-            settings[name] = getattr(entry, name)
-    return replace(config, **settings)
+    return replace(
+        config,
+        dataset=str(find_dataset(config.dataset, config.data_dir)),
+        molecules=config.molecules is not False,
+        text_column=config.text_column or entry.text_column,
+        label_columns=config.label_columns or entry.label_columns,
+        task_type=config.task_type or entry.task_type,
+    )
 
 
 def _check_nothing_else(config: TaskConfig, dataset: str) -> None:

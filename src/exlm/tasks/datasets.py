@@ -72,9 +72,7 @@ def find_file(folder: Path, names: Sequence[str]) -> Path:
     matches: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
-        matches = [file for file in files if pattern.fullmatch(file.name)]
-        if matches:
-            break
+        matches = matches or [file for file in files if pattern.fullmatch(file.name)]
     if len(matches) != 1:
         raise InputError(
             f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, "
@@ -139,8 +137,9 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
     """The files of a GLUE task (a key of GLUE) by split. `data_dir` ($EXLM_DATA/text/glue where
     absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
-    folders = [path for path in sorted(root.glob("*")) if glue_name(path.name) == name]
-    folders = [path for path in folders if path.is_dir()]
+    folders = [
+        path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name
+    ]
     if not folders:
         raise InputError(
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"

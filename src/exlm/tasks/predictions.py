@@ -103,26 +103,17 @@ class SeedModel:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the models predict for a file, and how it can be scored.
+    """What the models predict for a file, and how it can be scored."""
 
-    Attributes:
-        frame: all rows and columns of the file with the predictions; `problem` says why a row has
-            none.
-        counts: of rows, by what they are.
-        scorers: how rows are scored, by the model's name; of several, `ensemble` is the first.
-        labelled: positions of the rows that can be scored.
-        note: why there are no scores, "" if the file has no labels.
-        label_scorer: how every label is scored by itself, by the first of `scorers`; {} if there is
-            only one label.
-        texts: [rows] the first text of every row, if the file is a table."""
-
-    frame: pd.DataFrame
-    counts: dict[str, int]
+    frame: pd.DataFrame  # all of the file, with predictions, or in `problem` why a row has none
+    counts: dict[str, int]  # of rows, by what they are
+    # how rows are scored, by the model's name; of several, `ensemble` is the first
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)
-    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
-    note: str = ""
+    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
+    note: str = ""  # why there are no scores, if the file has labels
+    # how every label is scored by itself, by the first of `scorers`; {} if there is only one label
     label_scorer: LabelScorer | None = None
-    texts: Sequence[str] | None = None
+    texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
 
 
 def training_molecules(run_dirs: Sequence[Path]) -> set[str]:

@@ -88,17 +88,12 @@ class TextReader:
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
     is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
-    pair is empty.
-
-    Attributes:
-        max_length: the longest text, or pair of texts, in tokens.
-        molecules: whether the texts are SMILES.
-        standardize: how molecules are rewritten first."""
+    pair is empty."""
 
     tokenizer: PreTrainedTokenizerFast
-    max_length: int
-    molecules: bool
-    standardize: Standardize = "none"
+    max_length: int  # the longest text, or pair of texts, in tokens
+    molecules: bool  # whether the texts are SMILES
+    standardize: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
 
     @cached_property

@@ -64,44 +64,31 @@ CUT = "; cut"  # the end of the warning of a text that was cut
 @dataclass(frozen=True)
 class LabelledTable:
     """A table whose texts, labels and tokens line up with the rows of its files. Rows that cannot
-    be used are included, and say why.
+    be used are included, and say why. Lists are [rows]."""
 
-    Attributes:
-        frame: every original row and column, in order; indexed by (part, row) where it joins
-            several files.
-        texts: [rows] the SMILES or text of each row, "" where missing.
-        pairs: [rows] the second text of each row, where the task has two.
-        labels: [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction;
-            [rows, units] for token_classification.
-        classes: the label values whose indices are in `labels`, for tasks with classes.
-        words: what label 0 and label 1 of a binary task are called, if the table has words.
-        problems: [rows] why a row cannot be used, "" if it can.
-        warnings: [rows] what else is wrong with a row that can be used, "" if nothing.
-        inferred: what was inferred, by the name of the option that the user can set instead.
-        examples: [rows] their tokens, if a model reads them.
-        rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
-            before any is left out for its tokens. None means all rows that can be used.
-        groups: [rows] the first row with the same text or molecule; a split keeps these together.
-        unit: token_classification: a regular expression for what has a label.
-        unit_starts: token_classification: [rows, units] the first token of every unit, -1 for
-            none."""
-
-    frame: pd.DataFrame
-    texts: list[str]
-    pairs: list[str] | None
+    frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
+    texts: list[str]  # the SMILES or text of each row, "" where missing
+    pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
     pair_column: str | None
+    # [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction; [rows, units]
+    # for token_classification
     labels: np.ndarray
     label_columns: list[str]
     task_type: TaskType
-    classes: list[str] | None
-    words: list[str] | None
-    problems: list[str]
-    warnings: list[str]
-    inferred: dict[str, str]
-    examples: list[Tokens] = field(default_factory=list)
+    classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
+    words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
+    problems: list[str]  # why a row cannot be used, "" if it can
+    warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
+    inferred: dict[str, str]  # by the name of the option that the user can set instead
+    examples: list[Tokens] = field(default_factory=list)  # their tokens, if a model reads them
+    # [rows] bool, the rows with text and label: a split divides all of them, before any is left out
+    # for its tokens; None: all rows that can be used
     rows_to_split: np.ndarray | None = None
+    # [rows] the first row with the same text or molecule; a split keeps these together
     groups: np.ndarray | None = None
+    # token_classification: a regular expression for what has a label, and [rows, units] the first
+    # token of each, -1 for none
     unit: str | None = None
     unit_starts: np.ndarray | None = None
 
@@ -245,8 +232,8 @@ def _choose_texts(
     pair_column: str | None,
     is_labelled: bool,
 ) -> list[str]:
-    """The column of the texts, and for pairs that of the second texts: as named, or by their usual
-    names. Pairs are not looked for where the table is only to predict for."""
+    """The columns of the texts, as named or by their usual names; pairs are looked for only where
+    the table has labels."""
     if text_column is None and pair_column is None and is_labelled:
         text_column, pair_column = pair_columns(frame.columns)
     if text_column is None:
@@ -270,8 +257,7 @@ def _join_files(
 
 
 def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> list[str]:
-    """[rows] why a row cannot be used: its fields, no text, a class that the model does not know,
-    or no label where there are labels."""
+    """[rows] why a row cannot be used, "" if it can."""
     unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
     problems = []
     for row, problem in enumerate(malformed):

@@ -20,20 +20,15 @@ from exlm.tasks.token_classification import TokenClassification
 
 
 class Task(Protocol):
-    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a baseline.
+    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a
+    baseline."""
 
-    Attributes:
-        config: the settings, with what was inferred from the data.
-        metric: the metric that chooses epoch and cell of a grid.
-        summary: the data in one line.
-        invalid_rows: the rows with something wrong: part, row, value, reason, and often action.
-        data_settings: what must be equal for results to be combined: `data_sha256`, `metric`, and
-            `departures` from the published data."""
-
-    config: TaskConfig
-    metric: str
-    summary: str
-    invalid_rows: pd.DataFrame
+    config: TaskConfig  # the settings, with what was inferred from the data
+    metric: str  # chooses epoch and cell of a grid
+    summary: str  # the data in one line
+    invalid_rows: pd.DataFrame  # with something wrong: part, row, value, reason, and often action
+    # what must be equal for results to be combined: `data_sha256`, `metric`, and `departures` from
+    # the published data
     data_settings: dict[str, Any]
 
     def split_of(self, seed: int) -> Mapping[str, object]:
