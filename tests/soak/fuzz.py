@@ -10,6 +10,7 @@ import shutil
 import signal
 import string
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import pandas as pd
 from examples.public_tables import molecules
 
+from exlm.data.corpus import Corpus
 from exlm.data.frames import read_frame
-from exlm.data.rows import Row, RowTokenizer
+from exlm.data.rows import PrepareOptions, Row, RowTokenizer
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model, load_tokenizer
@@ -182,11 +184,12 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     corpus = work.corpus(directory.parent.parent)
     tokenizer, draw = load_tokenizer(corpus), random.Random(index)
     known = molecules(600)
+    options = PrepareOptions(**Corpus(corpus).manifest["options"] | {"on_invalid": "skip"})
     row_tokenizers = [
         RowTokenizer(
-            f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0
+            f"{corpus}/tokenizer.json", tokenizer.unk_token_id, replace(options, molecules=checked)
         )
-        for checked in (0, 1)
+        for checked in (False, True)
     ]
 
     def call(texts: list[str], row_tokenizer: RowTokenizer) -> str | None:

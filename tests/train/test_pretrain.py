@@ -703,7 +703,7 @@ def test_a_tokenizer_without_the_blank_of_ctc_is_refused_at_the_start(corpus):
 
 
 def test_a_negative_number_of_held_out_sequences_is_refused(corpus):
-    with pytest.raises(InputError, match="eval_sequences is -5; it must be 0"):
+    with pytest.raises(InputError, match="eval_sequences is -5; it must be at least 0"):
         DataConfig(str(corpus), eval_sequences=-5)
 
 

@@ -9,6 +9,7 @@ plans all batches and takes its share, so a resumed run needs only one integer."
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -104,8 +105,7 @@ class MaskedBatches:
         self.steps_per_epoch = ceil(len(self._starts) / groups_per_batch)
         self._check_processes()
         # The plan of one epoch is kept, because most steps need that of the step before.
-        self._planned_epoch: int | None = None
-        self._planned_batches: Batches = []
+        self.epoch = lru_cache(maxsize=1)(self._plan)
 
     def _check_processes(self) -> None:
         sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
@@ -118,15 +118,8 @@ class MaskedBatches:
                 "raise tokens_per_batch"
             )
 
-    def epoch(self, epoch: int) -> Batches:
-        """All batches of one epoch."""
-        if epoch != self._planned_epoch:
-            self._planned_batches = self._plan(epoch)
-            self._planned_epoch = epoch
-        return self._planned_batches
-
     def _plan(self, epoch: int) -> Batches:
-        """All batches of one epoch, drawn anew. Groups sorted by length form layers of
+        """All batches of one epoch. Groups sorted by length form layers of
         `steps_per_epoch` groups; a batch takes a random one of each layer that has enough."""
         key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
         order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))

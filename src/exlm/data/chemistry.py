@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import Any, Literal
 
 from rdkit import Chem, DataStructs, rdBase
@@ -16,6 +16,8 @@ Standardize = Literal["none", "canonical", "parent"]
 RADIUS = 2  # of the fingerprints, in bonds
 BITS = 2048  # of the fingerprints
 LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
+NO_SMILES = "not a SMILES string"
+_PARSE_ERROR = r"Parse Error: (.+?)(?: while parsing| for input|\n|$)"
 SAMPLE = 100  # number of texts that `are_molecules` checks
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
 # as atoms.
@@ -29,13 +31,14 @@ _PARSER.parseName = False
 def molecule_problem(smiles: str) -> str | None:
     """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what
     `Chem.MolFromSmiles` does, except for spaces, nothing, endless text, and characters other than
-    ASCII, in half the time:
-    without stereochemistry, with all hydrogens."""
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
+    ASCII, in half the time: without stereochemistry, with all hydrogens."""
+    if problem := _problem_of_text(smiles):
+        return problem
+    with rdBase.BlockLogs(), rdBase.CaptureErrorLog() as log:
+        molecule = Chem.MolFromSmiles(smiles, _PARSER)
         if molecule is None:
-            reason = _syntax_problem(smiles)
-            return f"not a SMILES string: {reason}" if reason else "not a SMILES string"
+            reason = re.search(_PARSE_ERROR, log.messages)
+            return f"{NO_SMILES}: {reason[1]}" if reason else NO_SMILES
         try:
             Chem.SanitizeMol(molecule)
         # RDKit's own checks raise RuntimeError.
@@ -44,26 +47,18 @@ def molecule_problem(smiles: str) -> str | None:
     return None
 
 
-def _is_word(smiles: str) -> bool:
-    """Whether RDKit should read this text: it has no spaces, is not endless, and has no other
-    characters than ASCII, which RDKit leaves out without a word where they begin or end it."""
-    return len(smiles) <= LONGEST_SMILES and len(smiles.split()) == 1 and smiles.isascii()
-
-
-def _syntax_problem(smiles: str) -> str:
-    """What RDKit's log says about a string that is not a SMILES string, such as "unclosed ring"; ""
-    if nothing."""
+def _problem_of_text(smiles: str) -> str | None:
+    """Why RDKit should not read this text, or None. It would leave out other characters than ASCII
+    without a word where they begin or end it."""
     if len(smiles) > LONGEST_SMILES:
-        return f"it has over {LONGEST_SMILES:,} characters"
-    for character in smiles:
-        if not character.isascii():
-            return f"it has {character!r}"
-    if not _is_word(smiles):
-        return "it has spaces" if smiles.strip() else ""
-    with rdBase.CaptureErrorLog() as log:
-        Chem.MolFromSmiles(smiles, _PARSER)
-    reason = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
-    return reason[1] if reason else ""
+        return f"{NO_SMILES}: it has over {LONGEST_SMILES:,} characters"
+    if not smiles.isascii():
+        character = next(filterfalse(str.isascii, smiles))
+        return f"{NO_SMILES}: it has {character!r}"
+    words = len(smiles.split())
+    if words == 1:
+        return None
+    return f"{NO_SMILES}: it has spaces" if words else NO_SMILES
 
 
 def element_of(token: str) -> str | None:
@@ -79,7 +74,7 @@ def standardize(smiles: str, how: Standardize) -> str:
     """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without
     charges, so that a salt and its acid become equal. A string that is not a molecule stays as it
     is."""
-    if how == "none" or not _is_word(smiles):
+    if how == "none" or _problem_of_text(smiles):
         return smiles
     with rdBase.BlockLogs():
         molecule: Any = Chem.MolFromSmiles(smiles)

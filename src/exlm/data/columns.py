@@ -99,6 +99,14 @@ def check_header(columns: Iterable[Any], where: object) -> None:
             )
 
 
+def check_different(columns: Sequence[str], where: object) -> None:
+    """Raises InputError if two columns have the same name."""
+    if len(set(columns)) < len(columns):
+        check_header(columns, where)
+        name = max(columns, key=columns.count)
+        raise InputError(f"{where}: two columns are called {name!r}; rename or remove one")
+
+
 def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> None:
     """Raises InputError for the first name that is not one of the columns of the table `where`.
     None is skipped."""

@@ -48,9 +48,7 @@ def draw_molecule(smiles: str, segments: Sequence[tuple[str, int | None]]) -> st
     """The molecule as SVG, with filled-in atoms in the colours of their masks or sites. None if it
     is no molecule or empty."""
     drawn = coloured(smiles, segments)
-    if drawn is None:
-        return None
-    return draw(*drawn)
+    return draw(*drawn) if drawn else None
 
 
 def draw(molecule: Chem.Mol, colours: Colours) -> str:

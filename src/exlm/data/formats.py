@@ -6,9 +6,9 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
-from itertools import chain, count
+from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import pyarrow.parquet
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.columns import listed, text_columns
+from exlm.data.columns import check_different, listed, text_columns
 from exlm.data.files import (
     COMPRESSIONS,
     LARGEST,
@@ -25,6 +25,7 @@ from exlm.data.files import (
     check_length,
     open_text,
     plain_suffix,
+    read_errors,
     text_lines,
 )
 from exlm.errors import InputError, first_line, import_optional
@@ -38,8 +39,6 @@ HUB_NAME = re.compile(
 
 # Whether a table has a header line; or the columns of one that may lack this line.
 Header = bool | tuple[str, ...]
-# which columns to read, out of those that a table has
-Pick = Callable[[list[str]], list[str]]
 
 
 class Record(NamedTuple):
@@ -59,44 +58,35 @@ def format_of(path: str | Path) -> str | None:
     return SUFFIXES.get(suffix)
 
 
-def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _lines(name: str, header: Header) -> Iterator[Record]:
     for line in text_lines(name):
         yield Record({"text": line.rstrip("\r\n")})
 
 
-def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _smi(name: str, header: Header) -> Iterator[Record]:
     for line in text_lines(name):
-        words = line.strip().split(maxsplit=1)
-        smiles = words[0] if words else ""
-        title = words[1] if len(words) > 1 else ""
+        smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
         yield Record({"smiles": smiles, "name": title})
 
 
-def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _txt(name: str, header: Header) -> Iterator[Record]:
     """As .jsonl if the first line is a JSON object; as .smi if the first lines have molecules and
     names; as a table if the first line has a tab or the name of a text column, or if `header` is
     set; lines otherwise."""
     first = (_first_lines(name) or [""])[0]
-    if is_json_object(first):
-        return _jsonl(name, header, pick)
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(first), dict):
+            return _jsonl(name, header)
     if header is not True:
-        return _tsv(name, header, pick)
-    if has_molecules_and_names(name):
-        return _smi(name, header, pick)
+        return _tsv(name, header)
+    if _has_molecules_and_names(name):
+        return _smi(name, header)
     if "\t" in first or text_columns(re.split("[,;]", first)):
-        return _tsv(name, header, pick)
-    return _lines(name, header, pick)
+        return _tsv(name, header)
+    return _lines(name, header)
 
 
-def is_json_object(line: str) -> bool:
-    """Whether a line of text is an object of JSON."""
-    try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def has_molecules_and_names(name: str) -> bool:
+def _has_molecules_and_names(name: str) -> bool:
     """Whether the first lines of a file have molecules and, some of them, names behind these."""
     words = [line.split() for line in _first_lines(name)[:10] if line.strip()]
     # A word of up to three letters may be a molecule by accident.
@@ -104,23 +94,26 @@ def has_molecules_and_names(name: str) -> bool:
     return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
 
 
-def has_tabs_and_text_column(name: str) -> bool:
-    """Whether the first line of a file has tabs, and the name of a text column between them."""
-    columns = (_first_lines(name) or [""])[0].split("\t")
-    return len(columns) > 1 and bool(text_columns(columns))
+def is_table(name: str) -> bool:
+    """Whether a .txt file is a table: its first line has tabs and the name of a text column between
+    them, or it has molecules and names. Prose may have a tab or a comma in its first line."""
+    with read_errors(name):
+        columns = (_first_lines(name) or [""])[0].split("\t")
+        has_text_column = len(columns) > 1 and bool(text_columns(columns))
+        return has_text_column or _has_molecules_and_names(name)
 
 
-def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _csv(name: str, header: Header) -> Iterator[Record]:
     rows = _csv_rows(name, _separator(name, ","))
     if _named_separator(_first_lines(name)):
         next(rows)
-    return _records(rows, header, pick, may_be_short=True)
+    return _records(rows, header, name, may_be_short=True)
 
 
-def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _tsv(name: str, header: Header) -> Iterator[Record]:
     if _separator(name, "\t") != "\t":
-        return _csv(name, header, pick)
-    return _records(_tsv_rows(name), header, pick, may_be_short=False)
+        return _csv(name, header)
+    return _records(_tsv_rows(name), header, name, may_be_short=False)
 
 
 def _separator(name: str, usual: str) -> str:
@@ -182,7 +175,7 @@ def _tsv_rows(name: str) -> Iterator[list[str]]:
         yield line.split("\t") if line else []
 
 
-def _xlsx(name: str, header: Header, pick: Pick, sheet: str | None = None) -> Iterator[Record]:
+def _xlsx(name: str, header: Header, sheet: str | None = None) -> Iterator[Record]:
     """A sheet of a workbook, the first where none is named. InputError if there is none of the
     name."""
     openpyxl = import_optional("openpyxl", "excel", f"reading {name}")
@@ -197,7 +190,7 @@ def _xlsx(name: str, header: Header, pick: Pick, sheet: str | None = None) -> It
             if sheet is None:
                 sheet = next(iter(sheets))
                 _name_sheet(name, sheet, listed(other for other in sheets if other != sheet))
-            yield from _records(_xlsx_rows(sheets[sheet]), header, pick, may_be_short=True)
+            yield from _records(_xlsx_rows(sheets[sheet]), header, name, may_be_short=True)
     except InputError:
         raise
     except Exception as error:  # the library raises anything
@@ -223,7 +216,7 @@ def _xlsx_rows(sheet: Any) -> Iterator[list[Any]]:
 
 
 def _records(
-    rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool
+    rows: Iterator[list[Any]], header: Header, name: str, may_be_short: bool
 ) -> Iterator[Record]:
     """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and
     no fault."""
@@ -231,9 +224,9 @@ def _records(
     if first is None:
         return
     columns, first_is_data = _columns(first, header)
+    check_different(columns, name)
     if first_is_data:
         rows = chain([first], rows)
-    places = {column: columns.index(column) for column in pick(columns)}
     for cells in rows:
         if not cells:
             yield Record({})
@@ -241,8 +234,7 @@ def _records(
         fault = ""
         if len(cells) > len(columns) or (len(cells) < len(columns) and not may_be_short):
             fault = f"{len(cells)} fields instead of {len(columns)}"
-        cells = [*cells, *[""] * (len(columns) - len(cells))]
-        yield Record({column: cells[place] for column, place in places.items()}, fault)
+        yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), fault)
 
 
 def _columns(first: list[Any], header: Header) -> tuple[list[str], bool]:
@@ -254,7 +246,7 @@ def _columns(first: list[Any], header: Header) -> tuple[list[str], bool]:
     return [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)], False
 
 
-def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _jsonl(name: str, header: Header) -> Iterator[Record]:
     for row, line in enumerate(text_lines(name), 1):
         try:
             yield Record(dict(json.loads(line)) if line.strip() else {})
@@ -265,13 +257,14 @@ def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
             ) from None
 
 
-def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _parquet(name: str, header: Header) -> Iterator[Record]:
     with pyarrow.parquet.ParquetFile(name) as file:
-        for batch in file.iter_batches(batch_size=4096, columns=pick(file.schema_arrow.names)):
+        check_different(file.schema_arrow.names, name)
+        for batch in file.iter_batches(batch_size=4096):
             yield from map(Record, batch.to_pylist())
 
 
-def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _fasta(name: str, header: Header) -> Iterator[Record]:
     title = None
     sequence = ""
     # The added line ends the last sequence.
@@ -291,7 +284,7 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
             check_length(sequence, name, "a sequence")
 
 
-def _conll(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _conll(name: str, header: Header) -> Iterator[Record]:
     """Sentences between blank lines: a word in each line and behind it its labels, the last of them
     in the column `tags`. Lines before a sentence that begin with # are comments."""
     sentence: list[list[str]] = []
@@ -321,7 +314,7 @@ def _sentence(lines: list[list[str]], width: int) -> Record:
     return Record({name: [fields[i] for fields in lines] for i, name in enumerate(names)})
 
 
-def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _sdf(name: str, header: Header) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a
     fault."""
     text = ""
@@ -346,7 +339,7 @@ def _structure(text: str) -> Record:
     return Record(cells, "RDKit cannot read this structure" if molecule is None else "")
 
 
-def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+def _hub(name: str, header: Header) -> Iterator[Record]:
     purpose = f"{name} is no file here; reading it as a Hugging Face data set"
     datasets = import_optional("datasets", "hub", purpose)
     parts = HUB_NAME.fullmatch(name)
@@ -364,8 +357,8 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     yield from map(Record, rows)
 
 
-# Each yields the records of the file of that name. `header` and `pick` are for tables; the other
-# readers ignore them. That of .xlsx takes the name of a sheet, too. `txt` is a list or a table, as
+# Each yields the records of the file of that name. `header` is for tables; the other readers
+# ignore it. That of .xlsx takes the name of a sheet, too. `txt` is a list or a table, as
 # its first lines say; `prepare` reads such a file as `lines`.
 READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet,

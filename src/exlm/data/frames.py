@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -13,15 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_header
 from exlm.data.files import LARGEST, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-# why rows must not be used, by their number from 0
-Faults = dict[int, str]
-# the entry of a frame's `attrs` that has its Faults
+# the entry of a frame's `attrs` that says why rows must not be used, by their number from 0
 MALFORMED = "malformed"
 
 
@@ -86,16 +82,15 @@ def _parts(
     rows: int | None,
     columns: pd.Index | None,
     sheet: str | None,
-) -> Iterator[tuple[pd.DataFrame, Faults]]:
+) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
             for table in file.iter_batches(rows) if rows else [file.read()]:
                 yield _from_arrow(table), {}
         return
-    pick = partial(_all_columns, str(path))
     of_sheet = {} if sheet is None else {"sheet": sheet}
-    records = _without_blank_end(READERS[kind](str(path), header, pick, **of_sheet))
+    records = _without_blank_end(READERS[kind](str(path), header, **of_sheet))
     while part := list(islice(records, rows)):
         frame = pd.DataFrame([record.cells for record in part], columns=columns)
         faults = {row: record.fault for row, record in enumerate(part) if record.fault}
@@ -115,13 +110,10 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
         raise pa.ArrowInvalid(first_line(error)) from error
     for field in table.schema:
         if pa.types.is_nested(field.type) and field.name in frame:
-            frame[field.name] = frame[field.name].map(_as_list)
+            # As JSONL has them; pandas makes arrays of lists.
+            lists = [x.tolist() if isinstance(x, np.ndarray) else x for x in frame[field.name]]
+            frame[field.name] = pd.Series(lists, frame.index, object)
     return frame
-
-
-def _as_list(cell: Any) -> Any:
-    """A list of a cell as JSONL has it; pandas makes an array of it."""
-    return cell.tolist() if isinstance(cell, np.ndarray) else cell
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
@@ -133,14 +125,6 @@ def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
         yield from [Record({})] * blank_lines
         blank_lines = 0
         yield record
-
-
-def _all_columns(path: str, columns: list[str]) -> list[str]:
-    if len(set(columns)) < len(columns):
-        check_header(columns, path)
-        name = max(columns, key=columns.count)
-        raise InputError(f"{path}: two columns are called {name!r}; rename or remove one")
-    return columns
 
 
 def read_json(path: str | Path) -> Any:

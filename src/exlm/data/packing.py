@@ -11,31 +11,6 @@ from exlm.data.rows import InvalidRow, TokenizedChunk
 NOTHING = np.empty(0, np.uint32)
 
 
-class Stream:
-    """The documents of a split, joined.
-
-    Attributes:
-        leftover: tokens that are in no example yet.
-        has_document: whether it has one."""
-
-    def __init__(self) -> None:
-        self.leftover = NOTHING
-        self.has_document = False
-
-    def append(self, tokens: np.ndarray, length: int) -> list[np.ndarray]:
-        """Adds tokens of a document; returns the examples of `length` tokens that are now full."""
-        waiting = np.concatenate([self.leftover, tokens])
-        *full, self.leftover = np.split(waiting, range(length, len(waiting) + 1, length))
-        self.has_document = True
-        return full
-
-    def end(self) -> list[np.ndarray]:
-        """Returns what is left as the last example, if anything is."""
-        examples = [self.leftover] if len(self.leftover) else []
-        self.leftover = NOTHING
-        return examples
-
-
 def pack(
     chunks: Iterable[TokenizedChunk], length: int, separator: int | None
 ) -> Iterator[TokenizedChunk]:
@@ -45,7 +20,8 @@ def pack(
     counted. No token is dropped, so the last example of a split may be shorter. If the first row of
     a document is held out, so is all of it. `separator` is the token between documents joined into
     one stream, or None if no example has tokens of two."""
-    streams = [Stream() for _ in SPLITS]
+    leftovers = [NOTHING for _ in SPLITS]  # tokens of each split that are in no example yet
+    has_document = [False for _ in SPLITS]
     document = 0
     split = 0
     for chunk in chunks:
@@ -56,12 +32,16 @@ def pack(
                 split = split_of_row
                 chunk.counts["rows"]["documents"] += 1
                 if separator is None:
-                    examples[split] += streams[split].end()
-                elif streams[split].has_document:
+                    examples[split].append(leftovers[split])
+                    leftovers[split] = NOTHING
+                elif has_document[split]:
                     tokens = np.insert(tokens, 0, separator)
-            examples[split] += streams[split].append(tokens, length)
+            has_document[split] = True
+            stream = np.concatenate([leftovers[split], tokens])
+            *full, leftovers[split] = np.split(stream, range(length, len(stream) + 1, length))
+            examples[split] += full
         yield _packed(examples, chunk.invalid, chunk.counts)
-    yield _packed([stream.end() for stream in streams], [], {})
+    yield _packed([[leftover] for leftover in leftovers], [], {})
 
 
 def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -80,9 +60,15 @@ def _packed(
     invalid: list[InvalidRow],
     counts: dict[str, Counter[str]],
 ) -> TokenizedChunk:
-    training, held_out = examples_by_split
-    examples = np.zeros(len(training) + len(held_out), EXAMPLE)
-    examples["length"] = [len(tokens) for tokens in training + held_out]
-    examples["split"][len(training) :] = SPLITS.index("valid")
-    tokens = np.concatenate([NOTHING, *training, *held_out])
+    """A chunk of these examples, without the empty ones."""
+    pieces = [
+        (split, tokens)
+        for split, examples in enumerate(examples_by_split)
+        for tokens in examples
+        if len(tokens)
+    ]
+    examples = np.zeros(len(pieces), EXAMPLE)
+    examples["length"] = [len(tokens) for _, tokens in pieces]
+    examples["split"] = [split for split, _ in pieces]
+    tokens = np.concatenate([NOTHING, *(tokens for _, tokens in pieces)])
     return TokenizedChunk(tokens, examples, invalid, counts)

@@ -2,6 +2,7 @@
 interrupted, and joined at the end."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,25 +73,24 @@ def write_in_parts(
             [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
         )
         parts: list[Path] = []
-        counts: list[dict[str, int]] = []
+        counts = Counter[str]()
         rows = 0
         for frame in read_frames(input, header, ROWS, common, sheet):
             part = folder / f"{rows}{target.suffix}"
             done_file = part.with_suffix(".json")  # is written when the part is whole
             if not done_file.exists():
-                count = write(frame, part)
+                counts_of_part = write(frame, part)
                 sync(part)
-                write_json(done_file, count)
+                write_json(done_file, counts_of_part)
             parts.append(part)
-            counts.append(read_or_empty(done_file))
+            counts.update(read_or_empty(done_file))
             rows += len(frame)
         with replacing(target) as whole:
             if target.suffix == ".parquet":
                 _join_tables(parts, whole)
             else:
                 _join_bytes(parts, whole, rows)
-    names = dict.fromkeys(name for count in counts for name in count)
-    return {name: sum(count.get(name, 0) for count in counts) for name in names}
+    return dict(counts)
 
 
 def in_words(counts: dict[str, int]) -> str:

@@ -1,19 +1,18 @@
-"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory."""
+"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), a chunk at a time."""
 
 import csv
 import hashlib
 import json
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -24,7 +23,10 @@ from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
 from exlm.data.rows import (
     Chunk,
+    Documents,
     InvalidRow,
+    OnInvalid,
+    PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
     count_and_parse,
@@ -46,8 +48,6 @@ from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
-OnInvalid = Literal["error", "skip", "keep"]
-Documents = Literal["none", "row", "blank"]
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
@@ -55,31 +55,6 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
 FIRST_ROWS = 1000  # rows that say whether the input is SMILES
-
-
-@dataclass(frozen=True)
-class PrepareOptions:
-    """The options of `prepare` on which the corpus depends, as its manifest has them."""
-
-    inputs: list[str]
-    tokenizer: str
-    text_column: str | None
-    max_length: int
-    held_out: float
-    drop_duplicates: bool
-    on_invalid: OnInvalid
-    molecules: bool | None  # None until the tokenizer or the first rows say it
-    seed: int
-    documents: Documents
-    cross_documents: bool
-    vocabulary_size: int
-    header: bool
-    standardize: Standardize
-
-    @property
-    def packed(self) -> bool:
-        """Whether rows are joined into examples of one length."""
-        return self.documents != "none"
 
 
 def prepare(
@@ -146,22 +121,9 @@ def prepare(
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    options = PrepareOptions(
-        inputs=inputs,
-        tokenizer=tokenizer,
-        text_column=text_column,
-        max_length=max_length,
-        held_out=held_out,
-        drop_duplicates=drop_duplicates,
-        on_invalid=on_invalid,
-        molecules=molecules,
-        seed=seed,
-        documents=documents,
-        cross_documents=cross_documents,
-        vocabulary_size=vocabulary_size,
-        header=header,
-        standardize=standardize,
-    )
+    arguments = locals()
+    names = [field.name for field in fields(PrepareOptions)]
+    options = PrepareOptions(**{name: arguments[name] for name in names})
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
@@ -181,14 +143,22 @@ def _write_corpus(
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
     fixed_tokenizer = None
+    reads_smiles = options.tokenizer == "smiles"
     if options.tokenizer in ALPHABETS:
         fixed_tokenizer = letter_tokenizer(options.tokenizer)
     elif options.tokenizer not in LEARNED:
         fixed_tokenizer = load_tokenizer(options.tokenizer)
-    if _reads_smiles(options, fixed_tokenizer):
-        _check_smiles(sources, options.text_column)
-    molecules = _rows_are_molecules(options, fixed_tokenizer, sources)
-    options = replace(options, molecules=molecules)
+        reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
+    if reads_smiles:
+        _check_smiles(_texts(read_chunks(sources, options.text_column)))
+    if options.molecules is None:
+        molecules = _molecules_by_default(options, fixed_tokenizer, reads_smiles, sources)
+        options = replace(options, molecules=molecules)
+    if options.standardize != "none" and not options.molecules:
+        raise InputError(
+            f"standardize={options.standardize} rewrites molecules; "
+            "set molecules to true, or leave it out"
+        )
     if fixed_tokenizer is None:
         tokenizer_of_corpus, parsed = _learn(options, sources, workers)
     else:
@@ -197,14 +167,14 @@ def _write_corpus(
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
     counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
-    histograms = writer.write_splits(options.max_length, options.drop_duplicates)
+    lengths, duplicates = writer.write_splits(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
         "sources": [asdict(source) for source in sources],
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
-        **statistics(counts, writer.examples, histograms),
+        **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
         **_identity(folder, tokenizer_of_corpus, writer),
     }
 
@@ -228,58 +198,36 @@ def _check_options(options: PrepareOptions, workers: int) -> None:
         )
 
 
-def _reads_smiles(options: PrepareOptions, fixed_tokenizer: PreTrainedTokenizerFast | None) -> bool:
-    if fixed_tokenizer is None:
-        return options.tokenizer == "smiles"
-    return splits_smiles(fixed_tokenizer.backend_tokenizer)
+def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:
+    """The texts of all rows that have one."""
+    return (row.text for chunk in chunks for row in chunk if row.text)
 
 
-def _check_smiles(sources: list[Source], text_column: str | None) -> None:
-    """Raises InputError if most of the first rows have characters that are no part of a SMILES."""
-    rows = chain.from_iterable(read_chunks(sources, text_column))
-    texts = list(islice((row.text for row in rows if row.text), FIRST_ROWS))
-    others = [text for text in texts if re.sub(SMILES_PATTERN, "", text)]
-    if 2 * len(others) > len(texts):
+def _check_smiles(texts: Iterator[str]) -> None:
+    """Raises InputError if most of the first texts have characters that are no part of a SMILES."""
+    first_texts = list(islice(texts, FIRST_ROWS))
+    others = [text for text in first_texts if re.sub(SMILES_PATTERN, "", text)]
+    if 2 * len(others) > len(first_texts):
         raise InputError(
-            f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
+            f"{len(others)} of the first {len(first_texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
         )
 
 
-def _rows_are_molecules(
-    options: PrepareOptions,
-    fixed_tokenizer: PreTrainedTokenizerFast | None,
-    sources: list[Source],
-) -> bool:
-    """Whether the rows are molecules, as the user says or by default; InputError if they are not,
-    and should be standardized."""
-    molecules = options.molecules
-    if molecules is None:
-        molecules = _molecules_by_default(options, fixed_tokenizer, sources)
-    if options.standardize != "none" and not molecules:
-        raise InputError(
-            f"standardize={options.standardize} rewrites molecules; "
-            "set molecules to true, or leave it out"
-        )
-    return molecules
-
-
 def _molecules_by_default(
     options: PrepareOptions,
     fixed_tokenizer: PreTrainedTokenizerFast | None,
+    reads_smiles: bool,
     sources: list[Source],
 ) -> bool:
     """Packed rows and letters of an alphabet are no molecules, SMILES tokenizers read molecules,
     and for a saved tokenizer the first rows decide."""
-    if options.packed:
+    if options.packed or fixed_tokenizer is None or reads_smiles:
+        return reads_smiles and not options.packed
+    if alphabet_name(fixed_tokenizer.backend_tokenizer):
         return False
-    if fixed_tokenizer is not None and alphabet_name(fixed_tokenizer.backend_tokenizer):
-        return False
-    if fixed_tokenizer is None or _reads_smiles(options, fixed_tokenizer):
-        return _reads_smiles(options, fixed_tokenizer)
-    chunks = read_chunks(sources, options.text_column)
-    return are_molecules(row.text for chunk in chunks for row in chunk)
+    return are_molecules(_texts(read_chunks(sources, options.text_column)))
 
 
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
@@ -296,8 +244,7 @@ def _learn(
     `count_and_parse` could parse."""
     chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
-        texts = (row.text for chunk in chunks for row in chunk if row.text)
-        return train_text_tokenizer(options.tokenizer, texts, options.vocabulary_size), []
+        return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
     molecules_only = options.molecules is True and options.on_invalid != "keep"
     count = partial(count_and_parse, molecules_only, options.standardize)
     total = Counter[str]()
@@ -319,14 +266,7 @@ def _write_examples(
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
     row_tokenizer = RowTokenizer(
-        tokenizer_file=str(writer.folder / "tokenizer.json"),
-        unknown_id=tokenizer.unk_token_id,
-        max_length=sys.maxsize if options.packed else options.max_length,
-        molecules=options.molecules is True,
-        keep_invalid=options.on_invalid == "keep",
-        held_out=options.held_out,
-        seed=options.seed,
-        standardize=options.standardize,
+        str(writer.folder / "tokenizer.json"), tokenizer.unk_token_id, options
     )
     chunks = read_chunks(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenising")
@@ -352,51 +292,38 @@ def _write_examples(
             table.writerows(chunk.invalid)
             writer.append(chunk.tokens, chunk.examples)
             for kind, count in chunk.counts.items():
-                counts[kind] += count
+                counts[kind].update(count)
                 if len(counts[kind]) > MAX_STRINGS:
                     counts[kind] = Counter(dict(counts[kind].most_common(MAX_STRINGS // 2)))
     return counts
 
 
-def statistics(
-    counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]
+def _statistics(
+    counts: dict[str, Counter[str]], train: np.ndarray, valid: np.ndarray, duplicates: int
 ) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training.
-    `histograms` are those of `CorpusWriter.write_splits`, `written` counts the examples with
-    duplicates."""
+    """What the manifest says about the content; InputError if nothing is left for training. `train`
+    and `valid` are the lengths of the examples."""
     rows = counts["rows"]
-    train, valid = histograms["train"], histograms["valid"]
-    if not train.any():
+    if not len(train):
         numbers = ", ".join(f"{n} {what}" for what, n in (rows + counts["invalid"]).items())
         raise InputError(
             f"no row is left for training ({numbers}); "
             "check text_column, the tokenizer and held_out"
         )
-    lengths = np.arange(len(train))
-    up_to_length = np.cumsum(train + valid)  # examples
-    total = int(up_to_length[-1])
-    content: dict[str, Any] = {
-        "rows": rows["rows"],
-        "blank": rows["blank"],
+    content = {
+        **rows,
         "invalid": dict(sorted(counts["invalid"].items())),
-        "skipped": rows["skipped"],
-        "kept_invalid": rows["kept_invalid"],
-        "unknown_tokens": rows["unknown_tokens"],
-        "spelled_pieces": rows["spelled_pieces"],
-        "duplicates": written - total,
-        "train_examples": int(train.sum()),
-        "valid_examples": int(valid.sum()),
-        "train_tokens": int(train @ lengths),
-        "valid_tokens": int(valid @ lengths),
+        "duplicates": duplicates,
+        "train_examples": len(train),
+        "valid_examples": len(valid),
+        "train_tokens": int(train.sum()),
+        "valid_tokens": int(valid.sum()),
     }
-    if "documents" in rows:
-        content["documents"] = rows["documents"]
-    ranks = {str(percent): max(1, percent / 100 * total) for percent in PERCENTILES}
+    lengths = np.concatenate([train, valid])
+    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
     return {
         "counts": content,
-        "length_percentiles": {
-            percent: int(np.searchsorted(up_to_length, rank)) for percent, rank in ranks.items()
-        },
+        "length_percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True)),
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }

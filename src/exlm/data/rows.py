@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -35,9 +35,36 @@ NOT_REVERSIBLE = "not_reversible"
 UNPARSABLE = "unparsable"
 UNREADABLE = "unreadable"  # there is no text
 
+OnInvalid = Literal["error", "skip", "keep"]
+Documents = Literal["none", "row", "blank"]
 Chunk = list["Row"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of `prepare` on which the corpus depends, as its manifest has them."""
+
+    inputs: list[str]
+    tokenizer: str
+    text_column: str | None
+    max_length: int
+    held_out: float
+    drop_duplicates: bool
+    on_invalid: OnInvalid
+    molecules: bool | None  # None until the tokenizer or the first rows say it
+    seed: int
+    documents: Documents
+    cross_documents: bool
+    vocabulary_size: int
+    header: bool
+    standardize: Standardize
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows are joined into examples of one length."""
+        return self.documents != "none"
 
 
 class Row(NamedTuple):
@@ -143,9 +170,8 @@ def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and as packed bits, which rows RDKit could parse, or None if `RowTokenizer`
-    must parse them. Parsing takes most of the time; with these bits `RowTokenizer` does not parse a
-    row again."""
+    those of molecules; and which rows RDKit could parse, [rows] bool, so that `RowTokenizer` does
+    not parse them again, which takes most of the time; None if it must."""
     counts = Counter[str]()
     is_counted = []
     for row in chunk:
@@ -154,140 +180,104 @@ def count_and_parse(
             counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
         is_counted.append(counted)
     if molecules_only and how == "none":
-        return counts, np.packbits(is_counted)
+        return counts, np.array(is_counted)
     return counts, None
-
-
-class TokenizedRow(NamedTuple):
-    """A row that is not blank, its standardized text, and the tokens of this text."""
-
-    row: Row
-    text: str
-    tokens: list[int]
 
 
 @dataclass(frozen=True)
 class RowTokenizer:
-    """Turns a chunk, with the bits that `count_and_parse` found for it or None, into tokens. Leaves
-    out blank rows."""
+    """Turns a chunk, and what `count_and_parse` says of its rows or None, into tokens. Leaves out
+    blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
-    max_length: int  # tokens of a valid row, BOS and EOS included; longer rows are never kept
-    # A valid row must be SMILES that RDKit reads, and its tokens must decode to the same text.
-    molecules: bool
-    keep_invalid: bool  # whether invalid rows are kept, if they are not too long
-    held_out: float  # share of the rows that become `valid`, chosen by their content
-    seed: int  # seed of this choice
-    standardize: Standardize = "none"  # how the SMILES are rewritten before all else
+    options: PrepareOptions
 
     def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
         chunk, parsed = chunk_and_parsed
-        already_parsed = [0] * len(chunk)
-        if parsed is not None:
-            already_parsed = np.unpackbits(parsed, count=len(chunk)).tolist()
+        is_parsed = np.zeros(len(chunk), bool) if parsed is None else parsed
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
-        tokenized_rows = self._tokenize([chunk[number] for number in numbers])
-        kept: list[TokenizedRow] = []
+        texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        keep_invalid = self.options.on_invalid == "keep"
+        kept: list[tuple[Row, str, list[int]]] = []
         invalid: list[InvalidRow] = []
         unknown = Counter[str]()
         spelled = Counter[str]()
-        for number, tokenized in zip(numbers, tokenized_rows, strict=True):
-            unknown_words, spelled_words = self._unusual_words(tokenized)
-            parse = self.molecules and not already_parsed[number]
-            reason, detail = self._judge(tokenized, unknown_words, parse)
-            keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
+        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
+            row, tokens = chunk[number], encoding.ids
+            unknown_words, spelled_words = self._unusual_words(text, tokens)
+            reason, detail = self._judge(row, text, tokens, unknown_words, is_parsed[number])
+            keep = not reason or (keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
-                kept.append(tokenized)
+                kept.append((row, text, tokens))
                 spelled.update(spelled_words)
             if keep or reason == UNKNOWN:
                 unknown.update(unknown_words)
             if reason:
-                row = tokenized.row
                 action = "kept" if keep else "skipped"
                 invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
-        counts = {
-            "rows": _counts(len(chunk), len(numbers), invalid, unknown, spelled),
-            "invalid": Counter(row.reason for row in invalid),
-            "unknown": unknown,
-            "spelled": spelled,
-        }
-        tokens = np.fromiter(chain.from_iterable(row.tokens for row in kept), np.uint32)
-        return TokenizedChunk(tokens, self._examples(kept), invalid, counts)
+        actions = Counter(row.action for row in invalid)
+        rows = Counter(
+            rows=len(chunk),
+            blank=len(chunk) - len(numbers),
+            skipped=actions["skipped"],
+            kept_invalid=actions["kept"],
+            unknown_tokens=unknown.total(),
+            spelled_pieces=spelled.total(),
+        )
+        reasons = Counter(row.reason for row in invalid)
+        counts = {"rows": rows, "invalid": reasons, "unknown": unknown, "spelled": spelled}
+        tokens_of_chunk = np.fromiter(chain.from_iterable(ids for *_, ids in kept), np.uint32)
+        return TokenizedChunk(tokens_of_chunk, self._examples(kept), invalid, counts)
 
-    def _tokenize(self, rows: list[Row]) -> list[TokenizedRow]:
-        tokenizer = _load(self.tokenizer_file)
-        texts = [standardize(row.text, self.standardize) for row in rows]
-        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        tokens = [encoding.ids for encoding in encodings]
-        return list(map(TokenizedRow, rows, texts, tokens))
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return _load(self.tokenizer_file)
 
-    def _unusual_words(self, tokenized: TokenizedRow) -> tuple[list[str], list[str]]:
+    def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
-        text, tokens = tokenized.text, tokenized.tokens
-        tokenizer = _load(self.tokenizer_file)
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
             return [], []
         # This encoding knows the words, and takes longer than a batch.
-        encoding = tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
     def _judge(
-        self, tokenized: TokenizedRow, unknown_words: list[str], parse: bool
+        self, row: Row, text: str, tokens: list[int], unknown_words: list[str], is_parsed: bool
     ) -> tuple[str, str]:
-        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is. With
-        `parse`, RDKit must be able to read it."""
-        row, text, tokens = tokenized
+        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if not text:
             return UNREADABLE, row.fault
         length = len(tokens) + SPECIALS
-        if length > self.max_length:
-            return TOO_LONG, f"{length} tokens, at most {self.max_length}"
-        if parse and (error := molecule_problem(text)):
+        if length > self.options.max_length and not self.options.packed:
+            return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
+        must_parse = self.options.molecules and not is_parsed
+        if must_parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown_words:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
-        if self.molecules:
-            decoded = _load(self.tokenizer_file).decode(tokens, skip_special_tokens=False).strip()
+        if self.options.molecules:
+            decoded = self._tokenizer.decode(tokens, skip_special_tokens=False).strip()
             if decoded != text:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
 
-    def _examples(self, kept: list[TokenizedRow]) -> np.ndarray:
+    def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
         differ in capitals may be, are in the same split."""
-        normalizer = _load(self.tokenizer_file).normalizer
-        texts = [text for _, text, _ in kept]
-        if normalizer is not None:
-            texts = [normalizer.normalize_str(text) for text in texts]
+        normalizer = self._tokenizer.normalizer
+        texts = [normalizer.normalize_str(text) if normalizer else text for _, text, _ in kept]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(tokens) for _, _, tokens in kept]
         examples["document"] = [row.document for row, _, _ in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
-        examples["split"] = uniform(draw(self.seed, examples["high"])) < self.held_out
+        bits = draw(self.options.seed, examples["high"])
+        examples["split"] = uniform(bits) < self.options.held_out
         return examples
-
-
-def _counts(
-    rows: int,
-    not_blank: int,
-    invalid: list[InvalidRow],
-    unknown: Counter[str],
-    spelled: Counter[str],
-) -> Counter[str]:
-    """The numbers that the manifest has of all rows, for a chunk."""
-    actions = Counter(row.action for row in invalid)
-    return Counter(
-        rows=rows,
-        blank=rows - not_blank,
-        skipped=actions["skipped"],
-        kept_invalid=actions["kept"],
-        unknown_tokens=unknown.total(),
-        spelled_pieces=spelled.total(),
-    )
 
 
 def _words(encoding: Encoding, text: str, ids: Set[int | None]) -> list[str]:

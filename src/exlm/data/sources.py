@@ -8,14 +8,7 @@ from pathlib import Path
 
 from exlm.data.columns import choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import (
-    HUB_NAME,
-    READABLE,
-    READERS,
-    format_of,
-    has_molecules_and_names,
-    has_tabs_and_text_column,
-)
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, is_table
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
@@ -51,29 +44,21 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
             files, others = _data_files(path)
             for file in files:
                 reader = str(format_of(file))
-                if reader == "txt" and not (header and _is_table(file)):
+                if reader == "txt" and not (header and is_table(str(file))):
                     reader = "lines"
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out
 
 
-def _is_table(file: Path) -> bool:
-    """Whether a .txt file is a table: prose may have a tab or a comma in its first line."""
-    with read_errors(file):
-        return has_tabs_and_text_column(str(file)) or has_molecules_and_names(str(file))
-
-
 def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
     """The files of a directory and its subfolders that can be read, or the one file `path`, and the
     other files; InputError if none can be read. Hidden folders, and what `exlm` wrote, are no
     data."""
-    if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        data = [file for file in files if format_of(file) and _is_data(file, path)]
-    else:
-        files = [path]
-        data = [path] if path.is_file() and format_of(path) else []
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    data = [file for file in files if format_of(file) and _is_data(file, path)]
+    if path.is_file() and format_of(path):
+        data = [path]
     if not data:
         raise InputError(
             f"the input {path} does not exist or has no {READABLE}; check its path and its name"
@@ -97,17 +82,13 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
     to read."""
     if source.reader in ONE_TEXT:
         text_column = None
-
-    def pick(columns: list[str]) -> list[str]:
-        return [choose_column(columns, text_column, source.name)]
-
     number = 0
     column = None
     with read_errors(source.name):
-        records = READERS[source.reader](source.name, source.header, pick)
+        records = READERS[source.reader](source.name, source.header)
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:
-                [column] = pick(list(cells))
+                column = choose_column(cells, text_column, source.name)
             yield _text(cells.get(column), f"{source.name}, row {number}"), fault
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")

@@ -1,7 +1,6 @@
 """The batches of a pre-training: masked, expanded, with their prior; and how long they can be."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,31 +10,18 @@ from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.expander import Expander
 from exlm.ops.transition import PriorStrength
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 
 
-@dataclass(frozen=True)
-class CompleteBatches:
-    """The micro-batches of every update, with all that a model needs. The training loop calls this
-    in a thread of its own.
-
-    Attributes:
-        masked_batches: from a step to the masked micro-batches of this process.
-        expander: makes the lattice of a masked batch.
-        prior_schedule: the order prior of every step.
-        steps_of_run: updates of the run, for the schedule."""
-
-    masked_batches: MaskedBatches
-    expander: Expander
-    prior_schedule: PriorSchedule
-    steps_of_run: int
-
-    def __call__(self, step: int) -> list[tuple[int, dict[str, Any]]]:
-        prior = self.prior_schedule.at(step, self.steps_of_run)
-        return [
-            (number, complete_batch(self.expander, batch, prior))
-            for number, batch in self.masked_batches(step)
-        ]
+def complete_batches(
+    masked_batches: MaskedBatches, expander: Expander, recipe: Recipe, step: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """The micro-batches of update `step`, with their numbers and all that a model needs. The
+    training loop calls this in a thread of its own."""
+    prior = recipe.prior.at(step, recipe.train.steps)
+    return [
+        (number, complete_batch(expander, batch, prior)) for number, batch in masked_batches(step)
+    ]
 
 
 def complete_batch(

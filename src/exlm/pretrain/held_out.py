@@ -2,8 +2,8 @@
 its end."""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,31 +28,27 @@ from exlm.train import distributed
 HELD_OUT_EPOCH = -1
 
 
-@dataclass(frozen=True)
-class HeldOutEvaluation:
-    """Measures a model that is trained according to `recipe`; the training loop calls it. `batches`
-    are those of `held_out_batches`."""
-
-    batches: list[dict[str, Tensor]]
-    tokenizer: PreTrainedTokenizerBase
-    recipe: Recipe
-
-    def __call__(self, model: ExLMForMaskedLM, step: int) -> dict[str, Any]:
-        """The scores after `step` updates, with the prior of that moment; after the last update
-        also what the recipe asks for at the end. The main process prints the first ones."""
-        recipe = self.recipe
-        prior = recipe.prior.at(step, recipe.train.steps)
-        scores = score_held_out(model, self.batches, prior)
-        if step == recipe.train.steps:
-            by_masks = evaluate_by_masks(
-                model, self.tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
-            )
-            in_passes = evaluate_in_passes(model, self.batches, recipe.evaluate.passes, prior)
-            scores = {**scores, **by_masks, **in_passes}
-        if distributed.is_main():
-            tqdm.write(f"step {step}: {describe_scores(scores)}")
-            sys.stdout.flush()
-        return scores
+def measure_held_out(
+    batches: list[dict[str, Tensor]],
+    tokenizer: PreTrainedTokenizerBase,
+    recipe: Recipe,
+    model: ExLMForMaskedLM,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of a model that was trained for `step` updates according to `recipe`, with the
+    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
+    are those of `held_out_batches`. The main process prints the first scores."""
+    prior = recipe.prior.at(step, recipe.train.steps)
+    scores = score_held_out(model, batches, prior)
+    if step == recipe.train.steps:
+        scores |= evaluate_by_masks(
+            model, tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
+        )
+        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
+    if distributed.is_main():
+        tqdm.write(f"step {step}: {describe_scores(scores)}")
+        sys.stdout.flush()
+    return scores
 
 
 def describe_scores(scores: dict[str, Any]) -> str:
@@ -68,15 +64,14 @@ def held_out_batches(
     """This process's share of the held-out sequences, masked the same way in every run with this
     seed."""
     held_out = HeldOutData(data, tokenizer, seed)
-    all_rows = held_out.in_order()
-    for rows in held_out.batches_of(all_rows[: data.eval_sequences or len(all_rows)]):
-        yield held_out.mask_rows(rows)
+    yield from held_out.batches(held_out.order[: data.eval_sequences or None])
 
 
 class HeldOutData:
     """The held-out sequences of a corpus. InputError if it has none.
 
     Attributes:
+        order: the numbers of all sequences, in the order in which evaluations take them.
         repeated_token_counts: [sequences] int64: their tokens, with repeats and without
             special tokens."""
 
@@ -85,44 +80,35 @@ class HeldOutData:
         self.tokenizer = tokenizer
         self.seed = seed
         self.corpus = Corpus(data.corpus, "valid")
-        self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
         if not len(self.corpus):
             raise InputError(
                 f"{corpus_name(data.corpus)} has no held-out sequences; "
                 "prepare it with --held_out 0.1"
             )
+        self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
+        key = draw(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
+        self.order = np.argsort(key, kind="stable")
 
-    def in_order(self) -> np.ndarray:
-        """The numbers of all sequences, in the order in which evaluations take them."""
-        key = draw(Purpose.HELD_OUT, self.seed, np.arange(len(self.corpus)))
-        return np.argsort(key, kind="stable")
-
-    def batches_of(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Divides the sequences with these numbers into batches, the longest first, and returns the
-        numbers in each batch of this process. An evaluation holds the predictions of every token,
-        so a batch has no more tokens than a micro-batch."""
+    def batches(self, rows: np.ndarray, masks: int | None = None) -> Iterator[dict[str, Tensor]]:
+        """This process's share of the sequences with these numbers, the longest first, masked by
+        the share of the settings, or with exactly so many masks. An evaluation holds the
+        predictions of every token, so a batch has no more tokens than a micro-batch."""
         lengths = self.repeated_token_counts[rows] + SPECIALS * self.data.repeat
-        batches = [
-            rows[batch] for batch in longest_first(lengths, self.data.tokens_per_micro_batch)
-        ]
         rank, world = distributed.rank_and_world()
-        return batches[rank::world]
-
-    def mask_rows(self, rows: np.ndarray, masks: int | None = None) -> dict[str, Tensor]:
-        """The batch of the sequences with these numbers, masked by the share of the settings, or
-        with exactly so many masks."""
-        tokens, token_counts = self.corpus.gather(rows)
-        return mask_tokens(
-            tokens=tokens,
-            token_counts=token_counts,
-            examples=rows,
-            tokenizer=self.tokenizer,
-            seed=self.seed,
-            epoch=HELD_OUT_EPOCH,
-            ratio=self.data.mask_ratio,
-            repeat=self.data.repeat,
-            masks=masks,
-        )
+        all_batches = longest_first(lengths, self.data.tokens_per_micro_batch)
+        for batch in islice(all_batches, rank, None, world):
+            tokens, token_counts = self.corpus.gather(rows[batch])
+            yield mask_tokens(
+                tokens=tokens,
+                token_counts=token_counts,
+                examples=rows[batch],
+                tokenizer=self.tokenizer,
+                seed=self.seed,
+                epoch=HELD_OUT_EPOCH,
+                ratio=self.data.mask_ratio,
+                repeat=self.data.repeat,
+                masks=masks,
+            )
 
 
 def evaluate_by_masks(
@@ -146,13 +132,12 @@ def evaluate_by_masks(
         tqdm.write(f"no held-out sequence is long enough to be judged with {words} masks")
     if not mask_counts:
         return {}
-    order = held_out.in_order()
+    order = held_out.order
     long_enough = order[token_counts[order] >= 1.5 * max(mask_counts)][: config.sequences]
-    rows_of_batches = held_out.batches_of(long_enough)
-    scores = {}
-    for masks in mask_counts:
-        batches = [held_out.mask_rows(rows, masks) for rows in rows_of_batches]
-        scores[str(masks)] = score_held_out(model, batches, prior)
+    scores = {
+        str(masks): score_held_out(model, held_out.batches(long_enough, masks), prior)
+        for masks in mask_counts
+    }
     return {
         "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
         "joint_nll_by_masks": {masks: score["joint_nll"] for masks, score in scores.items()},
@@ -186,7 +171,9 @@ def evaluate_in_passes(
 
 
 def score_held_out(
-    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: PriorStrength | None = None
+    model: ExLMForMaskedLM,
+    batches: Iterable[dict[str, Tensor]],
+    prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
     mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from exlm.describe.card import write_card
 from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
-from exlm.pretrain.batches import CompleteBatches, check_positions
-from exlm.pretrain.held_out import HeldOutEvaluation, describe_scores, held_out_batches
+from exlm.pretrain.batches import check_positions, complete_batches
+from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
 from exlm.pretrain.settings import (
     ArchitectureConfig,
     DataConfig,
@@ -174,7 +175,7 @@ def _train(
     data = recipe.data
     objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
-    measure = HeldOutEvaluation(held_out, tokenizer, recipe)
+    measure = partial(measure_held_out, held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
     masked_batches = MaskedBatches(
         source=corpus,
@@ -192,12 +193,7 @@ def _train(
         scores = fit(
             model=network,
             loss=pretraining_loss,
-            batches=CompleteBatches(
-                masked_batches=masked_batches,
-                expander=network.exlm.expander,
-                prior_schedule=recipe.prior,
-                steps_of_run=recipe.train.steps,
-            ),
+            batches=partial(complete_batches, masked_batches, network.exlm.expander, recipe),
             config=recipe.train,
             directory=Path(recipe.output),
             seed=recipe.seed,

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 
 from exlm.data.batching import MaskRatio, share_bounds
-from exlm.errors import InputError
+from exlm.errors import InputError, check_at_least
 from exlm.identity import NOT_IDENTITY
 
 # This, too, is a section of a recipe.
@@ -46,10 +46,7 @@ class DataConfig:
         share_bounds(self.mask_ratio)
         if not 1 <= self.repeat <= 64:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
-        if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
-            raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
-        if self.eval_sequences < 0:
-            raise InputError(f"eval_sequences is {self.eval_sequences}; it must be 0 (all) or more")
+        check_at_least(self, tokens_per_batch=8, tokens_per_micro_batch=8, eval_sequences=0)
 
     @property
     def one_mask_ratio(self) -> float:

@@ -47,27 +47,27 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     start_config, config = start.config, network.config
     assert isinstance(start_config, ExLMConfig) and isinstance(config, ExLMConfig)
     _check(start_config, config, path)
-    rows, start_rows = _shared_tokens(tokenizer, start_tokenizer)
+    shared_tokens = _shared_tokens(tokenizer, start_tokenizer)
     weights = dict(start.named_parameters())
     taken = Counter[str]()
     total = Counter[str]()
     for name, parameter in network.named_parameters():
         part = name.removeprefix("exlm.").split(".")[0]
         total[part] += len(parameter)
-        if name not in weights:
+        source = weights.get(name)
+        if source is None:
             continue
-        source = weights[name]
         if name in ROWS_BY_TOKEN:
-            parameter[rows] = source[start_rows]
-            taken[part] += len(rows)
+            rows, start_rows = shared_tokens
         elif name in ROWS_BY_NUMBER:
-            count = min(len(parameter), len(source))
-            parameter[:count] = source[:count]
-            taken[part] += count
+            rows = start_rows = torch.arange(min(len(parameter), len(source)))
         # Those of the other kind of transition have other shapes.
         elif parameter.shape == source.shape:
-            parameter.copy_(source)
-            taken[part] += len(parameter)
+            rows = start_rows = torch.arange(len(source))
+        else:
+            continue
+        parameter[rows] = source[start_rows]
+        taken[part] += len(rows)
     counts = ", ".join(f"{part} {taken[part]} of {total[part]}" for part in total)
     notes = [
         f"; {name} is {getattr(config, name)} but was {getattr(start_config, name)}"
