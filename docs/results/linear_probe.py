@@ -145,7 +145,7 @@ def lines(
 ) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
-    table, text = load_labelled(task)[0], task.dataset in GLUE
+    table, text = load_labelled(task), task.dataset in GLUE
     regression = table.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")

@@ -3,6 +3,7 @@ what they hold."""
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,15 +147,14 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
         )
     folder = folders[0]
     splits = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `size_departures` notes that.
+    # The mismatched part of MNLI may be absent; `glue_departures` notes that.
     if "mismatched" in splits and not any(folder.glob("*mismatched*")):
         splits.remove("mismatched")
     return {split: find_file(folder, FILES[split]) for split in splits}
 
 
-def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
-    """The train and development sets of a GLUE task (`glue_files`), and how their sizes differ from
-    the published."""
+def glue_table(name: str, data_dir: str | None = None) -> LabelledTable:
+    """The train and development sets of a GLUE task (`glue_files`)."""
     task = GLUE[name]
     files = glue_files(name, data_dir)
     folder = files["train"].parent
@@ -164,9 +164,13 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     # On the hub, labels are the indices of the classes.
     if classes and frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
-    sizes = {split: len(frame) for split, frame in frames.items()}
-    table = make_table(frames, folder, text, [label], task.task_type, classes, second)
-    return table, size_departures(sizes, task.rows, "rows", "GLUE's")
+    return make_table(frames, folder, text, [label], task.task_type, classes, second)
+
+
+def glue_departures(name: str, table: LabelledTable) -> list[str]:
+    """How the sizes of a `glue_table` differ from the published ones."""
+    sizes = Counter(table.frame.index.get_level_values(0))
+    return size_departures(sizes, GLUE[name].rows, "rows", "GLUE's")
 
 
 def squad_files(data_dir: str | None = None) -> dict[str, Path]:

@@ -19,7 +19,7 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig, task_files
-from exlm.tasks.datasets import GLUE, glue_table, molnet_departures
+from exlm.tasks.datasets import GLUE, glue_departures, glue_table, molnet_departures
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
@@ -41,7 +41,7 @@ class LabelledTask(ABC):
     def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
         """Reads the table, by `load_table` and `read_rows`; a subclass sets what these need before
         it calls this. `trained_on` is the kind of text that the model knows."""
-        table, departures = self.load_table(config)
+        table = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
         rows = self.read_rows(table)
@@ -49,6 +49,7 @@ class LabelledTask(ABC):
         rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
+        departures = glue_departures(config.dataset, table) if config.dataset in GLUE else []
         if config.train_rows is not None:
             departures.append(f"at most {config.train_rows} rows of the train part are used")
         usable = self.table.usable.sum()
@@ -66,8 +67,8 @@ class LabelledTask(ABC):
         for note in notes_of_classes(self.table):
             print(f"note: {note}", file=sys.stderr)
 
-    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
-        """The table with its labels, and how it differs from the published one."""
+    def load_table(self, config: TaskConfig) -> LabelledTable:
+        """The table with its labels."""
         return load_labelled(config)
 
     @abstractmethod
@@ -261,15 +262,15 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     return np.where(deviations > 0, deviations, 1.0)
 
 
-def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
-    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
+def load_labelled(config: TaskConfig) -> LabelledTable:
+    """The table of a task."""
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
     frames = {
         part: read_frame(file, config.header, config.sheet)
         for part, file in task_files(config).items()
     }
-    table = make_table(
+    return make_table(
         frames if len(frames) > 1 else frames["train"],
         config.dataset,
         config.text_column,
@@ -278,7 +279,6 @@ def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         pair_column=config.pair_column,
         positive=config.positive,
     )
-    return table, []
 
 
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
-from torch import nn
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
 from exlm.data.columns import check_columns, listed, match_columns
@@ -78,7 +77,7 @@ class TunedModel(NamedTuple):
     """A model with the head of a task, its tokenizer, and what is saved with it about its task
     (`saved_task`)."""
 
-    network: nn.Module
+    network: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     saved: SavedTask
 

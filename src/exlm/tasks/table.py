@@ -80,13 +80,14 @@ class LabelledTable:
     words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
+    # [rows] the first row with the same text or molecule, which a split keeps together: each row
+    # itself until `find_groups` is asked
+    groups: np.ndarray
     inferred: dict[str, str]  # by the name of the option that the user can set instead
     examples: list[Tokens] = field(default_factory=list)  # their tokens, if a model reads them
     # [rows] bool, the rows with text and label: a split divides all of them, before any is left out
     # for its tokens; None: all rows that can be used
     rows_to_split: np.ndarray | None = None
-    # [rows] the first row with the same text or molecule; a split keeps these together
-    groups: np.ndarray | None = None
     # token_classification: a regular expression for what has a label, and [rows, units] the first
     # token of each, -1 for none
     unit: str | None = None
@@ -221,6 +222,7 @@ def make_table(
         words=read.words,
         problems=problems,
         warnings=[""] * len(problems),
+        groups=np.arange(len(problems)),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 

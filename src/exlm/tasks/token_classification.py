@@ -56,11 +56,11 @@ class TokenClassification(TableTask):
         config = replace(config, label_columns=label_columns, molecules=False)
         super().__init__(encoder, config, device)
 
-    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
+    def load_table(self, config: TaskConfig) -> LabelledTable:
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns
-        table, departures = load_labelled(replace(config, label_columns=[]))
+        table = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
         has_words = any(len(text.split()) > 1 for text in table.texts)
@@ -73,7 +73,7 @@ class TokenClassification(TableTask):
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)
         ]
-        table = replace(
+        return replace(
             table,
             labels=labels,
             label_columns=[label_column],
@@ -81,7 +81,6 @@ class TokenClassification(TableTask):
             classes=classes,
             unit=unit,
         )
-        return table, departures
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others

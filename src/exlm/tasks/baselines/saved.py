@@ -3,7 +3,6 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +18,6 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.predictions import PredictOptions, SeedModel
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.table_task import TablePredictor, TableTask
 
@@ -82,21 +80,8 @@ def in_all_rows(table: LabelledTable, predictions: np.ndarray) -> np.ndarray:
     return in_table
 
 
-class BaselinePredictions(TableTask):
-    """Predictions with saved baselines: of `TableTask` what comes after a model's outputs."""
-
-    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
-    can_explain: ClassVar[bool] = False
-
-    @classmethod
-    def predictor(
-        cls, models: Sequence[SeedModel], path: str, options: PredictOptions, rows: pd.DataFrame
-    ) -> "BaselinePredictor":
-        return BaselinePredictor(cls, models, path, options, rows)
-
-
 class BaselinePredictor(TablePredictor):
-    """A `TablePredictor` whose models are fitted again."""
+    """Predictions with saved baselines, which are fitted again."""
 
     def run(
         self, rows: pd.DataFrame, shows_progress: bool
@@ -120,3 +105,11 @@ class BaselinePredictor(TablePredictor):
             predictions = fit_predict(inputs, model.directory / "predict.log")[size:]
             runs[model.directory.name] = in_all_rows(table, predictions)
         return table, runs
+
+
+class BaselinePredictions(TableTask):
+    """Of `TableTask` what comes after a model's outputs."""
+
+    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
+    can_explain: ClassVar[bool] = False
+    predictor: ClassVar[type[TablePredictor]] = BaselinePredictor
