@@ -454,7 +454,10 @@ def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
 
 def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["low", "very high", "high"]})
-    table = make_table(frame, "t.csv", None, ["y"], "multiclass", ["high", "low"])
+    arguments = frame, "t.csv", None, ["y"], "multiclass", ["high", "low"]
+    with pytest.raises(InputError, match="row 2: 'very high' is no multiclass label"):
+        make_table(*arguments)
+    table = make_table(*arguments, allows_unknown=True)
     assert table.labels[:, 0].tolist()[::2] == [1, 0] and np.isnan(table.labels[1, 0])
     assert table.problems == ["", "'very high' is no class of the model (high, low)", ""]
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err

@@ -194,18 +194,19 @@ DECIDED_BY_NAME = (
 def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The config, completed if its data set is known by name or a JSON file, and the
     hyper-parameters of the data set."""
-    name = config.dataset.lower()
+    name = glue_name(config.dataset) or config.dataset.lower()
     if name in MOLECULENET:
-        return _molecule_config(config), MOLECULENET[name].default_hyper
-    glue = glue_name(config.dataset)
-    if glue is not None:
-        _check_nothing_else(config, glue)
-        return replace(config, dataset=glue), {}
-    if name == SQUAD:
-        _check_nothing_else(config, SQUAD)
-        return replace(config, dataset=SQUAD, task_type="question_answering"), {}
-    if plain_suffix(config.dataset) == ".json" and not config.task_type:
-        return replace(config, task_type="question_answering"), {}
+        return _molecule_config(config, name), MOLECULENET[name].default_hyper
+    if name in GLUE or name == SQUAD:
+        for option in DECIDED_BY_NAME:
+            if getattr(config, option) is not None:
+                raise InputError(
+                    f"{name} brings its own files, columns and task type; leave out task.{option}"
+                )
+        config = replace(config, dataset=name)
+    is_squad_json = plain_suffix(config.dataset) == ".json" and not config.task_type
+    if name == SQUAD or is_squad_json:
+        config = replace(config, task_type="question_answering")
     return config, {}
 
 
@@ -219,10 +220,10 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
     return {part: file for part, file in files.items() if file}
 
 
-def _molecule_config(config: TaskConfig) -> TaskConfig:
+def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:
     """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
     type."""
-    entry = MOLECULENET[config.dataset.lower()]
+    entry = MOLECULENET[name]
     return replace(
         config,
         dataset=str(find_dataset(config.dataset, config.data_dir)),
@@ -231,14 +232,6 @@ def _molecule_config(config: TaskConfig) -> TaskConfig:
         label_columns=config.label_columns or entry.label_columns,
         task_type=config.task_type or entry.task_type,
     )
-
-
-def _check_nothing_else(config: TaskConfig, dataset: str) -> None:
-    for name in DECIDED_BY_NAME:
-        if getattr(config, name) is not None:
-            raise InputError(
-                f"{dataset} brings its own files, columns and task type; leave out task.{name}"
-            )
 
 
 def fill_in(

@@ -189,8 +189,13 @@ class LabelledTask(ABC):
             write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
         units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+        has_positives = table.label_type.one_class and not table.label_type.has_classes
+        counts = dict[str, dict[str, int]]()
         labels = dict[str, dict[str, float]]()
         for name, rows in scored_parts.items():
+            counts[name] = {"rows": len(rows)}
+            if has_positives:
+                counts[name]["positives"] = int((table.labels[rows] == 1).sum())
             of_labels = score_labels(
                 table.task_type, table.label_columns, table.labels[rows], predictions[rows]
             )
@@ -209,16 +214,10 @@ class LabelledTask(ABC):
             "scores": {
                 name: self.score(predictions, rows, units) for name, rows in scored_parts.items()
             },
-            "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
+            "counts": counts,
             "interval": {main_part: interval},
             "labels": labels,
         }
-
-    def _counts(self, rows: np.ndarray) -> dict[str, int]:
-        """How many rows there are, and for two classes how many of them are positive."""
-        if self.table.label_type.has_classes or not self.table.label_type.one_class:
-            return {"rows": len(rows)}
-        return {"rows": len(rows), "positives": int((self.table.labels[rows] == 1).sum())}
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: all rows, but the file of a train part stays as it is, without those of its

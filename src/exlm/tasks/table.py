@@ -167,13 +167,14 @@ def make_table(
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
     positive: str | None = None,
+    allows_unknown: bool = False,
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
+    that is label 1 (`two_words`). `allows_unknown`: rows with other classes have no label. Columns and the task type are inferred where they are None
     (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
     used, a value is no label of the task, or no row can be used."""
     files = frame.values() if isinstance(frame, dict) else [frame]
@@ -194,7 +195,7 @@ def make_table(
         others = [name for name in frame.columns if name not in text_columns]
         columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
     cells, numbers = _label_cells(frame, columns, malformed)
-    read = _read_labels(cells, numbers, path, task_type, classes, positive)
+    read = _read_labels(cells, numbers, path, task_type, classes, positive, allows_unknown)
     problems = _problems(malformed, texts, read)
     if columns and all(problems):
         raise InputError(
@@ -360,10 +361,11 @@ def _read_labels(
     task_type: TaskType | None,
     classes: Sequence[str] | None,
     positive: str | None,
+    allows_unknown: bool,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1; rows with others have no label. InputError for a cell that
-    is no label of the task."""
+    a binary task the words for 0 and 1; rows with others have no label if `allows_unknown`.
+    InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
     if task_type is None or not LABEL_TYPES[task_type].has_classes:
         check_numbers(cells, numbers, path)
@@ -388,7 +390,7 @@ def _read_labels(
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells) and not classes:
+    if len(wrong_cells) and not (classes and allows_unknown):
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
     unknown_classes = {}
     for column, row in wrong_cells:

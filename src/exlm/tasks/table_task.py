@@ -474,6 +474,7 @@ class TableTask(LabelledTask):
             label_columns=saved["label_columns"],
             task_type=saved["task_type"],
             classes=saved["classes"] or saved.get("words"),
+            allows_unknown=True,
         )
         return labelled.labels
 
