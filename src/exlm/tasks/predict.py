@@ -142,7 +142,6 @@ def evaluate(
             "name the column that has the labels with label_columns"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
-    label_scorer = predictions.label_scorer
     report = {
         "model": model,
         "input": input,
@@ -154,7 +153,7 @@ def evaluate(
             name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
             for name, score in predictions.scorers.items()
         },
-        "labels": label_scorer(labelled) if label_scorer else {},
+        "labels": predictions.label_scores,
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")

@@ -24,8 +24,6 @@ from exlm.train import distributed
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
 
-# from positions of rows [n] to the metrics of every label
-LabelScorer = Callable[[np.ndarray], dict[str, dict[str, float]]]
 # from some rows of a table to these rows with predictions, and how many there are of every kind
 ChunkPredictor = Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[str, int]]]
 
@@ -110,8 +108,8 @@ class Predictions:
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
     note: str = ""  # why there are no scores, if the file has labels
-    # how every label is scored by itself, by the first of `scorers`; {} if there is only one label
-    label_scorer: LabelScorer | None = None
+    # the metrics of every label, by the first of `scorers`; {} if there is only one label
+    label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
 
 

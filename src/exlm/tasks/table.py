@@ -174,9 +174,10 @@ def make_table(
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). `allows_unknown`: rows with other classes have no label. Columns and the task type are inferred where they are None
-    (`_choose_texts`, `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be
-    used, a value is no label of the task, or no row can be used."""
+    that is label 1 (`two_words`); `allows_unknown` leaves rows with other classes without a label.
+    Columns and the task type are inferred where they are None (`_choose_texts`,
+    `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be used, a value is no
+    label of the task, or no row can be used."""
     files = frame.values() if isinstance(frame, dict) else [frame]
     malformed = [malformed_rows(file).get(row, "") for file in files for row in file.index]
     if isinstance(frame, dict):

@@ -128,12 +128,18 @@ class TablePredictor:
             return Predictions(result, counts, note=str(error))
         if len(runs) > 1:
             runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
+        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         return Predictions(
             frame=result,
             counts=counts,
             scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
-            labelled=np.flatnonzero(table.usable & ~np.isnan(labels).all(1)),
-            label_scorer=partial(self._score_labels, labels, next(iter(runs.values()))),
+            labelled=labelled,
+            label_scores=score_labels(
+                self.saved["task_type"],
+                self.saved["label_columns"],
+                labels[labelled],
+                next(iter(runs.values()))[labelled],
+            ),
             texts=table.texts,
         )
 
@@ -242,13 +248,6 @@ class TablePredictor:
             errors = conformal_errors(labels, predictions, label_type.has_classes)
             scores["coverage"] = float(np.mean((errors <= self.margins)[~np.isnan(errors)]))
         return scores
-
-    def _score_labels(
-        self, labels: np.ndarray, predictions: np.ndarray, rows: np.ndarray
-    ) -> dict[str, dict[str, float]]:
-        """The metrics of every label on some rows."""
-        names = self.saved["label_columns"]
-        return score_labels(self.saved["task_type"], names, labels[rows], predictions[rows])
 
 
 def _class_columns(
