@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 import yaml
@@ -37,6 +37,7 @@ from exlm.storage.models import (
 )
 from exlm.storage.shipped import model_path
 from exlm.tasks.config import FinetuneConfig
+from exlm.train import distributed
 
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
@@ -83,6 +84,11 @@ class SavedTask(TypedDict, total=False):
 def prediction_names(saved: SavedTask) -> list[str]:
     """What there is a prediction of for every row: the classes, or else the labels."""
     return saved["classes"] or saved["label_columns"]
+
+
+def prediction_titles(saved: SavedTask) -> list[str]:
+    """The columns of predictions."""
+    return [f"predicted {name}" for name in prediction_names(saved)]
 
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
@@ -147,6 +153,33 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
     config = load_config(path)
     model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
+
+
+class TunedModel(NamedTuple):
+    """A model with the head of a task, its tokenizer, and what is saved with it about its task
+    (`saved_task`)."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    saved: SavedTask
+
+
+@dataclass(frozen=True)
+class SeedModel:
+    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
+    several. `model_classes` have the head of its kind of task."""
+
+    directory: Path
+    saved: SavedTask
+    model_classes: Models
+    device: str
+
+    @cached_property
+    def loaded(self) -> TunedModel:
+        """The model on its device."""
+        network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
+        distributed.place_model(network, self.device)
+        return TunedModel(network, tokenizer, self.saved)
 
 
 def saved_task(path: str) -> SavedTask:

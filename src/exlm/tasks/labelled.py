@@ -26,7 +26,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.encoders import SavedTask, prediction_names
+from exlm.tasks.encoders import SavedTask, prediction_titles
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
@@ -249,11 +249,6 @@ class LabelledTask(ABC):
     ) -> dict[str, Any]:
         """Predictions [rows, outputs] as columns: one per class, or one per label."""
         return dict(zip(prediction_titles(saved), predictions.T, strict=True))
-
-
-def prediction_titles(saved: SavedTask) -> list[str]:
-    """The columns of predictions."""
-    return [f"predicted {name}" for name in prediction_names(saved)]
 
 
 def positive_or_one(deviations: np.ndarray) -> np.ndarray:

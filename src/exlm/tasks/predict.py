@@ -17,14 +17,13 @@ from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
-from exlm.tasks.encoders import SavedTask, saved_task
+from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
 from exlm.tasks.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
-    SeedModel,
     training_molecules,
 )
 from exlm.tasks.task import FinetuningTask, kind_of

@@ -12,8 +12,8 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
+from exlm.tasks.encoders import EncoderSource, Models, SeedModel
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table_task import TableTask
 from exlm.tasks.token_classification import TokenClassification

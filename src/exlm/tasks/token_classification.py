@@ -22,11 +22,11 @@ from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models, SavedTask
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
 from exlm.tasks.metrics import diverged
-from exlm.tasks.predictions import PredictOptions, TunedModel
+from exlm.tasks.predictions import PredictOptions
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.table_task import TableTask
 

@@ -18,8 +18,9 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
+from exlm.tasks.predictions import TablePredictor
 from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import TablePredictor, TableTask
+from exlm.tasks.table_task import TableTask
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:
