@@ -29,8 +29,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
-from exlm.tasks.config import TaskConfig, resolve
-from exlm.tasks.datasets import GLUE
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import GLUE, resolve
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.labelled import load_labelled, split_rows
 from exlm.tasks.metrics import METRICS, goodness

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.datasets import GLUE, glue_departures, glue_table
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import GLUE, glue_departures, glue_table, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labelled import load_labelled
 from tests.tasks.tiny_models import save_family

@@ -1,11 +1,11 @@
-"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name; datasets.yaml says
-what they hold."""
+"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name, with their
+hyper-parameters; datasets.yaml says what they hold."""
 
 import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.files import plain_stem
+from exlm.data.files import plain_stem, plain_suffix
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.table import LabelledTable, TaskType, make_table
 
 
@@ -49,8 +50,64 @@ GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
+DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
+DEFAULTS: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
 # the hub has train-00000-of-00001.parquet
 FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
+
+
+def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
+    """The config, completed if its data set is known by name or a JSON file, and the
+    hyper-parameters of the data set."""
+    name = glue_name(config.dataset) or config.dataset.lower()
+    if name in MOLECULENET:
+        return _molecule_config(config, name), MOLECULENET[name].default_hyper
+    if name in GLUE or name == SQUAD:
+        for option in DECIDED_BY_NAME:
+            if getattr(config, option) is not None:
+                raise InputError(
+                    f"{name} brings its own files, columns and task type; leave out task.{option}"
+                )
+        config = replace(config, dataset=name)
+    is_squad_json = plain_suffix(config.dataset) == ".json" and not config.task_type
+    if name == SQUAD or is_squad_json:
+        config = replace(config, task_type="question_answering")
+    return config, {}
+
+
+def task_files(config: TaskConfig) -> dict[str, str | Path]:
+    """The file of every part of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return {**glue_files(config.dataset, config.data_dir)}
+    if config.dataset == SQUAD:
+        folder = data_folder(SQUAD, config.data_dir, "text/squad2")
+        return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    return {part: file for part, file in files.items() if file}
+
+
+def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:
+    """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
+    type."""
+    entry = MOLECULENET[name]
+    return replace(
+        config,
+        dataset=str(find_dataset(config.dataset, config.data_dir)),
+        molecules=config.molecules is not False,
+        text_column=config.text_column or entry.text_column,
+        label_columns=config.label_columns or entry.label_columns,
+        task_type=config.task_type or entry.task_type,
+    )
+
+
+def fill_in(
+    hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
+) -> FinetuneConfig:
+    """Fills in the hyper-parameters that were left out: those of the data set, or else the
+    defaults."""
+    defaults = DEFAULTS["molecules" if molecules else "text"] | dataset_defaults
+    missing = {name: value for name, value in defaults.items() if getattr(hyper, name) is None}
+    return replace(hyper, **missing)
 
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
@@ -171,12 +228,6 @@ def glue_departures(name: str, table: LabelledTable) -> list[str]:
     """How the sizes of a `glue_table` differ from the published ones."""
     sizes = Counter(table.frame.index.get_level_values(0))
     return size_departures(sizes, GLUE[name].rows, "rows", "GLUE's")
-
-
-def squad_files(data_dir: str | None = None) -> dict[str, Path]:
-    """The files of SQuAD 2.0 by split, in `data_dir` or $EXLM_DATA/text/squad2."""
-    folder = data_folder(SQUAD, data_dir, "text/squad2")
-    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
 
 
 def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:

@@ -18,7 +18,8 @@ from exlm.errors import InputError
 from exlm.ops.precision import used_precision
 from exlm.storage.files import to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
-from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
+from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS

@@ -18,8 +18,14 @@ from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
-from exlm.tasks.config import TaskConfig, task_files
-from exlm.tasks.datasets import GLUE, glue_departures, glue_table, molnet_departures
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import (
+    GLUE,
+    glue_departures,
+    glue_table,
+    molnet_departures,
+    task_files,
+)
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,

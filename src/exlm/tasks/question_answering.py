@@ -29,8 +29,8 @@ from exlm.tasks.answers import (
     vote,
     window_batches,
 )
-from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
 from exlm.tasks.encoders import (
     SCORING,
     EncoderSource,
