@@ -30,9 +30,9 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, resolve
+from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.labelled import load_labelled, split_rows
+from exlm.tasks.labelled import split_rows
 from exlm.tasks.metrics import METRICS, goodness
 from exlm.tasks.reading import TextReader
 from exlm.tasks.splits import RowSplit, random_split

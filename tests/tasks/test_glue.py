@@ -9,9 +9,8 @@ import pytest
 
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import GLUE, glue_departures, glue_table, resolve
+from exlm.tasks.datasets import GLUE, departures, glue_table, load_labelled, resolve
 from exlm.tasks.finetune import finetune
-from exlm.tasks.labelled import load_labelled
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
@@ -243,10 +242,10 @@ def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
         for stem, size in (("train", 2490 - cut), ("dev", 277)):
             lines = ["sentence1,sentence2,label", *["a,b,entailment"] * size]
             (tmp_path / f"rte/{stem}.csv").write_text("\n".join(lines))
-        assert glue_departures("rte", load(tmp_path, "rte")) == differences
+        assert departures(TaskConfig("rte"), load(tmp_path, "rte"), 12) == differences
     write(tmp_path, "mnli", "csv")
     (tmp_path / "MNLI/dev_mismatched.csv").unlink()
-    assert glue_departures("mnli", load(tmp_path, "mnli"))[-1] == "mismatched is missing"
+    assert departures(TaskConfig("mnli"), load(tmp_path, "mnli"), 12)[-1] == "mismatched is missing"
 
 
 METRICS = {"cola": "matthews", "sts-b": "spearman"}
@@ -281,7 +280,7 @@ def test_the_real_files(data_dir, name):
         (root / "../README.md").read_text(),
     )
     table = glue_table(name, str(root))
-    notes = glue_departures(name, table)
+    notes = departures(TaskConfig(name), table, len(table.texts))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()

@@ -86,6 +86,25 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
     return {part: file for part, file in files.items() if file}
 
 
+def load_labelled(config: TaskConfig) -> LabelledTable:
+    """The table of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return glue_table(config.dataset, config.data_dir)
+    frames = {
+        part: read_frame(file, config.header, config.sheet)
+        for part, file in task_files(config).items()
+    }
+    return make_table(
+        frames if len(frames) > 1 else frames["train"],
+        config.dataset,
+        config.text_column,
+        config.label_columns,
+        config.task_type,
+        pair_column=config.pair_column,
+        positive=config.positive,
+    )
+
+
 def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:
     """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
     type."""
@@ -147,18 +166,29 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
+def departures(config: TaskConfig, table: LabelledTable, usable: int) -> list[str]:
+    """How the rows of a task, and those that are usable, differ from the published ones."""
+    result = []
+    if config.dataset in GLUE:
+        sizes = Counter(table.frame.index.get_level_values(0))
+        result += size_departures(sizes, GLUE[config.dataset].rows, "rows", "GLUE's")
+    if config.train_rows is not None:
+        result.append(f"at most {config.train_rows} rows of the train part are used")
+    return result + molnet_departures(config.dataset, len(table.texts), usable)
+
+
 def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
     """Which splits are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
-    departures = []
+    result = []
     for split, size in published.items():
         if split not in sizes:
-            departures.append(f"{split} is missing")
+            result.append(f"{split} is missing")
         elif _differs(sizes[split], size):
-            departures.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
-    return departures
+            result.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    return result
 
 
 def file_task(path: str | Path) -> str:
@@ -204,7 +234,7 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
         )
     folder = folders[0]
     splits = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `glue_departures` notes that.
+    # The mismatched part of MNLI may be absent; `departures` tells that.
     if "mismatched" in splits and not any(folder.glob("*mismatched*")):
         splits.remove("mismatched")
     return {split: find_file(folder, FILES[split]) for split in splits}
@@ -222,12 +252,6 @@ def glue_table(name: str, data_dir: str | None = None) -> LabelledTable:
     if classes and frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
     return make_table(frames, folder, text, [label], task.task_type, classes, second)
-
-
-def glue_departures(name: str, table: LabelledTable) -> list[str]:
-    """How the sizes of a `glue_table` differ from the published ones."""
-    sizes = Counter(table.frame.index.get_level_values(0))
-    return size_departures(sizes, GLUE[name].rows, "rows", "GLUE's")
 
 
 def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:

@@ -14,18 +14,12 @@ import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
-from exlm.data.frames import read_frame, with_columns, write_frame
+from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import (
-    GLUE,
-    glue_departures,
-    glue_table,
-    molnet_departures,
-    task_files,
-)
+from exlm.tasks.datasets import GLUE, departures, load_labelled
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
@@ -37,7 +31,7 @@ from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import LabelledTable
 
 
 class LabelledTask(ABC):
@@ -55,15 +49,10 @@ class LabelledTask(ABC):
         rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
-        departures = glue_departures(config.dataset, table) if config.dataset in GLUE else []
-        if config.train_rows is not None:
-            departures.append(f"at most {config.train_rows} rows of the train part are used")
-        usable = self.table.usable.sum()
-        departures += molnet_departures(config.dataset, len(table.texts), usable)
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,
-            "departures": departures,
+            "departures": departures(config, table, int(self.table.usable.sum())),
         }
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = describe_table(table, bool(self.config.molecules))
@@ -260,25 +249,6 @@ class LabelledTask(ABC):
 def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     """Standard deviations as divisors: 1 for labels that are all equal."""
     return np.where(deviations > 0, deviations, 1.0)
-
-
-def load_labelled(config: TaskConfig) -> LabelledTable:
-    """The table of a task."""
-    if config.dataset in GLUE:
-        return glue_table(config.dataset, config.data_dir)
-    frames = {
-        part: read_frame(file, config.header, config.sheet)
-        for part, file in task_files(config).items()
-    }
-    return make_table(
-        frames if len(frames) > 1 else frames["train"],
-        config.dataset,
-        config.text_column,
-        config.label_columns,
-        config.task_type,
-        pair_column=config.pair_column,
-        positive=config.positive,
-    )
 
 
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:

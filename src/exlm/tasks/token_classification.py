@@ -22,9 +22,9 @@ from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs
-from exlm.tasks.labelled import load_labelled
 from exlm.tasks.metrics import diverged
 from exlm.tasks.predictions import PredictOptions
 from exlm.tasks.table import LabelledTable
