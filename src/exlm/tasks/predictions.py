@@ -188,22 +188,23 @@ class TablePredictor:
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
         """Some rows of the file, and what every model predicts for them: [rows, outputs] by
         name."""
+        # The models of a fine-tuning have the same tokenizer.
+        reader = TextReader(
+            tokenizer=self.models[0].loaded.tokenizer,
+            max_length=self.saved["max_length"],
+            molecules=self.molecules,
+            standardize=self.saved.get("standardize", "none"),
+            on_invalid=self.options.on_invalid,
+        )
         table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        table = reader.read_chunk(table, self.path)
+        usable_rows = np.flatnonzero(table.usable)
         runs = dict[str, np.ndarray]()
         for model in self.models:
             name = model.directory.name
-            reader = TextReader(
-                tokenizer=model.loaded.tokenizer,
-                max_length=self.saved["max_length"],
-                molecules=self.molecules,
-                standardize=self.saved.get("standardize", "none"),
-                on_invalid=self.options.on_invalid,
-            )
-            read_table = reader.read_chunk(table, self.path)
-            usable_rows = np.flatnonzero(read_table.usable)
             progress = name if shows_progress else None
-            runs[name] = self._predictions_of(model, read_table, usable_rows, progress)
-        return read_table, runs
+            runs[name] = self._predictions_of(model, table, usable_rows, progress)
+        return table, runs
 
     def _predictions_of(
         self,
