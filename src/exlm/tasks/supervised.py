@@ -117,27 +117,13 @@ def train_best_epoch(
             raise EarlyStop(values)
         return values
 
-    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     distributed.place_model(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
     fit(
         model=network,
         loss=loss,
         batches=batches,
-        config=LoopConfig(
-            steps=hyper.epochs * batches.per_epoch,
-            optimizer=OptimizerConfig(
-                learning_rate=hyper.learning_rate,
-                warmup_ratio=hyper.warmup_ratio,
-                weight_decay=hyper.weight_decay,
-                clip_norm=hyper.clip_norm,
-            ),
-            precision=hyper.precision,
-            log_every=batches.per_epoch,
-            eval_every=batches.per_epoch,
-            save_every=batches.per_epoch,
-            gradient_checkpointing=hyper.gradient_checkpointing,
-        ),
+        config=_loop_config(hyper, batches.per_epoch),
         directory=run_dir,
         seed=batches.seed,
         evaluate=evaluate,
@@ -148,3 +134,22 @@ def train_best_epoch(
     load_model(network, best.weights)
     network.eval()
     return best.epoch
+
+
+def _loop_config(hyper: FinetuneConfig, steps_per_epoch: int) -> LoopConfig:
+    """The settings of the loop, which reports, evaluates and saves after every epoch."""
+    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
+    return LoopConfig(
+        steps=hyper.epochs * steps_per_epoch,
+        optimizer=OptimizerConfig(
+            learning_rate=hyper.learning_rate,
+            warmup_ratio=hyper.warmup_ratio,
+            weight_decay=hyper.weight_decay,
+            clip_norm=hyper.clip_norm,
+        ),
+        precision=hyper.precision,
+        log_every=steps_per_epoch,
+        eval_every=steps_per_epoch,
+        save_every=steps_per_epoch,
+        gradient_checkpointing=hyper.gradient_checkpointing,
+    )

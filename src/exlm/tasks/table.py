@@ -397,7 +397,8 @@ def _read_labels(
     for column, row in wrong_cells:
         name = str(cells.iat[row, column]).strip()
         unknown_classes[row] = f"{name!r} is no class of the model ({allowed})"
-    for row, problem in [*unknown_classes.items()][:1]:
+    if unknown_classes:
+        row, problem = next(iter(unknown_classes.items()))
         print(
             f"note: {path}: {len(unknown_classes)} rows have a label that cannot be scored, "
             f"the first {row_name(cells.index[row])}: {problem}",
