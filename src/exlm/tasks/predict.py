@@ -91,10 +91,8 @@ def _predict_in_chunks(
         write_frame(frame, path, header=rows.index[0] == 0)
         return counts
 
-    directories = [str(model.directory) for model in models]
     identities = [
-        (directory, model.saved, weight_hash(directory))
-        for directory, model in zip(directories, models, strict=True)
+        (str(model.directory), model.saved, weight_hash(str(model.directory))) for model in models
     ]
     settings = {"models": identities, "options": options}
     return write_in_parts(input, options.header, target, settings, write, options.sheet)
