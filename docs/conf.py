@@ -29,7 +29,7 @@ exclude_patterns = ["_build", "_static"]
 source_suffix = {".md": "markdown"}
 
 myst_enable_extensions = ["attrs_inline"]  # see `_anchors`
-myst_heading_anchors = 3  # links such as method.md#4-alignment-opsalignmentpy, as on GitHub
+myst_heading_anchors = 3  # links such as method.md#alignment, as on GitHub
 highlight_language = "text"
 default_role = "code"  # docstrings write code in single backticks
 

@@ -405,7 +405,7 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
             "two.csv: cannot tell the text column; set text_column to one of: smiles, SMILES",
         ),
         ("twice.csv", b"smiles,y,y\nC,1,2\n", "twice.csv: two columns are called 'y'; rename"),
-        ("in.docx", b"x", "in.docx does not exist or has no .smi, .txt, "),
+        ("in.docx", b"x", "in.docx is no .smi, .txt, "),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         (
             "cut.smi.xz",

@@ -189,12 +189,14 @@ def test_summarise_gives_median_mean_sample_deviation_and_range():
         (["B-PER", "I-PER"], ["B-PER", "B-PER"], 1.0),  # and every row
         (["B-PER O B-LOC"], ["B-PER B-LOC O"], 0.5),
         (["B-PER - I-PER"], ["B-PER O I-PER"], 1.0),  # what has no label does not count
+        (["B-PER L-PER U-PER"], ["B-PER I-PER B-PER"], 1.0),  # BILOU
         (["O O"], ["O B-PER"], 0.0),
         (["O O"], ["O O"], NAN),
     ],
 )
 def test_f1_of_entities_by_hand(truth, predicted, score):
     classes = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O", "S-PER", "B-MISC", "I-MISC"]
+    classes += ["L-PER", "U-PER"]
     width = max(len(row.split()) for row in truth)
     labels = np.full((len(truth), width), NAN)
     predictions = np.full((len(truth), width, len(classes)), NAN)

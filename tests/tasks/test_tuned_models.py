@@ -540,6 +540,13 @@ def read_explanations(path):
     return [text and json.loads(text) for text in pd.read_csv(path)["explanation"].fillna("")]
 
 
+def test_both_molecules_of_a_pair_must_be_molecules(molecules):
+    reader = TextReader(load_tokenizer(molecules / "model"), 64, molecules=True)
+    frame = pd.DataFrame({"a": ["CCC", "C1CC", "CCC"], "b": ["CCO", "CCO", "C1CC"], "y": [0, 1, 0]})
+    table = reader.read(make_table(frame, "rows", "a", ["y"], pair_column="b"))
+    assert table.usable.tolist() == [True, False, False]
+
+
 def test_masking_what_matters_matters(molecules):
     """A stand-in for a model predicts the number of bromine atoms."""
     tokenizer = load_tokenizer(molecules / "model")

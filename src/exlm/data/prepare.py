@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
@@ -120,10 +120,22 @@ def prepare(
             `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
-    on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    arguments = locals()
-    names = [field.name for field in fields(PrepareOptions)]
-    options = PrepareOptions(**{name: arguments[name] for name in names})
+    options = PrepareOptions(
+        inputs=inputs,
+        tokenizer=tokenizer,
+        text_column=text_column,
+        max_length=max_length,
+        held_out=held_out,
+        drop_duplicates=drop_duplicates,
+        on_invalid=on_invalid or ("skip" if documents == "none" else "keep"),
+        molecules=molecules,
+        seed=seed,
+        documents=documents,
+        cross_documents=cross_documents,
+        vocabulary_size=vocabulary_size,
+        header=header,
+        standardize=standardize,
+    )
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:

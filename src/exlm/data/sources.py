@@ -60,9 +60,10 @@ def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
     if path.is_file() and format_of(path):
         data = [path]
     if not data:
-        raise InputError(
-            f"the input {path} does not exist or has no {READABLE}; check its path and its name"
-        )
+        if not path.exists():
+            raise InputError(f"the input {path} does not exist; check its path and its name")
+        what = "has no" if path.is_dir() else "is no"
+        raise InputError(f"the input {path} {what} {READABLE}; rename text to .txt")
     return data, sorted(set(files) - set(data))
 
 

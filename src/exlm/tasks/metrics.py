@@ -41,6 +41,7 @@ _CLASSES: dict[str, Metric] = {
     "matthews": matthews_corrcoef,
 }
 UNITS = "token_classification"
+BILOU = {"L": "E", "U": "S"}  # its letters for the last of several units, and for a single one
 ENTITY_F1 = "entity_f1"  # a metric of UNITS whose classes are those of `has_entities`
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
@@ -140,7 +141,7 @@ def score_labels(
 def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
     """Whether classes mark entities: O, and others such as B-PER and I-PER."""
     entities = [name for name in classes or () if name != "O"]
-    return bool(entities) and all(re.fullmatch("[BIES]-.+", name) for name in entities)
+    return bool(entities) and all(re.fullmatch("[BIESLU]-.+", name) for name in entities)
 
 
 def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]) -> float:
@@ -162,7 +163,7 @@ def _entities(
     """The first unit, the number of units and the kind of every entity, from the row and the tag of
     every unit."""
     names = [classes[tag] for tag in tags]
-    prefixes = [name[0] for name in names]
+    prefixes = [BILOU.get(name[0], name[0]) for name in names]
     units = pd.DataFrame({"row": rows, "prefix": prefixes, "kind": [name[2:] for name in names]})
     before = units.shift()
     goes_on = (

@@ -151,7 +151,8 @@ class TextReader:
             both = text if pair is None else f"{text} {pair}"
             unknown = describe_unknown_words(both, self.tokenizer)
         if self.molecules:
-            no_molecule = molecule_problem(text) or ""
+            problems = (molecule_problem(smiles) for smiles in (text, pair) if smiles)
+            no_molecule = next(filter(None, problems), "")
             problem = too_long
         if self.on_invalid != "keep":
             problem = problem or no_molecule
