@@ -184,12 +184,7 @@ def make_table(
         frame = _join_files(frame, path, text_column, pair_column)
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
-    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns != [])
-    if shared_columns := {*text_columns} & {*(label_columns or ())}:
-        raise InputError(
-            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
-        )
+    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     texts, malformed = read_texts(frame, text_columns, path, malformed)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
@@ -197,12 +192,7 @@ def make_table(
         columns = _infer_label_columns(*_label_cells(frame, others, malformed), path)
     cells, numbers = _label_cells(frame, columns, malformed)
     read = _read_labels(cells, numbers, path, task_type, classes, positive, allows_unknown)
-    problems = _problems(malformed, texts, read)
-    if columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, "
-            f"value {texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
-        )
+    problems = _problems(malformed, texts, read, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
         "text_column": (text_column, text_columns[0]),
@@ -234,16 +224,21 @@ def _choose_texts(
     path: str | Path,
     text_column: str | None,
     pair_column: str | None,
-    is_labelled: bool,
+    label_columns: Sequence[str] | None,
 ) -> list[str]:
     """The columns of the texts, as named or by their usual names; pairs are looked for only where
-    the table has labels."""
+    the table has labels. InputError if a column is missing, or both text and label."""
+    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
+    is_labelled = label_columns != []
     if text_column is None and pair_column is None and is_labelled:
         text_column, pair_column = pair_columns(frame.columns)
     if text_column is None:
         text_column = choose_column(frame.columns, None, str(path), may_be_pair=is_labelled)
     if pair_column is None and is_labelled and are_pairs(frame[text_column]):
         pair_column = text_column
+    for name in (text_column, pair_column):
+        if name in (label_columns or ()):
+            raise InputError(f"{path}: column {name!r} is both text and label; choose another")
     return [text_column] if pair_column is None else [text_column, pair_column]
 
 
@@ -260,8 +255,15 @@ def _join_files(
     )
 
 
-def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> list[str]:
-    """[rows] why a row cannot be used, "" if it can."""
+def _problems(
+    malformed: list[str],
+    texts: list[list[str]],
+    read: "Labels",
+    label_columns: list[str],
+    path: str | Path,
+) -> list[str]:
+    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
+    labels."""
     unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
     problems = []
     for row, problem in enumerate(malformed):
@@ -270,6 +272,11 @@ def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> l
         if not problem and unlabelled[row]:
             problem = read.unknown_classes.get(row, "no label")
         problems.append(problem)
+    if label_columns and all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
+        )
     return problems
 
 
