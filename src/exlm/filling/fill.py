@@ -11,7 +11,7 @@ from jinja2 import Template as TextTemplate
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import standardize
+from exlm.data.chemistry import are_molecules, standardize
 from exlm.data.formats import format_of
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tokenization import alphabet_name
@@ -193,8 +193,11 @@ def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
 
 
 def _molecules_of(file: str) -> set[str]:
-    """The canonical SMILES of a file."""
-    return {standardize(text, "canonical") for text in _texts_of(file, None, True)}
+    """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
+    texts = _texts_of(file, None, True)
+    if not are_molecules(texts):
+        raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
+    return {standardize(text, "canonical") for text in texts}
 
 
 def _drop_special(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
