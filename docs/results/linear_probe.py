@@ -29,10 +29,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
-from exlm.tasks.config import TaskConfig, resolve
-from exlm.tasks.datasets import GLUE
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.labelled import load_labelled, split_rows
+from exlm.tasks.labelled import split_rows
 from exlm.tasks.metrics import METRICS, goodness
 from exlm.tasks.reading import TextReader
 from exlm.tasks.splits import RowSplit, random_split
@@ -145,7 +145,7 @@ def lines(
 ) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
-    table, text = load_labelled(task)[0], task.dataset in GLUE
+    table, text = load_labelled(task), task.dataset in GLUE
     regression = table.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")

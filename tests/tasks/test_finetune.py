@@ -19,7 +19,8 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model, load_tokenizer, save_model
-from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import score_predictions

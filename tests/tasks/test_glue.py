@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.datasets import GLUE, glue_table
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import GLUE, departures, glue_table, load_labelled, resolve
 from exlm.tasks.finetune import finetune
-from exlm.tasks.labelled import load_labelled
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
@@ -169,7 +168,7 @@ def load(root, name: str):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_layout_gives_the_same_rows(tmp_path, name, layout):
     write(tmp_path, name, layout)
-    table, _ = load(tmp_path, name)
+    table = load(tmp_path, name)
     parts = [["train"] * 6, ["valid"] * 6, *([["mismatched"] * 6] if name == "mnli" else [])]
     assert table.parts.tolist() == sum(parts, [])
     assert table.texts == FIRST * len(parts) and table.usable.all()
@@ -184,7 +183,7 @@ def test_names_are_known_in_any_spelling(tmp_path):
     write(tmp_path, "sst-2", "tsv")
     for name in ("SST-2", "sst2"):
         task = TaskConfig(name, data_dir=str(tmp_path))
-        assert load_labelled(resolve(task)[0])[0].texts == FIRST * 2
+        assert load_labelled(resolve(task)[0]).texts == FIRST * 2
 
 
 def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
@@ -192,7 +191,7 @@ def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
     content = lines("rte")
     content[2:2] = ["only one field", "a\tb", "\t".join("abcde"), ""]  # lines 3 to 6
     file.write_text("\n".join(content) + "\n")
-    table, _ = load(tmp_path, "rte")
+    table = load(tmp_path, "rte")
     usable_texts = [table.texts[row] for row in np.flatnonzero(table.usable)]
     assert usable_texts[:6] == FIRST
     fields = [f"{number} fields instead of 4" for number in (1, 2, 5)]
@@ -243,10 +242,10 @@ def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
         for stem, size in (("train", 2490 - cut), ("dev", 277)):
             lines = ["sentence1,sentence2,label", *["a,b,entailment"] * size]
             (tmp_path / f"rte/{stem}.csv").write_text("\n".join(lines))
-        assert load(tmp_path, "rte")[1] == differences
+        assert departures(TaskConfig("rte"), load(tmp_path, "rte"), 12) == differences
     write(tmp_path, "mnli", "csv")
     (tmp_path / "MNLI/dev_mismatched.csv").unlink()
-    assert load(tmp_path, "mnli")[1][-1] == "mismatched is missing"
+    assert departures(TaskConfig("mnli"), load(tmp_path, "mnli"), 12)[-1] == "mismatched is missing"
 
 
 METRICS = {"cola": "matthews", "sts-b": "spearman"}
@@ -280,7 +279,8 @@ def test_the_real_files(data_dir, name):
         rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)",
         (root / "../README.md").read_text(),
     )
-    table, notes = glue_table(name, str(root))
+    table = glue_table(name, str(root))
+    notes = departures(TaskConfig(name), table, len(table.texts))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()

@@ -7,8 +7,9 @@ from exlm import ExLMForMaskedLM, InputError
 from exlm.data.frames import read_frame
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model
-from exlm.tasks.config import DEFAULTS, FinetuneConfig, TaskConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import (
+    DEFAULTS,
     MOLECULENET,
     file_task,
     find_dataset,
@@ -20,7 +21,7 @@ from exlm.tasks.finetune import finetune
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_every_set_names_all_hyper_parameters(name):
-    assert MOLECULENET[name].default_hyper.keys() == DEFAULTS.keys()
+    assert MOLECULENET[name].default_hyper.keys() == DEFAULTS["molecules"].keys()
     FinetuneConfig(**MOLECULENET[name].default_hyper)  # refuses values out of range
 
 

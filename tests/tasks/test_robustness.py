@@ -168,7 +168,7 @@ def test_both_namings_of_mrpc_side_by_side(tmp_path):
         ("msr_paraphrase_test.txt", 4),
     ):
         (folder / name).write_text(header + "1\t1\t2\ta\tb\n" * rows)
-    assert glue_table("mrpc", str(tmp_path))[0].parts.tolist() == ["train", "valid", "valid"]
+    assert glue_table("mrpc", str(tmp_path)).parts.tolist() == ["train", "valid", "valid"]
 
 
 def test_changed_weights_of_any_format_are_noticed(tmp_path):

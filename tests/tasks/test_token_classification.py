@@ -17,10 +17,9 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import saved_task
+from exlm.tasks.encoders import TunedModel, saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
-from exlm.tasks.predictions import TunedModel
 from exlm.tasks.reading import first_tokens
 from exlm.tasks.table import make_table
 from exlm.tasks.token_classification import (

@@ -37,13 +37,12 @@ from exlm.tasks.certainty import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import SavedTask, load_finetuned
+from exlm.tasks.encoders import SavedTask, SeedModel, load_finetuned
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.predictions import SeedModel
 from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.table import make_table

@@ -36,8 +36,7 @@ def read_texts(
     problems = list(malformed)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
-        first, second = zip(*pairs, strict=True)
-        return [list(first), list(second)], problems
+        return [list(texts) for texts in zip(*pairs, strict=True)], problems
     texts = []
     for name in text_columns:
         cells = frame[name].fillna("")

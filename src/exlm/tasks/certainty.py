@@ -13,8 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.encoders import SavedTask
-from exlm.tasks.predictions import SeedModel
+from exlm.tasks.encoders import SavedTask, SeedModel
 from exlm.tasks.table import LABEL_TYPES
 
 BINS = 15  # of the calibration error

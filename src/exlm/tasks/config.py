@@ -1,24 +1,12 @@
-"""The settings of a fine-tuning recipe, the defaults for data sets that are known by name, and
-grids."""
+"""The settings of a fine-tuning recipe, and grids of hyper-parameters."""
 
 import itertools
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
-from exlm.data.files import plain_suffix
 from exlm.errors import InputError, check_at_least
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.tasks.datasets import (
-    GLUE,
-    MOLECULENET,
-    SQUAD,
-    find_dataset,
-    glue_files,
-    glue_name,
-    squad_files,
-)
 from exlm.tasks.duplicates import Duplicates
 from exlm.tasks.table import TaskType
 
@@ -164,95 +152,6 @@ class FinetuneConfig:
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} is {value}; it must lie in [0, 1)")
         check_at_least(self, layers=1, weight_decay=0, clip_norm=0, patience=0)
-
-
-DEFAULTS: dict[str, Any] = {
-    "epochs": 40,
-    "batch_size": 64,
-    "learning_rate": 1e-4,
-    "warmup_ratio": 0.06,
-    "dropout": 0.1,
-    "pooler_dropout": 0.1,
-}
-# They lie inside all of the paper's grids.
-TEXT_DEFAULTS: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 3e-5}
-
-# What a GLUE task or SQuAD decides itself.
-DECIDED_BY_NAME = (
-    "valid",
-    "test",
-    "text_column",
-    "pair_column",
-    "label_columns",
-    "task_type",
-    "positive",
-    "split",
-    "molecules",
-)
-
-
-def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The config, completed if its data set is known by name or a JSON file, and the
-    hyper-parameters of the data set."""
-    name = config.dataset.lower()
-    if name in MOLECULENET:
-        return _molecule_config(config), MOLECULENET[name].default_hyper
-    glue = glue_name(config.dataset)
-    if glue is not None:
-        _check_nothing_else(config, glue)
-        return replace(config, dataset=glue), {}
-    if name == SQUAD:
-        _check_nothing_else(config, SQUAD)
-        return replace(config, dataset=SQUAD, task_type="question_answering"), {}
-    if plain_suffix(config.dataset) == ".json" and not config.task_type:
-        return replace(config, task_type="question_answering"), {}
-    return config, {}
-
-
-def task_files(config: TaskConfig) -> dict[str, str | Path]:
-    """The file of every part of a config that `resolve` completed."""
-    if config.dataset in GLUE:
-        return {**glue_files(config.dataset, config.data_dir)}
-    if config.dataset == SQUAD:
-        return {**squad_files(config.data_dir)}
-    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
-    return {part: file for part, file in files.items() if file}
-
-
-def _molecule_config(config: TaskConfig) -> TaskConfig:
-    """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
-    type."""
-    entry = MOLECULENET[config.dataset.lower()]
-    settings: dict[str, Any] = {
-        "dataset": str(find_dataset(config.dataset, config.data_dir)),
-        "molecules": config.molecules is not False,
-    }
-    for name in ("text_column", "label_columns", "task_type"):
-        if getattr(config, name) is None:
-            settings[name] = getattr(entry, name)
-    return replace(config, **settings)
-
-
-def _check_nothing_else(config: TaskConfig, dataset: str) -> None:
-    for name in DECIDED_BY_NAME:
-        if getattr(config, name) is not None:
-            raise InputError(
-                f"{dataset} brings its own files, columns and task type; leave out task.{name}"
-            )
-
-
-def fill_in(
-    hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
-) -> FinetuneConfig:
-    """Fills in the hyper-parameters that were left out: those of the data set, or else the
-    defaults."""
-    defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
-    missing = {
-        name: dataset_defaults.get(name, default)
-        for name, default in defaults.items()
-        if getattr(hyper, name) is None
-    }
-    return replace(hyper, **missing)
 
 
 def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:

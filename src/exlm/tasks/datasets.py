@@ -1,10 +1,11 @@
-"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name; datasets.yaml says
-what they hold."""
+"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name, with their
+hyper-parameters; datasets.yaml says what they hold."""
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.files import plain_stem
+from exlm.data.files import plain_stem, plain_suffix
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.table import LabelledTable, TaskType, make_table
 
 
@@ -48,8 +50,83 @@ GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
+DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
+DEFAULTS: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
 # the hub has train-00000-of-00001.parquet
 FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
+
+
+def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
+    """The config, completed if its data set is known by name or a JSON file, and the
+    hyper-parameters of the data set."""
+    name = glue_name(config.dataset) or config.dataset.lower()
+    if name in MOLECULENET:
+        return _molecule_config(config, name), MOLECULENET[name].default_hyper
+    if name in GLUE or name == SQUAD:
+        for option in DECIDED_BY_NAME:
+            if getattr(config, option) is not None:
+                raise InputError(
+                    f"{name} brings its own files, columns and task type; leave out task.{option}"
+                )
+        config = replace(config, dataset=name)
+    is_squad_json = plain_suffix(config.dataset) == ".json" and not config.task_type
+    if name == SQUAD or is_squad_json:
+        config = replace(config, task_type="question_answering")
+    return config, {}
+
+
+def task_files(config: TaskConfig) -> dict[str, str | Path]:
+    """The file of every part of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return {**glue_files(config.dataset, config.data_dir)}
+    if config.dataset == SQUAD:
+        folder = data_folder(SQUAD, config.data_dir, "text/squad2")
+        return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    return {part: file for part, file in files.items() if file}
+
+
+def load_labelled(config: TaskConfig) -> LabelledTable:
+    """The table of a config that `resolve` completed."""
+    if config.dataset in GLUE:
+        return glue_table(config.dataset, config.data_dir)
+    frames = {
+        part: read_frame(file, config.header, config.sheet)
+        for part, file in task_files(config).items()
+    }
+    return make_table(
+        frames if len(frames) > 1 else frames["train"],
+        config.dataset,
+        config.text_column,
+        config.label_columns,
+        config.task_type,
+        pair_column=config.pair_column,
+        positive=config.positive,
+    )
+
+
+def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:
+    """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
+    type."""
+    entry = MOLECULENET[name]
+    return replace(
+        config,
+        dataset=str(find_dataset(config.dataset, config.data_dir)),
+        molecules=config.molecules is not False,
+        text_column=config.text_column or entry.text_column,
+        label_columns=config.label_columns or entry.label_columns,
+        task_type=config.task_type or entry.task_type,
+    )
+
+
+def fill_in(
+    hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
+) -> FinetuneConfig:
+    """Fills in the hyper-parameters that were left out: those of the data set, or else the
+    defaults."""
+    defaults = DEFAULTS["molecules" if molecules else "text"] | dataset_defaults
+    missing = {name: value for name, value in defaults.items() if getattr(hyper, name) is None}
+    return replace(hyper, **missing)
 
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
@@ -72,9 +149,7 @@ def find_file(folder: Path, names: Sequence[str]) -> Path:
     matches: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
-        matches = [file for file in files if pattern.fullmatch(file.name)]
-        if matches:
-            break
+        matches = matches or [file for file in files if pattern.fullmatch(file.name)]
     if len(matches) != 1:
         raise InputError(
             f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, "
@@ -91,18 +166,29 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
+def departures(config: TaskConfig, table: LabelledTable, usable: int) -> list[str]:
+    """How the rows of a task, and those that are usable, differ from the published ones."""
+    result = []
+    if config.dataset in GLUE:
+        sizes = Counter(table.frame.index.get_level_values(0))
+        result += size_departures(sizes, GLUE[config.dataset].rows, "rows", "GLUE's")
+    if config.train_rows is not None:
+        result.append(f"at most {config.train_rows} rows of the train part are used")
+    return result + molnet_departures(config.dataset, len(table.texts), usable)
+
+
 def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
     """Which splits are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
-    departures = []
+    result = []
     for split, size in published.items():
         if split not in sizes:
-            departures.append(f"{split} is missing")
+            result.append(f"{split} is missing")
         elif _differs(sizes[split], size):
-            departures.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
-    return departures
+            result.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    return result
 
 
 def file_task(path: str | Path) -> str:
@@ -139,23 +225,23 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
     """The files of a GLUE task (a key of GLUE) by split. `data_dir` ($EXLM_DATA/text/glue where
     absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
-    folders = [path for path in sorted(root.glob("*")) if glue_name(path.name) == name]
-    folders = [path for path in folders if path.is_dir()]
+    folders = [
+        path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name
+    ]
     if not folders:
         raise InputError(
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
     folder = folders[0]
     splits = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `size_departures` notes that.
+    # The mismatched part of MNLI may be absent; `departures` tells that.
     if "mismatched" in splits and not any(folder.glob("*mismatched*")):
         splits.remove("mismatched")
     return {split: find_file(folder, FILES[split]) for split in splits}
 
 
-def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
-    """The train and development sets of a GLUE task (`glue_files`), and how their sizes differ from
-    the published."""
+def glue_table(name: str, data_dir: str | None = None) -> LabelledTable:
+    """The train and development sets of a GLUE task (`glue_files`)."""
     task = GLUE[name]
     files = glue_files(name, data_dir)
     folder = files["train"].parent
@@ -165,15 +251,7 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     # On the hub, labels are the indices of the classes.
     if classes and frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
-    sizes = {split: len(frame) for split, frame in frames.items()}
-    table = make_table(frames, folder, text, [label], task.task_type, classes, second)
-    return table, size_departures(sizes, task.rows, "rows", "GLUE's")
-
-
-def squad_files(data_dir: str | None = None) -> dict[str, Path]:
-    """The files of SQuAD 2.0 by split, in `data_dir` or $EXLM_DATA/text/squad2."""
-    folder = data_folder(SQUAD, data_dir, "text/squad2")
-    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
+    return make_table(frames, folder, text, [label], task.task_type, classes, second)
 
 
 def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:

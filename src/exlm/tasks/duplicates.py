@@ -3,6 +3,7 @@ merged or left out if the user wants it."""
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
     if how == "mean" and not table.label_type.is_number:
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
     groups = table.groups
-    if table.parts is not None and groups is not None:
+    if table.parts is not None:
         groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
@@ -69,21 +70,15 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
 
 def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:
     """How many texts or molecules stand in several parts of a split, as one by column may have."""
-    assert table.groups is not None  # `find_groups` found them
-    parts = Counter[int]()
-    for rows in split.values():
-        parts.update(set(table.groups[rows].tolist()))
-    return sum(count > 1 for count in parts.values())
+    groups_of_parts = [set(table.groups[rows].tolist()) for rows in split.values()]
+    return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
 
 
-def _repeated_rows(table: LabelledTable, groups: np.ndarray | None) -> list[list[int]]:
+def _repeated_rows(table: LabelledTable, groups: np.ndarray) -> list[list[int]]:
     """The usable rows of every group that has several."""
-    assert groups is not None  # `find_groups` found them
-    rows = np.flatnonzero(table.usable)
-    _, counts = np.unique(groups[rows], return_counts=True)
-    order = rows[np.argsort(groups[rows], kind="stable")]
-    parts = np.split(order, np.cumsum(counts)[:-1])
-    return [part.tolist() for part in parts if len(part) > 1]
+    rows = pd.Series(np.flatnonzero(table.usable))
+    rows_of_groups = rows.groupby(groups[rows]).agg(list)
+    return [group for group in rows_of_groups if len(group) > 1]
 
 
 def _contradict(labels: np.ndarray) -> bool:

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 import yaml
@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from exlm.data.chemistry import Standardize
+from exlm.data.columns import listed
 from exlm.errors import InputError, first_line
 from exlm.storage.models import (
     check_name,
@@ -36,6 +37,7 @@ from exlm.storage.models import (
 )
 from exlm.storage.shipped import model_path
 from exlm.tasks.config import FinetuneConfig
+from exlm.train import distributed
 
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
@@ -84,6 +86,11 @@ def prediction_names(saved: SavedTask) -> list[str]:
     return saved["classes"] or saved["label_columns"]
 
 
+def prediction_titles(saved: SavedTask) -> list[str]:
+    """The columns of predictions."""
+    return [f"predicted {name}" for name in prediction_names(saved)]
+
+
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
 DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
@@ -102,16 +109,11 @@ def encoder_hash(name: str) -> str:
 
 @dataclass(frozen=True)
 class EncoderSource:
-    """Where the encoder of a fine-tuning comes from.
+    """Where the encoder of a fine-tuning comes from."""
 
-    Attributes:
-        name: directory or hub name of a pre-trained model.
-        from_scratch: whether to draw all weights anew.
-        start_from: directory of a fine-tuned model of the same architecture, whose encoder is
-            taken."""
-
-    name: str
-    from_scratch: bool = False
+    name: str  # directory or hub name of a pre-trained model
+    from_scratch: bool = False  # whether to draw all weights anew
+    # directory of a fine-tuned model of the same architecture, whose encoder is taken
     start_from: str | None = None
 
     def load(
@@ -127,18 +129,19 @@ class EncoderSource:
         model_class = _model_class(config, models)
         # A random model is built even when weights are loaded, because the new head is its head.
         # Weights are drawn in this order, so that a seed gives the same model in every version.
-        random_exlm = self.from_scratch and config.model_type == "exlm"
-        random_encoder = AutoModel.from_config(config) if random_exlm else None
+        encoder = None
+        if self.from_scratch and config.model_type == "exlm":
+            encoder = AutoModel.from_config(config)
         random_model = model_class(config)
-        if random_encoder is not None:
-            random_model.exlm = random_encoder
+        if encoder is not None:
+            random_model.exlm = encoder
         model = random_model
         if not self.from_scratch:
             model = _from_pretrained(model_class, self.name, config, new_head=True)
             # A checkpoint that was fine-tuned before has the head of another task.
-            for attribute in HEADS:
-                if hasattr(model, attribute):
-                    setattr(model, attribute, getattr(random_model, attribute))
+            for name in HEADS:
+                if hasattr(model, name):
+                    setattr(model, name, getattr(random_model, name))
         if self.start_from:
             _copy_encoder(self.start_from, model)
         return _with_exact_head(model)
@@ -150,6 +153,33 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
     config = load_config(path)
     model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
+
+
+class TunedModel(NamedTuple):
+    """A model with the head of a task, its tokenizer, and what is saved with it about its task
+    (`saved_task`)."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    saved: SavedTask
+
+
+@dataclass(frozen=True)
+class SeedModel:
+    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
+    several. `model_classes` have the head of its kind of task."""
+
+    directory: Path
+    saved: SavedTask
+    model_classes: Models
+    device: str
+
+    @cached_property
+    def loaded(self) -> TunedModel:
+        """The model on its device."""
+        network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
+        distributed.place_model(network, self.device)
+        return TunedModel(network, tokenizer, self.saved)
 
 
 def saved_task(path: str) -> SavedTask:
@@ -216,10 +246,9 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
     most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
     tells_types = 0 < max(types, default=0) < most_types
-    names = []
-    for name in tokenizer.model_input_names:
-        if name in accepted and name != "token_type_ids":
-            names.append(name)
+    names = [name for name in tokenizer.model_input_names if name in accepted]
+    if "token_type_ids" in names:
+        names.remove("token_type_ids")
     if "token_type_ids" in accepted and tells_types:
         names.append("token_type_ids")
     return names
@@ -286,9 +315,8 @@ def _from_pretrained(
             )
     new = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
     if new:
-        message = f"note: {name} has no weights for {', '.join(sorted(new)[:3])}"
-        others = f" and {len(new) - 3} more" if len(new) > 3 else ""
-        print(f"{message}{others}; they are random", file=sys.stderr)
+        weights = listed(sorted(new), limit=3)
+        print(f"note: {name} has no weights for {weights}; they are random", file=sys.stderr)
     return model.float()
 
 
@@ -354,10 +382,9 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:
+    exact_inputs = [
+        value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for value in inputs
+    ]
     with torch.autocast(next(module.parameters()).device.type, enabled=False):
-        return forward(*map(_float32, inputs), **options)
-
-
-def _float32(value: Any) -> Any:
-    """A tensor of floating-point numbers as float32; anything else as it is."""
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+        return forward(*exact_inputs, **options)

@@ -18,7 +18,8 @@ from exlm.errors import InputError
 from exlm.ops.precision import used_precision
 from exlm.storage.files import to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
-from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, grid_cells, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
+from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS
@@ -158,13 +159,10 @@ def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None
             f"{len(cut_rows)} texts are longer than the model reads and were cut "
             f"(see invalid_rows.csv), the first: {first_invalid_row(cut_rows)}"
         )
-    if not len(wrong_rows):
-        return
-    actions = ""
-    if "action" in wrong_rows:
-        for action, count in wrong_rows["action"].value_counts().items():
-            actions += f"{count} {action}; "
-    print(
-        f"{len(wrong_rows)} rows have something wrong ({actions}see invalid_rows.csv), "
-        f"the first: {first_invalid_row(wrong_rows)}"
-    )
+    if len(wrong_rows):
+        actions = wrong_rows.get("action", pd.Series(dtype=str)).value_counts()
+        counts = "".join(f"{count} {action}; " for action, count in actions.items())
+        print(
+            f"{len(wrong_rows)} rows have something wrong ({counts}see invalid_rows.csv), "
+            f"the first: {first_invalid_row(wrong_rows)}"
+        )

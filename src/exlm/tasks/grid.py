@@ -80,13 +80,15 @@ def finished_runs(
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if
     settings differ."""
-    results = dict[tuple[str, int], Result | None]()
-    for cell, hyper in cells.items():
-        for seed in seeds:
-            path = directory / cell / f"seed-{seed}" / SEED_RESULT
-            run_settings = _with_hyper(settings, hyper)
-            results[cell, seed] = finished_result(path, "settings", run_settings)
-    return results
+    return {
+        (cell, seed): finished_result(
+            directory / cell / f"seed-{seed}" / SEED_RESULT,
+            "settings",
+            _with_hyper(settings, hyper),
+        )
+        for cell, hyper in cells.items()
+        for seed in seeds
+    }
 
 
 def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
@@ -189,12 +191,12 @@ def seed_directories(path: str) -> list[Path]:
     directory = Path(path)
     report = read_or_empty(directory / GRID_REPORT)
     run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
-    run_dirs = run_dirs or sorted(directory.glob("seed-*"))
-    with_model = []
-    for run_dir in run_dirs:
-        if any((run_dir / name).is_file() for name in ("config.json", BASELINE_FILE)):
-            with_model.append(run_dir)
-    return with_model or [directory]
+    models = [
+        run_dir
+        for run_dir in run_dirs or sorted(directory.glob("seed-*"))
+        if (run_dir / "config.json").is_file() or (run_dir / BASELINE_FILE).is_file()
+    ]
+    return models or [directory]
 
 
 def best_seed_directory(path: str) -> Path:

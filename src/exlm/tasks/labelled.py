@@ -2,7 +2,6 @@
 have in common."""
 
 import hashlib
-import re
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -15,24 +14,24 @@ import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
-from exlm.data.frames import read_frame, with_columns, write_frame
+from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
-from exlm.tasks.config import TaskConfig, task_files
-from exlm.tasks.datasets import GLUE, glue_table, molnet_departures
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import GLUE, departures, load_labelled
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.encoders import SavedTask
+from exlm.tasks.encoders import SavedTask, prediction_titles
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import LabelledTable
 
 
 class LabelledTask(ABC):
@@ -42,7 +41,7 @@ class LabelledTask(ABC):
     def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
         """Reads the table, by `load_table` and `read_rows`; a subclass sets what these need before
         it calls this. `trained_on` is the kind of text that the model knows."""
-        table, departures = self.load_table(config)
+        table = self.load_table(config)
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
         rows = self.read_rows(table)
@@ -50,14 +49,10 @@ class LabelledTask(ABC):
         rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
-        if config.train_rows is not None:
-            departures.append(f"at most {config.train_rows} rows of the train part are used")
-        usable = self.table.usable.sum()
-        departures += molnet_departures(config.dataset, len(table.texts), usable)
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,
-            "departures": departures,
+            "departures": departures(config, table, int(self.table.usable.sum())),
         }
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = describe_table(table, bool(self.config.molecules))
@@ -67,8 +62,8 @@ class LabelledTask(ABC):
         for note in notes_of_classes(self.table):
             print(f"note: {note}", file=sys.stderr)
 
-    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
-        """The table with its labels, and how it differs from the published one."""
+    def load_table(self, config: TaskConfig) -> LabelledTable:
+        """The table with its labels."""
         return load_labelled(config)
 
     @abstractmethod
@@ -85,55 +80,33 @@ class LabelledTask(ABC):
         or if valid cannot choose what is best."""
         if seed not in self._splits:
             split = split_rows(self.config, self.table, seed)
-            self._check_numbers_have_labels(split)
-            self._check_metric_is_defined(split)
-            sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-            shared = count_shared(self.table, split)
-            note = f"; {shared} texts or molecules stand in several of them" if shared else ""
-            print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
-            self._warn_of_known_rows(split)
+            self._check_split(split)
+            self._print_split(seed, split)
             self._splits[seed] = split
         return self._splits[seed]
 
-    def _warn_of_known_rows(self, split: RowSplit) -> None:
-        """Prints how many rows of test have a text or molecule of train."""
-        groups = self.table.groups
-        assert groups is not None  # `find_groups` found them
-        test = split.get("test", np.array([], dtype=np.int64))
-        count = int(np.isin(groups[test], groups[split["train"]]).sum())
-        if count:
-            print(
-                f"warning: {count} of {len(test)} test rows have a text or molecule of the train "
-                "part, which a model may know by heart; leave them out for an honest number",
-                file=sys.stderr,
-            )
-
-    def _check_numbers_have_labels(self, split: RowSplit) -> None:
-        """InputError if nothing can be learned of a number to predict."""
-        if not self.table.label_type.is_number:
-            return
-        columns_without_label = np.isnan(self.table.labels[split["train"]]).all(0)
-        if columns_without_label.any():
-            column = self.table.label_columns[int(np.argmax(columns_without_label))]
+    def _check_split(self, split: RowSplit) -> None:
+        """InputError if a number to predict has no label in train, or if the metric of the valid
+        part is not defined."""
+        table = self.table
+        unlabelled = np.isnan(table.labels[split["train"]]).all(0)
+        if table.label_type.is_number and unlabelled.any():
             raise InputError(
-                f"column {column!r} has no label in the train part; "
-                "leave it out or use another split"
+                f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
+                "part; leave it out or use another split"
             )
-
-    def _check_metric_is_defined(self, split: RowSplit) -> None:
-        """InputError if the metric of the valid part is not defined."""
-        shape = self.table.labels.shape
-        if self.table.classes:
-            shape = (*shape, len(self.table.classes))
+        shape = table.labels.shape
+        if table.classes:
+            shape = (*shape, len(table.classes))
         # Any finite predictions show whether the labels allow the metric.
         predictions = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                f"so no epoch can be chosen; {self._split_advice(split)}"
+                f"so no epoch can be chosen; {self._split_advice()}"
             )
 
-    def _split_advice(self, split: RowSplit) -> str:
+    def _split_advice(self) -> str:
         """How to get a valid part that has what its metric needs."""
         if self.config.split not in ("random", "parts"):
             return "use another split, for example task.split random"
@@ -144,6 +117,24 @@ class LabelledTask(ABC):
                 "part yourself (task.split column:NAME, or files with task.valid and task.test)"
             )
         return "give it other rows (task.valid, or task.split column:NAME)"
+
+    def _print_split(self, seed: int, split: RowSplit) -> None:
+        """Prints the sizes of the parts, and how many texts or molecules stand in several."""
+        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
+        shared = count_shared(self.table, split)
+        note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+        if "test" not in split:
+            return
+        groups = self.table.groups
+        in_train = np.isin(groups[split["test"]], groups[split["train"]])
+        if in_train.any():
+            print(
+                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
+                "of the train part, which a model may know by heart; leave them out for an honest "
+                "number",
+                file=sys.stderr,
+            )
 
     def score(
         self,
@@ -185,47 +176,43 @@ class LabelledTask(ABC):
         """Scores, counts and sizes of the parts for the result of a seed, from its predictions
         [rows, outputs]; the interval is of test, or of valid if there is no test. Writes the
         predictions for every row, except for a train part that has its own file."""
-        self._write_predictions(run_dir, split, predictions)
+        table = self.table
+        saved = self.saved_table(split["train"])
+        self._write_predictions(run_dir, split, predictions, saved)
         if self.config.molecules:
-            lines = [f"{self.table.texts[row]}\n" for row in split["train"]]
+            lines = [f"{table.texts[row]}\n" for row in split["train"]]
             write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
-        units = self.error_units(split["train"])
+        units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+        has_positives = table.label_type.one_class and not table.label_type.has_classes
+        counts = dict[str, dict[str, int]]()
+        labels = dict[str, dict[str, float]]()
+        for name, rows in scored_parts.items():
+            counts[name] = {"rows": len(rows)}
+            if has_positives:
+                counts[name]["positives"] = int((table.labels[rows] == 1).sum())
+            of_labels = score_labels(
+                table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+            )
+            labels[name] = {label: scores[self.metric] for label, scores in of_labels.items()}
         main_part = "test" if "test" in split else "valid"
         main_score = partial(self.score, predictions, units=units, metrics=[self.metric])
         interval = quick_interval(
-            main_score, split[main_part], self.metric, len(self.table.label_columns)
+            main_score, split[main_part], self.metric, len(table.label_columns)
         )
         return {
             "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
-            "left_out": int((~self.table.usable).sum()),
-            "label_columns": self.table.label_columns,
+            "left_out": int((~table.usable).sum()),
+            "label_columns": table.label_columns,
             "rdkit": rdkit.__version__,
             "scores": {
                 name: self.score(predictions, rows, units) for name, rows in scored_parts.items()
             },
-            "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
+            "counts": counts,
             "interval": {main_part: interval},
-            "labels": {
-                name: self._label_scores(predictions, rows) for name, rows in scored_parts.items()
-            },
+            "labels": labels,
         }
-
-    def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        """The metric of every label on some rows, NaN where it is not defined; {} if there is only
-        one label."""
-        table = self.table
-        labels = score_labels(
-            table.task_type, table.label_columns, table.labels[rows], predictions[rows]
-        )
-        return {name: scores[self.metric] for name, scores in labels.items()}
-
-    def _counts(self, rows: np.ndarray) -> dict[str, int]:
-        """How many rows there are, and for two classes how many of them are positive."""
-        if self.table.label_type.has_classes or not self.table.label_type.one_class:
-            return {"rows": len(rows)}
-        return {"rows": len(rows), "positives": int((self.table.labels[rows] == 1).sum())}
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: all rows, but the file of a train part stays as it is, without those of its
@@ -236,12 +223,14 @@ class LabelledTask(ABC):
             rows[split["valid"]] = True
         return rows
 
-    def _write_predictions(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> None:
+    def _write_predictions(
+        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, saved: SavedTask
+    ) -> None:
         table = self.table
         part_of_row = np.full(len(predictions), "", dtype=object)
         for name, rows in split.items():
             part_of_row[rows] = name
-        columns = {"split": part_of_row, **self.output_columns(predictions)}
+        columns = {"split": part_of_row, **self.prediction_columns(predictions, table, saved)}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             used = [table.text_column, table.pair_column, *table.label_columns]
@@ -249,40 +238,17 @@ class LabelledTask(ABC):
             frame = frame.drop(columns=unused)[self.rows_to_predict(split)]
         write_frame(frame, run_dir / "predictions.csv")
 
-    def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
-        """Predictions [rows, outputs] as columns of a table."""
-        names = self.table.classes or self.table.label_columns
-        return dict(zip(prediction_titles(names), predictions.T, strict=True))
-
-
-def prediction_titles(names: list[str]) -> list[str]:
-    """The columns of predictions, from their names: one per class, or one per label."""
-    return [f"predicted {name}" for name in names]
+    @staticmethod
+    def prediction_columns(
+        predictions: np.ndarray, table: LabelledTable, saved: SavedTask
+    ) -> dict[str, Any]:
+        """Predictions [rows, outputs] as columns: one per class, or one per label."""
+        return dict(zip(prediction_titles(saved), predictions.T, strict=True))
 
 
 def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     """Standard deviations as divisors: 1 for labels that are all equal."""
     return np.where(deviations > 0, deviations, 1.0)
-
-
-def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
-    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
-    if config.dataset in GLUE:
-        return glue_table(config.dataset, config.data_dir)
-    frames = {
-        part: read_frame(file, config.header, config.sheet)
-        for part, file in task_files(config).items()
-    }
-    table = make_table(
-        frames if len(frames) > 1 else frames["train"],
-        config.dataset,
-        config.text_column,
-        config.label_columns,
-        config.task_type,
-        pair_column=config.pair_column,
-        positive=config.positive,
-    )
-    return table, []
 
 
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:
@@ -314,16 +280,13 @@ def main_metric(config: TaskConfig, table: LabelledTable) -> str:
     """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
     task type."""
     metrics = metric_names(table.task_type, table.classes)
+    default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
             f"use one of {', '.join(metrics)}"
         )
-    if config.metric:
-        return config.metric
-    if config.dataset in GLUE:
-        return GLUE[config.dataset].metric
-    return metrics[0]
+    return config.metric or default
 
 
 def content_hash(table: LabelledTable) -> str:
@@ -357,20 +320,18 @@ def describe_table(table: LabelledTable, molecules: bool) -> str:
 
 def notes_of_classes(table: LabelledTable) -> list[str]:
     """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
-    notes = []
-    spellings: dict[str, list[str]] = {}
-    for name in table.classes or []:
-        spellings.setdefault(" ".join(name.casefold().split()), []).append(name)
-    for names in spellings.values():
-        if len(names) > 1:
-            notes.append(
-                f"the classes {', '.join(map(repr, names))} differ only in case or spaces; "
-                "write them alike if they are one"
-            )
-    is_guess = "task_type" in table.inferred and bool(spellings)
-    if is_guess and all(re.fullmatch(r"[-+]?\d+", name) for name in spellings):
+    names = pd.Series(table.classes or [], dtype=object)
+    keys = names.map(lambda name: " ".join(name.casefold().split()))
+    notes = [
+        f"the classes {', '.join(map(repr, spellings))} differ only in case or spaces; "
+        "write them alike if they are one"
+        for _, spellings in names.groupby(keys, sort=False)
+        if len(spellings) > 1
+    ]
+    is_guess = "task_type" in table.inferred and len(names) > 0
+    if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
         notes.append(
-            f"the {len(spellings)} whole numbers in {table.label_columns[0]} are taken for "
+            f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
             "classes; add --task_type regression to predict them as numbers"
         )
     return notes

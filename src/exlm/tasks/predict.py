@@ -17,14 +17,13 @@ from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
-from exlm.tasks.encoders import saved_task
+from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
 from exlm.tasks.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
-    SeedModel,
     training_molecules,
 )
 from exlm.tasks.task import FinetuningTask, kind_of
@@ -57,9 +56,9 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
-    predict_chunk = None
-    if target.suffix != ".xlsx":  # which cannot be joined
-        predict_chunk = kind.chunk_predictor(models, input, predict_options)
+    # parts of a workbook cannot be joined
+    in_parts = target.suffix != ".xlsx"
+    predict_chunk = kind.chunk_predictor(models, input, predict_options) if in_parts else None
     if predict_chunk:
         counts = _predict_in_chunks(predict_chunk, models, input, target, predict_options)
         print(f"{in_words(counts)}: {target}")
@@ -69,8 +68,8 @@ def predict(
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         score = next(iter(predictions.scorers.values()))
-        values = score(predictions.labelled).items()
-        words = "  ".join(f"{name} {value:.4f}" for name, value in values)
+        scores = score(predictions.labelled)
+        words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
     if predictions.note:
         print(f"not scored: {predictions.note}")
@@ -92,10 +91,9 @@ def _predict_in_chunks(
         write_frame(frame, path, header=rows.index[0] == 0)
         return counts
 
-    identities = []
-    for model in models:
-        directory = str(model.directory)
-        identities.append((directory, model.saved, weight_hash(directory)))
+    identities = [
+        (str(model.directory), model.saved, weight_hash(str(model.directory))) for model in models
+    ]
     settings = {"models": identities, "options": options}
     return write_in_parts(input, options.header, target, settings, write, options.sheet)
 
@@ -127,10 +125,9 @@ def evaluate(
     Returns the content of the file: for every model and metric `value`, `low` and `high`, and with
     several labels the metrics of every label (`labels`)."""
     target = output_path(model, input, output, "evaluation.json", (".json",))
-    if resamples < 0:
-        raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    if seed < 0:
-        raise InputError(f"seed is {seed}; it must be 0 or more")
+    for name, value in (("resamples", resamples), ("seed", seed)):
+        if value < 0:
+            raise InputError(f"{name} is {value}; it must be 0 or more")
     predict_options = PredictOptions(label_columns=label_columns, **options)
     kind, models = _seed_models(model, predict_options)
     predictions = kind.predict(models, input, predict_options)
@@ -142,21 +139,18 @@ def evaluate(
             "name the column that has the labels with label_columns"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
-    metrics = {
-        name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
-        for name, score in predictions.scorers.items()
-    }
-    in_training = _count_in_training([seed.directory for seed in models], predictions)
-    by_label = predictions.label_scorer(labelled) if predictions.label_scorer else {}
     report = {
         "model": model,
         "input": input,
         "labelled": len(labelled),
-        "in_training": in_training,
+        "in_training": _count_in_training([seed.directory for seed in models], predictions),
         "resamples": resamples,
         "seed": seed,
-        "metrics": metrics,
-        "labels": by_label,
+        "metrics": {
+            name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
+            for name, score in predictions.scorers.items()
+        },
+        "labels": predictions.label_scores,
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
@@ -194,9 +188,7 @@ def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> in
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value = metric["value"]
-    low = metric["low"]
-    high = metric["high"]
+    value, low, high = (metric[name] for name in ("value", "low", "high"))
     if np.isfinite([value, low, high]).all() and low < high:
         return f"{value:.4f} ({low:.4f} to {high:.4f})"
     return f"{value:.4f}"
@@ -211,14 +203,12 @@ def _seed_models(
     kind: type[FinetuningTask]
     if (run_dirs[0] / BASELINE_FILE).is_file():
         kind = BaselinePredictions
-        saved_by_run = {run_dir: load_baseline(run_dir).task for run_dir in run_dirs}
+        tasks = [load_baseline(run_dir).task for run_dir in run_dirs]
     else:
-        saved_by_run = {run_dir: saved_task(str(run_dir)) for run_dir in run_dirs}
-        kind = kind_of(saved_by_run[run_dirs[0]]["task_type"])
-    models = [
-        SeedModel(
-            run_dir, {**saved, "precision": options.precision}, kind.model_classes, options.device
-        )
-        for run_dir, saved in saved_by_run.items()
-    ]
+        tasks = [saved_task(str(run_dir)) for run_dir in run_dirs]
+        kind = kind_of(tasks[0]["task_type"])
+    models = []
+    for run_dir, task in zip(run_dirs, tasks, strict=True):
+        saved: SavedTask = {**task, "precision": options.precision}
+        models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))
     return kind, models

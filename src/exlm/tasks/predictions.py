@@ -1,31 +1,41 @@
-"""What predicting with fine-tuned models takes and gives: models of several seeds, options, and
-predictions that can be scored."""
+"""What fine-tuned models predict for the rows of a table, and how predictions are scored."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
-from torch import nn
-from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
 from exlm.data.columns import check_columns, listed, match_columns
+from exlm.data.frames import with_columns
+from exlm.data.parts import output_path
 from exlm.errors import InputError
-from exlm.tasks.encoders import Models, SavedTask, load_finetuned
-from exlm.tasks.metrics import RowScorer
-from exlm.tasks.reading import ReadOptions
-from exlm.train import distributed
+from exlm.tasks.certainty import (
+    calibration_error,
+    conformal_columns,
+    conformal_errors,
+    conformal_margins,
+)
+from exlm.tasks.encoders import SavedTask, SeedModel, prediction_titles
+from exlm.tasks.explain import explain, write_page
+from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
+from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules
+from exlm.tasks.table import LABEL_TYPES, LabelledTable, Tokens
+
+if TYPE_CHECKING:
+    from exlm.tasks.table_task import TableTask
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
+# predictions for molecules with a larger distance to those of the training deserve less trust
+FAR = 0.7
 
-# from positions of rows [n] to the metrics of every label
-LabelScorer = Callable[[np.ndarray], dict[str, dict[str, float]]]
 # from some rows of a table to these rows with predictions, and how many there are of every kind
 ChunkPredictor = Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[str, int]]]
 
@@ -73,65 +83,231 @@ class PredictOptions(ReadOptions):
         return names
 
 
-class TunedModel(NamedTuple):
-    """A model with the head of a task, its tokenizer, and what is saved with it about its task
-    (`saved_task`)."""
-
-    network: nn.Module
-    tokenizer: PreTrainedTokenizerFast
-    saved: SavedTask
-
-
-@dataclass(frozen=True)
-class SeedModel:
-    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
-    several. `model_classes` have the head of its kind of task."""
-
-    directory: Path
-    saved: SavedTask
-    model_classes: Models
-    device: str
-
-    @cached_property
-    def loaded(self) -> TunedModel:
-        """The model on its device."""
-        network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
-        distributed.place_model(network, self.device)
-        return TunedModel(network, tokenizer, self.saved)
-
-
 @dataclass(frozen=True)
 class Predictions:
-    """What the models predict for a file, and how it can be scored.
+    """What the models predict for a file, and how it can be scored."""
 
-    Attributes:
-        frame: all rows and columns of the file with the predictions; `problem` says why a row has
-            none.
-        counts: of rows, by what they are.
-        scorers: how rows are scored, by the model's name; of several, `ensemble` is the first.
-        labelled: positions of the rows that can be scored.
-        note: why there are no scores, "" if the file has no labels.
-        label_scorer: how every label is scored by itself, by the first of `scorers`; {} if there is
-            only one label.
-        texts: [rows] the first text of every row, if the file is a table."""
-
-    frame: pd.DataFrame
-    counts: dict[str, int]
+    frame: pd.DataFrame  # all of the file, with predictions, or in `problem` why a row has none
+    counts: dict[str, int]  # of rows, by what they are
+    # how rows are scored, by the model's name; of several, `ensemble` is the first
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)
-    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
-    note: str = ""
-    label_scorer: LabelScorer | None = None
-    texts: Sequence[str] | None = None
+    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
+    note: str = ""  # why there are no scores, if the file has labels
+    # the metrics of every label, by the first of `scorers`; {} if there is only one label
+    label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
+
+
+class TablePredictor:
+    """The models of all seeds, and the file that they predict for. What is decided once for all of
+    its rows: whether its texts are `molecules`, the fingerprints of the `training` molecules for
+    distances, and the `margins` [labels] of intervals."""
+
+    def __init__(
+        self,
+        kind: type["TableTask"],
+        models: Sequence[SeedModel],
+        path: str,
+        options: PredictOptions,
+        first_rows: pd.DataFrame,
+    ) -> None:
+        self.kind = kind
+        self.models = models
+        self.path = path
+        self.options = options
+        self.saved = models[0].saved
+        self._check_options()
+        self.margins = None
+        if options.interval is not None:
+            self.margins = conformal_margins(models, options.interval)
+        texts = kind.table_to_predict(first_rows, path, options, self.saved).texts
+        self.molecules = decide_molecules(texts, self.saved["molecules"], options.molecules, path)
+        self.training: list[ExplicitBitVect] = []
+        if options.distance:
+            self.training = training_fingerprints([model.directory for model in models])
+
+    def _check_options(self) -> None:
+        """InputError for options that these models do not have."""
+        options = self.options
+        if options.calibrated and any("temperature" not in model.saved for model in self.models):
+            raise InputError(
+                "calibrated probabilities need a classification "
+                "that was fine-tuned by this version of exlm"
+            )
+        if options.calibrated and options.interval is not None:
+            raise InputError(
+                "interval takes the probabilities as they are, which have been compared with the "
+                "validation rows; leave out calibrated"
+            )
+        if options.explain and not self.kind.can_explain:
+            raise InputError(
+                "explain is for fine-tuned encoders that predict for whole texts, not for "
+                f"{self.models[0].directory}; leave it out"
+            )
+        if options.explain:
+            output_path("", self.path, options.explain, "", (".html",))
+
+    def predict(self, rows: pd.DataFrame) -> Predictions:
+        """Predictions for all rows of the file, and how they are scored if it has labels."""
+        table, runs = self.run(rows, shows_progress=True)
+        result, counts = self._with_predictions(table, runs)
+        if self.options.explain:
+            result = with_columns(result, {"explanation": self._explain(table)})
+        label_columns = self.options.labels_in(rows, self.path, self.saved["label_columns"])
+        needed_columns = {*label_columns, self.saved.get("mask_column")} - {None}
+        if not needed_columns <= set(rows):
+            return Predictions(result, counts)
+        try:
+            saved: SavedTask = {**self.saved, "label_columns": label_columns}
+            labels = self.kind.saved_labels(table, self.path, saved)
+        except InputError as error:
+            return Predictions(result, counts, note=str(error))
+        if len(runs) > 1:
+            runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
+        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
+        return Predictions(
+            frame=result,
+            counts=counts,
+            scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
+            labelled=labelled,
+            label_scores=score_labels(
+                self.saved["task_type"],
+                self.saved["label_columns"],
+                labels[labelled],
+                next(iter(runs.values()))[labelled],
+            ),
+            texts=table.texts,
+        )
+
+    def predict_chunk(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Some rows of the file with their predictions, and how many there are of every kind."""
+        return self._with_predictions(*self.run(rows, shows_progress=False))
+
+    def run(
+        self, rows: pd.DataFrame, shows_progress: bool
+    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+        """Some rows of the file, and what every model predicts for them: [rows, outputs] by
+        name."""
+        # The models of a fine-tuning have the same tokenizer.
+        reader = TextReader(
+            tokenizer=self.models[0].loaded.tokenizer,
+            max_length=self.saved["max_length"],
+            molecules=self.molecules,
+            standardize=self.saved.get("standardize", "none"),
+            on_invalid=self.options.on_invalid,
+        )
+        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        table = reader.read_chunk(table, self.path)
+        usable_rows = np.flatnonzero(table.usable)
+        runs = dict[str, np.ndarray]()
+        for model in self.models:
+            name = model.directory.name
+            progress = name if shows_progress else None
+            runs[name] = self._predictions_of(model, table, usable_rows, progress)
+        return table, runs
+
+    def _predictions_of(
+        self,
+        model: SeedModel,
+        table: LabelledTable,
+        rows: np.ndarray,
+        progress: str | None = None,
+    ) -> np.ndarray:
+        """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
+        outputs = self.kind.outputs(model.loaded, table, rows, progress)
+        temperature = model.saved["temperature"] if self.options.calibrated else 1.0
+        return self.kind.as_predictions(outputs, model.saved, temperature)
+
+    def _with_predictions(
+        self, table: LabelledTable, runs: dict[str, np.ndarray]
+    ) -> tuple[pd.DataFrame, dict[str, int]]:
+        """The rows of a table with their predictions: means, standard deviations, and for one label
+        with classes the predicted class; and how many rows there are of every kind."""
+        means = np.mean(list(runs.values()), 0)
+        columns = self.kind.prediction_columns(means, table, self.saved)
+        if len(runs) > 1 and means.ndim == 2:
+            spread = np.std(list(runs.values()), 0, ddof=1)
+            spreads = self.kind.prediction_columns(spread, table, self.saved)
+            values = columns
+            columns = {}
+            for name in values:
+                columns[name] = values[name]
+                columns[f"{name} std"] = spreads[name]
+        if LABEL_TYPES[self.saved["task_type"]].one_class:
+            columns |= self._class_columns(means)
+        if self.margins is not None:
+            columns |= conformal_columns(means, self.margins, self.saved)
+        counts = table.counts("predicted")
+        if self.options.distance:
+            distances = distance_to_training(self.training, table.texts)
+            columns["distance to training"] = distances
+            far = int((distances > FAR).sum())
+            counts[f"far from the training molecules (distance over {FAR})"] = far
+        return with_columns(table.frame, {**columns, "problem": table.problems}), counts
+
+    def _class_columns(self, means: np.ndarray) -> dict[str, Any]:
+        """The predicted class of every row, and how sure the models are of it, from mean
+        probabilities [rows, classes] or, of label 1, [rows, 1]."""
+        names = self.saved["classes"] or self.saved.get("words")
+        if self.saved["classes"]:
+            best = means.argmax(1)
+            confidence = means.max(1)
+        else:
+            best = (means[:, 0] >= 0.5).astype(int)
+            confidence = np.maximum(means, 1 - means)[:, 0]
+        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
+        if names:
+            predicted = predicted.map(dict(enumerate(names)))
+        # without the index: that of a part begins at its first row
+        return {"predicted class": predicted.array, "confidence": confidence}
+
+    def _explain(self, table: LabelledTable) -> list[str | None]:
+        """Writes the page of explanations of the mean predictions; returns the numbers of every
+        row as JSON."""
+
+        def predict(examples: list[Tokens]) -> np.ndarray:
+            masked = replace(table, examples=examples)
+            rows = np.arange(len(examples))
+            return np.mean([self._predictions_of(model, masked, rows) for model in self.models], 0)
+
+        tokenizer = self.models[0].loaded.tokenizer
+        explanations = explain(table, predict, tokenizer, self.saved, self.molecules)
+        names = prediction_titles(self.saved)
+        assert self.options.explain
+        write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
+        return [explanation and explanation.as_json(names) for explanation in explanations]
+
+    def _score(
+        self, labels: np.ndarray, predictions: np.ndarray, rows: np.ndarray
+    ) -> dict[str, float]:
+        """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
+        errors within the `margins`."""
+        saved = self.saved
+        label_type = LABEL_TYPES[saved["task_type"]]
+        labels = labels[rows]
+        predictions = predictions[rows]
+        scores = score_predictions(
+            saved["task_type"],
+            labels,
+            predictions,
+            saved.get("error_units"),
+            classes=saved["classes"],
+        )
+        if not label_type.is_number:  # the predictions are probabilities
+            scores["calibration_error"] = calibration_error(
+                *as_rows(labels, predictions), label_type.has_classes
+            )
+        if self.margins is not None:
+            errors = conformal_errors(labels, predictions, label_type.has_classes)
+            scores["coverage"] = float(np.mean((errors <= self.margins)[~np.isnan(errors)]))
+        return scores
 
 
 def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     """The molecules that models were trained on, as far as these are kept beside them."""
-    molecules = set[str]()
-    for run_dir in run_dirs:
-        path = run_dir / TRAINING_MOLECULES
-        if path.is_file():
-            molecules |= set(path.read_text(encoding="utf-8").splitlines())
-    return molecules
+    files = [run_dir / TRAINING_MOLECULES for run_dir in run_dirs]
+    lines = [file.read_text(encoding="utf-8").splitlines() for file in files if file.is_file()]
+    return set(chain.from_iterable(lines))
 
 
 def training_fingerprints(run_dirs: Sequence[Path]) -> list[ExplicitBitVect]:

@@ -29,11 +29,18 @@ from exlm.tasks.answers import (
     vote,
     window_batches,
 )
-from exlm.tasks.config import FinetuneConfig, TaskConfig, task_files
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures
-from exlm.tasks.encoders import SCORING, EncoderSource, Models, SavedTask, load_encoder_tokenizer
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
+from exlm.tasks.encoders import (
+    SCORING,
+    EncoderSource,
+    Models,
+    SavedTask,
+    SeedModel,
+    load_encoder_tokenizer,
+)
 from exlm.tasks.metrics import RowScorer, quick_interval
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
 

@@ -81,14 +81,6 @@ def decide_molecules(
     return look_like_molecules if model_knows is None else model_knows
 
 
-class Finding(NamedTuple):
-    """What is wrong with the text of a row."""
-
-    problem: str  # why the row cannot be used, "" if it can
-    warning: str  # what else is wrong with it, "" if nothing
-    is_other_kind: bool  # whether the problem is that it is not the kind of text the model knows
-
-
 @dataclass(frozen=True)
 class TextReader:
     """Turns the texts of tables into tokens for one model.
@@ -96,17 +88,12 @@ class TextReader:
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
     is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
-    pair is empty.
-
-    Attributes:
-        max_length: the longest text, or pair of texts, in tokens.
-        molecules: whether the texts are SMILES.
-        standardize: how molecules are rewritten first."""
+    pair is empty."""
 
     tokenizer: PreTrainedTokenizerFast
-    max_length: int
-    molecules: bool
-    standardize: Standardize = "none"
+    max_length: int  # the longest text, or pair of texts, in tokens
+    molecules: bool  # whether the texts are SMILES
+    standardize: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
 
     @cached_property
@@ -114,7 +101,7 @@ class TextReader:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
-    def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
+    def read(self, table: LabelledTable) -> LabelledTable:
         """The table with the tokens of every row, and what is wrong with them. InputError if most
         texts that begin a file are not of the model's alphabet."""
         texts = table.texts
@@ -122,30 +109,27 @@ class TextReader:
         if self.molecules:
             texts = [standardize(text, self.standardize) for text in texts]
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
-        examples = []
-        findings = []
-        for row, example in enumerate(tokenize(texts, self.tokenizer, pairs)):
-            text = texts[row]
+        examples = tokenize(texts, self.tokenizer, pairs)
+        problems = list(table.problems)
+        warnings = []
+        for row, example in enumerate(examples):
             pair = pairs[row] if pairs else None
-            findings.append(self._finding(text, pair, example))
-            if len(example["input_ids"]) > self.max_length and not self.molecules:
+            problem, warning = self._problem_and_warning(texts[row], pair, example)
+            problems[row] = problems[row] or problem
+            warnings.append(warning)
+            if warning.endswith(CUT):
                 pair_list = None if pair is None else [pair]
-                [example] = tokenize([text], self.tokenizer, pair_list, self.max_length)
-            examples.append(example)
-        problems = [
-            table_problem or finding.problem
-            for table_problem, finding in zip(table.problems, findings, strict=True)
-        ]
+                [examples[row]] = tokenize([texts[row]], self.tokenizer, pair_list, self.max_length)
         unit_starts = None
         if table.unit:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
-        if begins_file:
-            self._check_kind(texts, [findings[row] for row in np.flatnonzero(table.usable)])
+        if table.begins_file:
+            self._check_kind(texts, problems)
         return replace(
             table,
             examples=examples,
             problems=problems,
-            warnings=[finding.warning for finding in findings],
+            warnings=warnings,
             rows_to_split=table.usable,
             unit_starts=unit_starts,
         )
@@ -153,15 +137,14 @@ class TextReader:
     def read_chunk(self, table: LabelledTable, path: str) -> LabelledTable:
         """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
         says, and if the rows that begin the file show that it is not what the model knows."""
-        begins_file = bool(table.frame.index[0] == 0)
-        rows = self.read(table, begins_file)
-        rows.check(path, self.on_invalid, begins_file)
+        rows = self.read(table)
+        rows.check(path, self.on_invalid)
         return rows
 
-    def _finding(self, text: str, pair: str | None, example: Tokens) -> Finding:
-        """What is wrong with a row of the texts."""
+    def _problem_and_warning(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
+        """Why a row cannot be used, and what else is wrong with it; "" if nothing."""
         ids = example["input_ids"]
-        too_long = unknown = no_molecule = other_kind = ""
+        too_long = unknown = no_molecule = problem = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
@@ -170,23 +153,26 @@ class TextReader:
         if self.molecules:
             problems = (molecule_problem(smiles) for smiles in (text, pair) if smiles)
             no_molecule = next(filter(None, problems), "")
-
-        problem = too_long if self.molecules else ""
+            problem = too_long
         if self.on_invalid != "keep":
             problem = problem or no_molecule
             if unknown and self.known_kind:
-                other_kind = f"not a {self.known_kind}: {unknown}"
-
+                problem = f"{self._other_kind}{unknown}"
         warning = no_molecule or unknown
         if too_long and not self.molecules:
             warning = f"{too_long}{CUT}"
         elif pair is not None and not (text and pair) and not self.molecules:
             warning = "one of the two texts is empty"
-        return Finding(other_kind or problem, warning, bool(other_kind))
+        return problem, warning
 
-    def _check_kind(self, texts: Sequence[str], findings: Sequence[Finding]) -> None:
+    @property
+    def _other_kind(self) -> str:
+        """How the problem of a text begins that has letters which are not in the alphabet."""
+        return f"not a {self.known_kind}: "
+
+    def _check_kind(self, texts: Sequence[str], problems: Sequence[str]) -> None:
         """InputError if most of the `texts` are not of the kind that the model knows."""
-        other_kind = [finding.problem for finding in findings if finding.is_other_kind]
+        other_kind = [problem for problem in problems if problem.startswith(self._other_kind)]
         if len(other_kind) >= LEAST_SAMPLE and len(other_kind) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.known_kind}s, and most texts are none "

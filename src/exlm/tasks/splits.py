@@ -71,13 +71,12 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> RowSplit:
     with rdBase.BlockLogs():
         for row in rows:
             molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
-            if molecule is not None:
-                scaffold = smiles[row]
-                if molecule.GetNumAtoms() <= MOST_ATOMS:
-                    scaffold = MurckoScaffold.MurckoScaffoldSmiles(
-                        mol=molecule, includeChirality=True
-                    )
-                groups[scaffold].append(row)
+            if molecule is None:
+                continue
+            scaffold = smiles[row]
+            if molecule.GetNumAtoms() <= MOST_ATOMS:
+                scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
+            groups[scaffold].append(row)
     parsable = sum(map(len, groups.values()))
     most_train = FRACTIONS[0] * parsable
     most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
@@ -144,7 +143,7 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
             if type(row) is not int or row not in unassigned:
                 raise InputError(
                     f"{path}: row {row!r} of {part} is none of the rows 0 to {n_rows - 1}, or "
-                    f"occurs twice"
+                    "occurs twice"
                 )
             unassigned.remove(row)
     return _as_arrays({part: content.get(part, []) for part in PARTS})

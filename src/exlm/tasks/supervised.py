@@ -34,18 +34,13 @@ BUCKETED_BATCHES = 8
 @dataclass(eq=False)
 class ShuffledBatches:
     """Gives the batch of each step. A batch has rows of similar length; an epoch's batches are in
-    random order.
+    random order."""
 
-    Attributes:
-        lengths: tokens of every example.
-        rows: indices of the examples to train on.
-        seed: seed of the order.
-        collate: from the indices of a batch to its tensors, labels included."""
-
-    lengths: Sequence[int]
-    rows: np.ndarray
+    lengths: Sequence[int]  # tokens of every example
+    rows: np.ndarray  # indices of the examples to train on
     batch_size: int
-    seed: int
+    seed: int  # of the order
+    # from the indices of a batch to its tensors, labels included
     collate: Callable[[np.ndarray], dict[str, Tensor]]
 
     def __post_init__(self) -> None:

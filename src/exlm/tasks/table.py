@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,44 +64,32 @@ CUT = "; cut"  # the end of the warning of a text that was cut
 @dataclass(frozen=True)
 class LabelledTable:
     """A table whose texts, labels and tokens line up with the rows of its files. Rows that cannot
-    be used are included, and say why.
+    be used are included, and say why. Lists are [rows]."""
 
-    Attributes:
-        frame: every original row and column, in order; indexed by (part, row) where it joins
-            several files.
-        texts: [rows] the SMILES or text of each row, "" where missing.
-        pairs: [rows] the second text of each row, where the task has two.
-        labels: [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction;
-            [rows, units] for token_classification.
-        classes: the label values whose indices are in `labels`, for tasks with classes.
-        words: what label 0 and label 1 of a binary task are called, if the table has words.
-        problems: [rows] why a row cannot be used, "" if it can.
-        warnings: [rows] what else is wrong with a row that can be used, "" if nothing.
-        inferred: what was inferred, by the name of the option that the user can set instead.
-        examples: [rows] their tokens, if a model reads them.
-        rows_to_split: [rows] bool, the rows with text and label. A split divides all of them,
-            before any is left out for its tokens. None means all rows that can be used.
-        groups: [rows] the first row with the same text or molecule; a split keeps these together.
-        unit: token_classification: a regular expression for what has a label.
-        unit_starts: token_classification: [rows, units] the first token of every unit, -1 for
-            none."""
-
-    frame: pd.DataFrame
-    texts: list[str]
-    pairs: list[str] | None
+    frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
+    texts: list[str]  # the SMILES or text of each row, "" where missing
+    pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
     pair_column: str | None
+    # [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction; [rows, units]
+    # for token_classification
     labels: np.ndarray
     label_columns: list[str]
     task_type: TaskType
-    classes: list[str] | None
-    words: list[str] | None
-    problems: list[str]
-    warnings: list[str]
-    inferred: dict[str, str]
-    examples: list[Tokens] = field(default_factory=list)
+    classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
+    words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
+    problems: list[str]  # why a row cannot be used, "" if it can
+    warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
+    # [rows] the first row with the same text or molecule, which a split keeps together: each row
+    # itself until `find_groups` is asked
+    groups: np.ndarray
+    inferred: dict[str, str]  # by the name of the option that the user can set instead
+    examples: list[Tokens] = field(default_factory=list)  # their tokens, if a model reads them
+    # [rows] bool, the rows with text and label: a split divides all of them, before any is left out
+    # for its tokens; None: all rows that can be used
     rows_to_split: np.ndarray | None = None
-    groups: np.ndarray | None = None
+    # token_classification: a regular expression for what has a label, and [rows, units] the first
+    # token of each, -1 for none
     unit: str | None = None
     unit_starts: np.ndarray | None = None
 
@@ -147,19 +136,19 @@ class LabelledTable:
         )
         return rows[rows["reason"] != ""]
 
-    def check(self, path: str, on_invalid: OnInvalid, begins_file: bool = True) -> None:
+    @property
+    def begins_file(self) -> bool:
+        """Whether the rows are not a later part of a file."""
+        return self.frame.index.get_level_values(-1)[0] == 0
+
+    def check(self, path: str, on_invalid: OnInvalid) -> None:
         """InputError if no row can be used and these rows begin the file `path`, or with `error` if
         a row is wrong."""
         invalid_rows = self.invalid_rows()
         none_usable = not self.usable.any()
-        has_no_rows = none_usable and begins_file
-        has_forbidden_rows = on_invalid == "error" and len(invalid_rows) > 0
-        if not has_no_rows and not has_forbidden_rows:
-            return
-        first = first_invalid_row(invalid_rows)
-        if none_usable:
-            raise InputError(f"{path}: no row can be used, the first: {first}; correct it")
-        raise InputError(f"{path}: {first}; correct it")
+        if (none_usable and self.begins_file) or (on_invalid == "error" and len(invalid_rows)):
+            subject = "no row can be used, the first: " if none_usable else ""
+            raise InputError(f"{path}: {subject}{first_invalid_row(invalid_rows)}; correct it")
 
 
 def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
@@ -189,22 +178,20 @@ def make_table(
     Columns and the task type are inferred where they are None (`_choose_texts`,
     `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be used, a value is no
     label of the task, or no row can be used."""
-    malformed = _malformed_reasons(frame)
+    files = frame.values() if isinstance(frame, dict) else [frame]
+    malformed = [malformed_rows(file).get(row, "") for file in files for row in file.index]
     if isinstance(frame, dict):
         frame = _join_files(frame, path, text_column, pair_column)
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
-    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns != [])
-    _check_not_shared(text_columns, label_columns or (), path)
+    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     texts, malformed = read_texts(frame, text_columns, path, malformed)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
         columns = _infer_label_columns(frame.drop(columns=text_columns), malformed, path)
     cells, numbers = _label_cells(frame, columns, malformed)
     read = _read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
-    problems = _problems(malformed, texts, read)
-    _check_some_row_is_usable(texts[0], problems, columns, path)
+    problems = _problems(malformed, texts, read, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
         "text_column": (text_column, text_columns[0]),
@@ -226,6 +213,7 @@ def make_table(
         words=read.words,
         problems=problems,
         warnings=[""] * len(problems),
+        groups=np.arange(len(problems)),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 
@@ -235,67 +223,46 @@ def _choose_texts(
     path: str | Path,
     text_column: str | None,
     pair_column: str | None,
-    is_labelled: bool,
+    label_columns: Sequence[str] | None,
 ) -> list[str]:
-    """The column of the texts, and for pairs that of the second texts: as named, or by their usual
-    names. Pairs are not looked for where the table is only to predict for."""
+    """The columns of the texts, as named or by their usual names; pairs are looked for only where
+    the table has labels. InputError if a column is missing, or both text and label."""
+    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
+    is_labelled = label_columns != []
     if text_column is None and pair_column is None and is_labelled:
         text_column, pair_column = pair_columns(frame.columns)
     if text_column is None:
         text_column = choose_column(frame.columns, None, str(path), may_be_pair=is_labelled)
     if pair_column is None and is_labelled and are_pairs(frame[text_column]):
         pair_column = text_column
+    for name in (text_column, pair_column):
+        if name in (label_columns or ()):
+            raise InputError(f"{path}: column {name!r} is both text and label; choose another")
     return [text_column] if pair_column is None else [text_column, pair_column]
-
-
-def _check_not_shared(
-    text_columns: Sequence[str], label_columns: Sequence[str], path: str | Path
-) -> None:
-    """InputError if a column is both text and label."""
-    shared_columns = set(text_columns) & set(label_columns)
-    if shared_columns:
-        raise InputError(
-            f"{path}: column {shared_columns.pop()!r} is both text and label; choose another"
-        )
-
-
-def _check_some_row_is_usable(
-    texts: list[str], problems: list[str], label_columns: list[str], path: str | Path
-) -> None:
-    if label_columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
-        )
-
-
-def _malformed_reasons(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
-    """[rows] what `read_frame` found wrong with the fields of each row, "" if nothing."""
-    files = frame.values() if isinstance(frame, dict) else [frame]
-    reasons = []
-    for file in files:
-        by_row = malformed_rows(file)
-        reasons += [by_row.get(row, "") for row in file.index]
-    return reasons
 
 
 def _join_files(
     files: dict[str, pd.DataFrame], path: str | Path, *text_columns: str | None
 ) -> pd.DataFrame:
     """The rows of all files, by (part, row), with the columns of all of them."""
-    columns = dict[str, None]()
     for part, file in files.items():
         # in a file without these columns, all texts would be empty
         check_columns(file, f"{path}, {part} part", *text_columns)
-        columns |= dict.fromkeys(file.columns)
+    columns = list(dict.fromkeys(chain.from_iterable(files.values())))
     return pd.concat(
-        {part: file.reindex(columns=list(columns), fill_value="") for part, file in files.items()}
+        {part: file.reindex(columns=columns, fill_value="") for part, file in files.items()}
     )
 
 
-def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> list[str]:
-    """[rows] why a row cannot be used: its fields, no text, a class that the model does not know,
-    or no label where there are labels."""
+def _problems(
+    malformed: list[str],
+    texts: list[list[str]],
+    read: "Labels",
+    label_columns: list[str],
+    path: str | Path,
+) -> list[str]:
+    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
+    labels."""
     unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
     problems = []
     for row, problem in enumerate(malformed):
@@ -304,6 +271,11 @@ def _problems(malformed: list[str], texts: list[list[str]], read: "Labels") -> l
         if not problem and unlabelled[row]:
             problem = read.unknown_classes.get(row, "no label")
         problems.append(problem)
+    if label_columns and all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
+        )
     return problems
 
 
@@ -330,13 +302,14 @@ def _infer_label_columns(others: pd.DataFrame, malformed: list[str], path: str |
     columns = [name for name in columns if numeric[name]]
     if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
         return columns
-    if not len(cells.columns):
-        raise InputError(f"{path}: cannot tell the label columns; there are no other columns")
     check_single_labels(cells, path)
-    raise InputError(
-        f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)} "
-        "(a column of identifiers is never taken by itself)"
-    )
+    names = listed(cells)
+    reason = "there are no other columns"
+    if names:
+        reason = (
+            f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
+        )
+    raise InputError(f"{path}: cannot tell the label columns; {reason}")
 
 
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
@@ -386,9 +359,7 @@ class Labels(NamedTuple):
     task_type: TaskType
     classes: list[str] | None
     words: list[str] | None
-    unknown_classes: dict[
-        int, str
-    ]  # by row, what is wrong with a label that a model cannot predict
+    unknown_classes: dict[int, str]  # by row: the label is none that the model can predict
 
 
 def _read_labels(
@@ -401,37 +372,35 @@ def _read_labels(
     skip_unknown_classes: bool,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1; rows with others have no label. InputError for a cell that
-    is no label of the task."""
+    a binary task the words for 0 and 1; rows with others have no label if `skip_unknown_classes`.
+    InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
-    if not LABEL_TYPES.get(task_type or "", LabelType()).has_classes:
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
         check_numbers(cells, numbers, path)
     words = None
     if task_type in (None, "binary"):
         words = list(classes or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
-    label_type = LABEL_TYPES.get(task_type, LabelType())
+    label_type = LABEL_TYPES[task_type]
     if len(cells.columns) > 1 and label_type.one_class:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
-    names = list(classes) if classes and task_type != "binary" else None
+    names = None
     if label_type.is_number:
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif (names or label_type.has_classes) and len(cells.columns):
-        labels, names = _class_indices(cells, numbers, names)
+    elif label_type.has_classes and len(cells.columns):
+        labels, names = _class_indices(cells, numbers, classes)
         allowed = listed(names)
     else:
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    unknown_classes = {}
-    if classes and skip_unknown_classes:
-        unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
-    elif len(wrong_cells):
-        _refuse_cells(cells, wrong_cells, path, task_type, allowed)
+    if len(wrong_cells) and not (classes and skip_unknown_classes):
+        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
+    unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
     return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
 
 
@@ -454,39 +423,35 @@ def _unknown_classes(
     return problems
 
 
-def _refuse_cells(
-    cells: pd.DataFrame,
-    wrong_cells: np.ndarray,
-    path: str | Path,
-    task_type: TaskType,
-    allowed: str,
-) -> None:
-    """InputError for cells that are no labels of the task: `wrong_cells` are (column, row)."""
+def _wrong_label(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: TaskType, allowed: str
+) -> str:
+    """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
     value = cells.iat[row, column]
     advice = "correct it, leave it empty, or choose another column or task type"
-    is_number = LABEL_TYPES.get(task_type, LabelType()).is_number
-    if is_number and str(value).strip().startswith(("<", ">", "~", "≤", "≥")):
+    is_bound = str(value).strip().startswith(("<", ">", "~", "≤", "≥"))
+    if is_bound and LABEL_TYPES[task_type].is_number:
         advice = (
             "write the number alone to use it as it is, leave the cells empty to leave out "
             "these rows, or make classes of all values"
         )
     count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
-    raise InputError(
-        f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
+    return (
+        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
         f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
     )
 
 
 def _class_indices(
-    cells: pd.DataFrame, numbers: pd.DataFrame, names: list[str] | None
+    cells: pd.DataFrame, numbers: pd.DataFrame, classes: Sequence[str] | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Indices of classes, NaN where missing or no class, and the classes: `names`, or all values
-    in order."""
+    """Indices of classes, NaN where missing or no class, and the classes: those given, or all
+    values in order."""
     # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
     whole = _is_whole(cells, numbers)
     values = numbers.dropna().astype(int) if whole else cells.dropna()
     words = values.iloc[:, 0].astype(str).str.strip()
-    names = names or sorted(set(words), key=int if whole else str)
+    names = list(classes or sorted(set(words), key=int if whole else str))
     indices = words.map({name: index for index, name in enumerate(names)})
     return indices.reindex(cells.index).to_frame(), names

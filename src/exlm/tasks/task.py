@@ -12,28 +12,23 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, SeedModel
+from exlm.tasks.encoders import EncoderSource, Models, SeedModel
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table_task import TableTask
 from exlm.tasks.token_classification import TokenClassification
 
 
 class Task(Protocol):
-    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a baseline.
+    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a
+    baseline."""
 
-    Attributes:
-        config: the settings, with what was inferred from the data.
-        metric: the metric that chooses epoch and cell of a grid.
-        summary: the data in one line.
-        invalid_rows: the rows with something wrong: part, row, value, reason, and often action.
-        data_settings: what must be equal for results to be combined: `data_sha256`, `metric`, and
-            `departures` from the published data."""
-
-    config: TaskConfig
-    metric: str
-    summary: str
-    invalid_rows: pd.DataFrame
+    config: TaskConfig  # the settings, with what was inferred from the data
+    metric: str  # chooses epoch and cell of a grid
+    summary: str  # the data in one line
+    invalid_rows: pd.DataFrame  # with something wrong: part, row, value, reason, and often action
+    # what must be equal for results to be combined: `data_sha256`, `metric`, and `departures` from
+    # the published data
     data_settings: dict[str, Any]
 
     def split_of(self, seed: int) -> Mapping[str, object]:

@@ -21,12 +21,12 @@ from exlm.data.frames import read_frames
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models, SavedTask
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import load_labelled
+from exlm.tasks.encoders import EncoderSource, Models, SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs
-from exlm.tasks.labelled import load_labelled
 from exlm.tasks.metrics import diverged
-from exlm.tasks.predictions import PredictOptions, TunedModel
+from exlm.tasks.predictions import PredictOptions
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.table_task import TableTask
 
@@ -56,11 +56,11 @@ class TokenClassification(TableTask):
         config = replace(config, label_columns=label_columns, molecules=False)
         super().__init__(encoder, config, device)
 
-    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
+    def load_table(self, config: TaskConfig) -> LabelledTable:
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns
-        table, departures = load_labelled(replace(config, label_columns=[]))
+        table = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
         has_words = any(len(text.split()) > 1 for text in table.texts)
@@ -73,7 +73,7 @@ class TokenClassification(TableTask):
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)
         ]
-        table = replace(
+        return replace(
             table,
             labels=labels,
             label_columns=[label_column],
@@ -81,7 +81,6 @@ class TokenClassification(TableTask):
             classes=classes,
             unit=unit,
         )
-        return table, departures
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
@@ -94,15 +93,10 @@ class TokenClassification(TableTask):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> SavedTask:
+    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
         assert self.table.unit  # `load_table` found it
-        saved = super().task_to_save(train_rows, hyper)
+        saved = super().saved_table(train_rows)
         return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
-
-    def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
-        assert self.table.classes and self.table.unit
-        labels = spelled(predictions, self.table.texts, self.table.classes, self.table.unit)
-        return {"predicted label": labels}
 
     @staticmethod
     def table_to_predict(
@@ -141,12 +135,12 @@ class TokenClassification(TableTask):
 
     @staticmethod
     def prediction_columns(
-        runs: Sequence[np.ndarray], table: LabelledTable, saved: SavedTask
+        predictions: np.ndarray, table: LabelledTable, saved: SavedTask
     ) -> dict[str, Any]:
-        """The labels of every row in one string, by the mean predictions of the models."""
-        means = np.mean(runs, 0)
+        """The labels of every row in one string."""
         assert saved["classes"]
-        return {"predicted label": spelled(means, table.texts, saved["classes"], saved["unit"])}
+        labels = spelled(predictions, table.texts, saved["classes"], saved["unit"])
+        return {"predicted label": labels}
 
     @staticmethod
     def saved_labels(table: LabelledTable, input: str, saved: SavedTask) -> np.ndarray:

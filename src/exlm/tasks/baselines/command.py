@@ -21,7 +21,8 @@ from exlm.tasks.baselines.saved import (
     save_baseline,
     usable_texts,
 )
-from exlm.tasks.config import TaskConfig, resolve
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.reading import TextKind

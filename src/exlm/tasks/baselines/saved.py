@@ -18,8 +18,9 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
+from exlm.tasks.predictions import TablePredictor
 from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import FileToPredict, TableTask
+from exlm.tasks.table_task import TableTask
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -80,24 +81,19 @@ def in_all_rows(table: LabelledTable, predictions: np.ndarray) -> np.ndarray:
     return in_table
 
 
-class BaselinePredictions(TableTask):
-    """Predictions with saved baselines: of `TableTask` what comes after a model's outputs."""
+class BaselinePredictor(TablePredictor):
+    """Predictions with saved baselines, which are fitted again."""
 
-    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
-    can_explain: ClassVar[bool] = False
-
-    @classmethod
-    def _run(
-        cls, file: FileToPredict, rows: pd.DataFrame, shows_progress: bool
+    def run(
+        self, rows: pd.DataFrame, shows_progress: bool
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        saved = file.models[0].saved
-        table = cls.table_to_predict(rows, file.path, file.options, saved)
-        if file.molecules:
+        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        if self.molecules:
             table = leave_out_what_is_no_molecule(table)
-        table.check(file.path, file.options.on_invalid)
-        _, texts, pairs = usable_texts(table, saved)
+        table.check(self.path, self.options.on_invalid)
+        _, texts, pairs = usable_texts(table, self.saved)
         runs = {}
-        for model in tqdm(file.models, "fitting again", unit="model", disable=not shows_progress):
+        for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
             learned_from = load_baseline(model.directory)
             size = len(learned_from.texts)
             without_labels = np.full((len(texts), learned_from.labels.shape[1]), np.nan)
@@ -110,3 +106,11 @@ class BaselinePredictions(TableTask):
             predictions = fit_predict(inputs, model.directory / "predict.log")[size:]
             runs[model.directory.name] = in_all_rows(table, predictions)
         return table, runs
+
+
+class BaselinePredictions(TableTask):
+    """Of `TableTask` what comes after a model's outputs."""
+
+    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
+    can_explain: ClassVar[bool] = False
+    predictor: ClassVar[type[TablePredictor]] = BaselinePredictor
