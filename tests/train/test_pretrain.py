@@ -30,6 +30,7 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain import run
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, draw
@@ -165,6 +166,23 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
     # The batch is made ahead of its update, while that of the step before it may be under way.
     newest = checkpoint.candidates(Path(recipe["output"]))[0].name
     assert newest in ("checkpoint-00000004", "checkpoint-00000005")
+    pretrain(**recipe)
+    assert same(recipe["output"], whole)
+
+
+def test_a_signal_during_the_last_evaluation_is_no_less_a_stop(recipe, whole, monkeypatch):
+    """Nothing that would follow the run, such as the next one of a grid, is begun."""
+    measure = run.measure_held_out
+
+    def measure_and_stop(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return measure(*arguments)
+
+    recipe["train"] = replace(recipe["train"], eval_every=0)
+    monkeypatch.setattr(run, "measure_held_out", measure_and_stop)
+    with pytest.raises(Interrupted, match=f"after step {STEPS} of {STEPS}"):
+        pretrain(**recipe)
+    monkeypatch.setattr(run, "measure_held_out", measure)
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 

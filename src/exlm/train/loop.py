@@ -174,13 +174,16 @@ def fit(
             if is_last or _is_due(tracker.step, config.log_every):
                 tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
             if evaluate and (is_last or _is_due(tracker.step, config.eval_every)):
-                metrics, is_last_evaluation = _measure(model, evaluate, tracker)
-                if is_last_evaluation:
-                    return metrics
+                metrics, ends_early = _measure(model, evaluate, tracker)
+                if ends_early:
+                    break
             if is_last or stop_signal or _is_due(tracker.step, config.save_every):
                 _save(checkpoints, model, optimizer, tracker, config, identity)
-            if stop_signal and not is_last:
+            if stop_signal:
                 raise _interrupted(stop_signal, tracker.step, config)
+    # A signal during the last evaluation or save also stops whatever would be trained next.
+    if signals:
+        raise _interrupted(signals[0], tracker.step, config)
     return metrics
 
 
