@@ -323,6 +323,7 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("predict", "/nowhere"), "give MODEL and INPUT"),
         (("predict", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("embed", "/nowhere", "x.csv"), "/nowhere does not exist"),
+        (("info", "/nowhere"), "/nowhere does not exist"),
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),
         (("dance",), "unknown command 'dance'"),

@@ -156,7 +156,7 @@ def test_a_directory_is_read_with_its_subfolders_and_left_out_files_are_named(tm
     manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
     assert _texts(tmp_path / "out") == ["CCCC", "CCC", "CC"]
     printed = capsys.readouterr().out
-    assert manifest["ignored_files"] == 4 and "4 files were left out, such as " in printed
+    assert manifest["ignored_files"] == 4 and "4 files were left out, because" in printed
     assert str(folder / "a/c/notes.md") in printed
 
 

@@ -61,7 +61,9 @@ FILES = {
     "a.tsv": "id\tstructure\n" + "".join(f"{i}\t{s}\n" for i, s in enumerate(SMILES)),
     "a.txt": "\n".join(SMILES) + "\n",
     "a.jsonl": "".join(f'{{"n": {i}, "Molecule": "{s}"}}\n' for i, s in enumerate(SMILES)),
-    "a.fasta": "".join(f">name {i}\n{s[:1]}\n{s[1:]}\n" for i, s in enumerate(SMILES)),
+    "a.fasta": "".join(
+        f";note\n>name {i}\n{s[:1]}\n;note\n{s[1:]}\n" for i, s in enumerate(SMILES)
+    ),
     "a.xlsx": excel,
     "a.sdf": sdf,
 }

@@ -270,6 +270,8 @@ def _fasta(name: str, header: Header) -> Iterator[Record]:
     # The added line ends the last sequence.
     for number, line in enumerate(chain(text_lines(name), [">"]), 1):
         line = line.strip()
+        if line.startswith(";"):
+            continue  # a comment
         if line.startswith(">"):
             if title is not None:
                 yield Record({"name": title, "sequence": sequence})

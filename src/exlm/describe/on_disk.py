@@ -18,6 +18,8 @@ def info(path: str) -> str:
         path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not; or
             the name of a model that comes with the package."""
     path = model_path(path)
+    if not Path(path).exists():
+        raise InputError(f"{path} does not exist; give the output of an exlm command")
     if "format_version" in read_or_empty(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = [str(source.get("name", source)) for source in manifest["sources"]]
