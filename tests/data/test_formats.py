@@ -353,3 +353,12 @@ def test_a_character_that_rdkit_would_leave_out_is_named(smiles):
         f"not a SMILES string: it has {character!r}" for character in smiles
     ]
     assert standardize(smiles, "canonical") == smiles
+
+
+def test_a_workbook_whose_formulas_were_never_computed_is_refused(tmp_path):
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["SMILES", "pIC50"], ["CCO", "=9-LOG10(50)"], ["CCN", 5.5]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r"formulas such as '=9-LOG10\(50\)' without their values"):
+        read_frame(tmp_path / "a.xlsx")

@@ -499,19 +499,24 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
 
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
-    source.write_text(f"id,SMILES\n1,{TWO}\n2,C1CC[MASK]\n")
+    source.write_text(f"Compound ID,SMILES\nA-1,{TWO}\n\nA-2,C1CC[MASK]\n")
     output = str(tmp_path / "a.jsonl")
     command = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", output]
     main(command)
     marked = read(tmp_path / "a.jsonl")
+    assert [record["name"] for record in marked] == ["A-1", None, "A-2"]
     for record in marked:
         for entry in record["fillings"]:
             assert entry["valid"] == (not molecule_problem(entry["text"]))
     main([*command, "--valid_only", "true"])
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
-        assert record["fillings"] or record["warning"].startswith(
-            f"none of the {len(before['fillings'])} fillings that were made is a molecule"
+        assert (
+            before["problem"]
+            or record["fillings"]
+            or record["warning"].startswith(
+                f"none of the {len(before['fillings'])} fillings that were made is a molecule"
+            )
         )
     with pytest.raises(SystemExit):
         main(["fill", str(model), TWO, "--molecules", "false", "--valid_only", "true"])

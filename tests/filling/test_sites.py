@@ -324,12 +324,19 @@ def test_the_top_are_different_molecules(tmp_path):
 
 
 def test_a_file_of_molecules_with_problems(tmp_path, model):
-    (tmp_path / "in.smi").write_text("CCN\nCCC\nNCN\nN1CCC1C\nOC[NH3+]\n")
+    (tmp_path / "in.smi").write_text("CCN one\nCCC two\nNCN\nN1CCC1C four\nOC[NH3+] five\n")
     options = ["--replace", "N", "--site", "1-2", "--passes", "2", "--n_best", "2"]
     run(model, "--file", tmp_path / "in.smi", *options, "--output", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [row["line"] for row in rows] == [*"1111", "2", "3", *"44445555"]
+    assert {row["line"]: row["name"] for row in rows} == {
+        "1": "one",
+        "2": "two",
+        "3": "",
+        "4": "four",
+        "5": "five",
+    }
     problems = {row["line"]: row["problem"] for row in rows}
     assert not (problems["1"] or problems["4"] or problems["5"])
     assert "does not match" in problems["2"] and "matches 2 times" in problems["3"]
@@ -348,6 +355,7 @@ def test_residues_of_a_protein(tmp_path, protein_model):
         assert set(row["filled"][2:4] + row["filled"][7]) <= set("AVG")
         assert row["filling"] == f"{row['filled'][2:4]} {row['filled'][7]}"
     assert sum(float(row["probability"]) for row in rows) == pytest.approx(1.0)
+    assert {row["name"] for row in rows} == {"a"} and short["name"] == "b"
     assert short["problem"] == "site 3-4 is not in the sequence, which has 3 residues"
 
 

@@ -28,9 +28,9 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.transition import PriorStrength
+from exlm.pretrain import run
 from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
-from exlm.pretrain import run
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, draw

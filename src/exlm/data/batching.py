@@ -119,8 +119,11 @@ class MaskedBatches:
             )
 
     def _plan(self, epoch: int) -> Batches:
-        """All batches of one epoch. Groups sorted by length form layers of
-        `steps_per_epoch` groups; a batch takes a random one of each layer that has enough."""
+        """All batches of one epoch, each with sequences of all lengths.
+
+        Sequences sorted by length are cut into groups, and neighbouring groups form layers of
+        `steps_per_epoch` groups. Every batch takes a random group of each layer; the last layer may
+        have fewer groups, so that the last batches have one less."""
         key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
         order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))
         groups = np.split(order, self._starts[1:])

@@ -27,6 +27,8 @@ PAIR_NAMES = (
     ("question", "sentence"),
     ("query", "passage"),
 )
+# Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
+IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
@@ -69,6 +71,14 @@ def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
 def text_columns(columns: Iterable[str], names: Set[str] = USUAL_NAMES | OTHER_NAMES) -> list[str]:
     """Those columns that have one of the usual `names`."""
     return [column for column in columns if re.sub(r"[\W_]", "", str(column).lower()) in names]
+
+
+def identifier_column(columns: Iterable[Any]) -> Any | None:
+    """The first column that names or numbers the rows of a table, if there is one."""
+    for column in columns:
+        if str(column).lower() == "name" or IDENTIFIER.fullmatch(str(column)):
+            return column
+    return None
 
 
 def looks_like_data(name: str) -> bool:

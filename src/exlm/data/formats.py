@@ -190,7 +190,9 @@ def _xlsx(name: str, header: Header, sheet: str | None = None) -> Iterator[Recor
             if sheet is None:
                 sheet = next(iter(sheets))
                 _name_sheet(name, sheet, listed(other for other in sheets if other != sheet))
-            yield from _records(_xlsx_rows(sheets[sheet]), header, name, may_be_short=True)
+            with closing(openpyxl.load_workbook(name, read_only=True)) as formulas:
+                rows = _xlsx_rows(name, sheets[sheet], formulas[sheet])
+                yield from _records(rows, header, name, may_be_short=True)
     except InputError:
         raise
     except Exception as error:  # the library raises anything
@@ -208,11 +210,30 @@ def _name_sheet(name: str, sheet: str, others: str) -> None:
         )
 
 
-def _xlsx_rows(sheet: Any) -> Iterator[list[Any]]:
-    """A row without cells is blank; one with a label of 0 or False is not."""
-    for row in sheet.iter_rows(max_row=2**20, values_only=True):  # as many as Excel can have
+def _xlsx_rows(name: str, sheet: Any, formulas: Any) -> Iterator[list[Any]]:
+    """The rows of a sheet. A row without cells is blank; one with a label of 0 or False is not.
+    `formulas` is the same sheet, read with formulas in place of their values. InputError if it has
+    formulas and no values of them: only spreadsheet programs compute them."""
+    limit = 2**20  # as many rows as Excel can have
+    both = zip(
+        sheet.iter_rows(max_row=limit, values_only=True),
+        formulas.iter_rows(max_row=limit, values_only=True),
+        strict=True,
+    )
+    formula = None
+    has_values = False
+    for row, contents in both:
+        for value, content in zip(row, contents, strict=False):
+            if value != content:
+                formula = content
+                has_values |= value is not None
         cells = ["" if cell is None else cell for cell in row]
         yield cells if any(cell != "" for cell in cells) else []
+    if formula is not None and not has_values:
+        raise InputError(
+            f"{name} has formulas such as {formula!r} without their values; "
+            "open it in a spreadsheet program and save it again, or paste values over them"
+        )
 
 
 def _records(

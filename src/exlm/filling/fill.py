@@ -12,7 +12,8 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, standardize
-from exlm.data.formats import format_of
+from exlm.data.columns import identifier_column
+from exlm.data.formats import READERS, format_of
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
@@ -63,13 +64,14 @@ def fill(
         output: file to write. .jsonl has a line for each text: line, text, fillings (filling, text,
             masked, tokens of each mask, probability, log_probability), exact (beam: whether it is
             proven that no more probable filling was missed), kept, passes (how many passes of the
-            network it took), warning and problem. .csv has a row for each filling. Of molecules
-            they also have valid (whether RDKit reads it, it has no radicals, and it still contains
-            what was to stay), smiles (canonical), unique (no earlier filling of this text is the
-            same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard) and
-            similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those that
-            are molecules; .html and .png are drawings of those that are unique, at most 300, with
-            what was filled in coloured. Without a file, a table is printed.
+            network it took), warning, problem, and the name of the row if the file has names or
+            identifiers. .csv has a row for each filling. Of molecules they also have valid (whether
+            RDKit reads it, it has no radicals, and it still contains what was to stay), smiles
+            (canonical), unique (no earlier filling of this text is the same molecule), new (see
+            known), qed, sa_score (1 is easy to make, 10 hard) and similarity to the molecule of
+            keep or replace (Tanimoto, Morgan 2). .sdf has those that are molecules; .html and .png
+            are drawings of those that are unique, at most 300, with what was filled in coloured.
+            Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
@@ -99,7 +101,7 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    texts = _texts_or_those_of(file, texts, text_column, header)
+    texts, names = _texts_or_those_of(file, texts, text_column, header)
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
@@ -118,7 +120,8 @@ def fill(
     filled = ((_drop_special(record, tokenizer), template) for record, template in filled)
     if molecules:
         filled = _judge(filled, None if known is None else _molecules_of(known), valid_only)
-    finished = (_finish(record, tokenizer, top) for record, _ in filled)
+    named = ({**record, "name": name} for (record, _), name in zip(filled, names, strict=True))
+    finished = (_finish(record, tokenizer, top) for record in named)
     tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
     if output:
         with replacing(Path(output)) as unfinished:
@@ -175,26 +178,34 @@ def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
 
 def _texts_or_those_of(
     file: str | None, texts: list[str], text_column: str | None, header: bool
-) -> list[str]:
+) -> tuple[list[str], list[str | None]]:
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
-    return texts if file is None else _texts_of(file, text_column, header)
+    if file is not None:
+        return _texts_of(file, text_column, header)
+    return texts, [None] * len(texts)
 
 
-def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
+def _texts_of(
+    file: str, text_column: str | None, header: bool
+) -> tuple[list[str], list[str | None]]:
+    """The texts of a file and the names of their rows, None where it has no column of names."""
     # a file of another kind has a text on each line
     source = Source(file, "lines", None)
     if format_of(file):
         sources, _ = find_sources([file], header)
         source = sources[0]
-    return [text for text, _ in read_rows(source, text_column)]
+    texts = [text for text, _ in read_rows(source, text_column)]
+    rows = [record.cells for record in READERS[source.reader](source.name, source.header)]
+    column = identifier_column(next(filter(None, rows), {}))
+    return texts, [str(cells[column]) if column in cells else None for cells in rows]
 
 
 def _molecules_of(file: str) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts = _texts_of(file, None, True)
+    texts, _ = _texts_of(file, None, True)
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

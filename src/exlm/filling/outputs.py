@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.filling.proposals import Segment, segments_of
 from exlm.filling.texts import Record
 
-COLUMNS = ["line", "text", "filling", "filled", "probability", "log_probability"]
+COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
 COLUMNS += ["length_probability", "passes"]
 OF_MOLECULES = ["valid", "smiles", "unique", "new", "qed", "sa_score", "similarity"]
 LAST_COLUMNS = ["warning", "problem"]
@@ -63,7 +63,7 @@ def _sdf(records: Iterable[Record], writing: Writing) -> None:
 
 def _rows(record: Record) -> list[Record]:
     """A row for each filling, or one that says why there are none."""
-    of_record = {name: record[name] for name in ("line", "text", "passes", *LAST_COLUMNS)}
+    of_record = {name: record[name] for name in ("line", "name", "text", "passes", *LAST_COLUMNS)}
     rows = [{**of_record, **entry, "filled": entry["text"]} for entry in record["fillings"]]
     for row in rows:
         row["text"] = record["text"]

@@ -88,7 +88,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         hidden = self.exlm.hidden_for_task(sequences, trace)
-        logits = linear(self.dropout(self.exlm.first_copies(hidden)), self.classifier)
+        logits = linear(self.dropout(self.exlm.first_repeats(hidden)), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
         if labels is not None:
@@ -128,7 +128,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         hidden = self.exlm.hidden_for_task(sequences, trace)
-        logits = linear(self.exlm.first_copies(hidden), self.qa_outputs)
+        logits = linear(self.exlm.first_repeats(hidden), self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:

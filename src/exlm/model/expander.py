@@ -78,8 +78,8 @@ class Expander:
         in_place = leave_in_place(input_ids, attention_mask, config.pad_token_id or 0)
         in_place = replace(in_place, vectors=vectors, attention_options=attention_options or {})
         if position_ids is not None:
-            copies = torch.arange(config.repeat, device=position_ids.device)
-            word = (position_ids[..., None] * config.repeat + copies).flatten(-2)
+            repeats = torch.arange(config.repeat, device=position_ids.device)
+            word = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             word = word.to(input_ids.device).expand_as(input_ids)
             positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
             in_place = replace(in_place, position_ids=positions)

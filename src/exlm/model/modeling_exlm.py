@@ -112,7 +112,7 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> BaseModelOutput:
         """The states [B, S, D] behind the layers that tasks read, `config.read_layers`: the vectors
         of tokens in every tool, and their mean is the vector of a text. If the model repeats its
-        input, a state is the mean over the copies.
+        input, a state is the mean over the repeats.
 
         Args:
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds: as for
@@ -129,8 +129,8 @@ class ExLMModel(ExLMPreTrainedModel):
             inputs_embeds,
             attention_options,
         )
-        states = self.mean_copies(self.hidden_for_task(sequences, trace))
-        hidden_states = None if trace is None else tuple(map(self.mean_copies, trace))
+        states = self.mean_repeats(self.hidden_for_task(sequences, trace))
+        hidden_states = None if trace is None else tuple(map(self.mean_repeats, trace))
         return BaseModelOutput(last_hidden_state=states, hidden_states=hidden_states)
 
     def task_states(
@@ -183,18 +183,18 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
         return at_tokens(hidden, sequences)
 
-    def first_copies(self, hidden: Tensor) -> Tensor:
+    def first_repeats(self, hidden: Tensor) -> Tensor:
         """States [B, repeat S, D] that tasks read -> [B, S, D], those of each input token's first
-        copy."""
+        repeat."""
         return hidden[:, :: self.config.repeat]
 
-    def mean_copies(self, hidden: Tensor) -> Tensor:
-        """States [B, repeat S, D] that tasks read -> [B, S, D], the mean over the copies."""
+    def mean_repeats(self, hidden: Tensor) -> Tensor:
+        """States [B, repeat S, D] that tasks read -> [B, S, D], the mean over the repeats."""
         return hidden.unflatten(1, (-1, self.config.repeat)).mean(2)
 
     def trace_of_input(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
-        """The `first_copies` of every layer's states in a trace, if there is one."""
-        return None if trace is None else tuple(map(self.first_copies, trace))
+        """The `first_repeats` of every layer's states in a trace, if there is one."""
+        return None if trace is None else tuple(map(self.first_repeats, trace))
 
     def embedding(
         self,
@@ -219,7 +219,7 @@ class ExLMModel(ExLMPreTrainedModel):
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)
             return self.encode(sequences, first, count, self.config.read_layers, trace)[:, 0]
-        states = self.mean_copies(self.hidden_for_task(sequences, trace))
+        states = self.mean_repeats(self.hidden_for_task(sequences, trace))
         if attention_mask is None:
             return states.mean(1)
         weight = attention_mask[..., None].to(states)
@@ -246,16 +246,14 @@ class ExLMModel(ExLMPreTrainedModel):
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
         config, device = self.config, self.embeddings.weight.device
-        if trace is not None and output_positions is not None:
-            hidden = self.encode(sequences, depth=depth, trace=trace)
-            return gather_positions(hidden, output_positions.to(device))
+        positions_to_compute = output_positions if trace is None else None
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
-        layout = arrange(sequences, device, pack, output_positions, count)
-        copies = config.expands and depth > config.plain_layers
+        layout = arrange(sequences, device, pack, positions_to_compute, count)
+        read_copies = config.expands and depth > config.plain_layers
         if sequences.unexpanded is None:
             layers = self.layers[:depth]
             hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
@@ -265,11 +263,14 @@ class ExLMModel(ExLMPreTrainedModel):
             hidden = self._before_expansion(sequences.unexpanded, pack, trace)
             assert layout.origin is not None
             hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        hidden = self._run(layers, hidden, layout, copies, sequences, trace)
+        hidden = self._run(layers, hidden, layout, read_copies, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
-        if trace is not None:
-            trace[-1] = at_tokens(hidden, sequences)
-        return hidden
+        if trace is None:
+            return hidden
+        trace[-1] = at_tokens(hidden, sequences)
+        if output_positions is None:
+            return hidden
+        return gather_positions(hidden, output_positions.to(device))
 
     def _before_expansion(
         self, sequences: ExpandedInput, pack: bool, trace: list[Tensor] | None
@@ -286,16 +287,17 @@ class ExLMModel(ExLMPreTrainedModel):
         layers: nn.ModuleList,
         hidden: Tensor,
         layout: Layout,
-        copies: bool,
+        read_copies: bool,
         sequences: ExpandedInput,
         trace: list[Tensor] | None,
     ) -> Tensor:
-        """Hidden states [R, N, D] after some layers, which read `copies` of masks or none."""
+        """Hidden states [R, N, D] after some layers, which read copies of masks, or
+        none yet."""
         config, weight = self.config, self.embeddings.weight
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
-        positions = layout.position_ids[..., : config.rotary_axes(copies)]
+        positions = layout.position_ids[..., : config.rotary_axes(read_copies)]
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
         tables = cos.to(dtype), sin.to(dtype)

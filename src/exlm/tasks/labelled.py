@@ -143,8 +143,8 @@ class LabelledTask(ABC):
         units: list[float] | None = None,
         metrics: list[str] | None = None,
     ) -> dict[str, float]:
-        """The metrics on some rows, of predictions for all rows: [rows, outputs]. `units` are those
-        of `error_units`."""
+        """The metrics on some rows, of predictions for all rows: [rows, outputs], of token
+        classification [rows, units, classes]. `units` are those of `error_units`."""
         table = self.table
         return score_predictions(
             table.task_type, table.labels[rows], predictions[rows], units, metrics, table.classes

@@ -40,14 +40,14 @@ _CLASSES: dict[str, Metric] = {
     "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
     "matthews": matthews_corrcoef,
 }
-UNITS = "token_classification"
+TOKEN_CLASSIFICATION = "token_classification"
 BILOU = {"L": "E", "U": "S"}  # its letters for the last of several units, and for a single one
-ENTITY_F1 = "entity_f1"  # a metric of UNITS whose classes are those of `has_entities`
+ENTITY_F1 = "entity_f1"  # of token classification with the classes of `has_entities`
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
     "multilabel": _BINARY,
     "multiclass": _CLASSES,
-    "token_classification": _CLASSES,
+    TOKEN_CLASSIFICATION: _CLASSES,
     "regression": {
         "rmse": lambda y, p: np.sqrt(np.mean((y - p) ** 2)),
         "mae": lambda y, p: np.mean(np.abs(y - p)),
@@ -56,7 +56,7 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
         "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
     },
 }
-LOWER_IS_BETTER = {"rmse", "mae"}
+LOWER_IS_BETTER = {"rmse", "mae"}  # errors, in the units of the labels
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
     "each in units of its standard deviation in the training rows"
@@ -66,7 +66,9 @@ ERRORS_IN_UNITS = (
 def metric_names(task_type: TaskType, classes: Sequence[str] | None) -> list[str]:
     """The metrics of a task; the first one chooses the epoch where the user names none."""
     names = list(METRICS[task_type])
-    return [ENTITY_F1, *names] if task_type == UNITS and has_entities(classes) else names
+    if task_type == TOKEN_CLASSIFICATION and has_entities(classes):
+        return [ENTITY_F1, *names]
+    return names
 
 
 def score_predictions(

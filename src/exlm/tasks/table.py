@@ -1,6 +1,5 @@
 """The rows of a labelled table: their texts and labels, and why some of them cannot be used."""
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, choose_column, listed, match_columns, pair_columns
+from exlm.data.columns import (
+    IDENTIFIER,
+    check_columns,
+    choose_column,
+    listed,
+    match_columns,
+    pair_columns,
+)
 from exlm.data.frames import malformed_rows
 from exlm.errors import InputError
 from exlm.tasks.cells import (
@@ -53,8 +59,6 @@ Tokens = dict[str, np.ndarray]
 
 # ND, not determined, is usual in laboratories.
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
-# Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
-IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10

@@ -170,20 +170,17 @@ def fit(
             )
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
-            is_last = tracker.step == config.steps
-            if is_last or _is_due(tracker.step, config.log_every):
+            if _is_due(tracker.step, config.log_every, config.steps):
                 tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
-            if evaluate and (is_last or _is_due(tracker.step, config.eval_every)):
+            if evaluate and _is_due(tracker.step, config.eval_every, config.steps):
                 metrics, ends_early = _measure(model, evaluate, tracker)
                 if ends_early:
                     break
-            if is_last or stop_signal or _is_due(tracker.step, config.save_every):
+            if stop_signal or _is_due(tracker.step, config.save_every, config.steps):
                 _save(checkpoints, model, optimizer, tracker, config, identity)
-            if stop_signal:
-                raise _interrupted(stop_signal, tracker.step, config)
+            _stop_at(stop_signal, tracker.step, config)
     # A signal during the last evaluation or save also stops whatever would be trained next.
-    if signals:
-        raise _interrupted(signals[0], tracker.step, config)
+    _stop_at(max(signals, default=0), tracker.step, config)
     return metrics
 
 
@@ -242,8 +239,10 @@ def _measure(
     return metrics, ends
 
 
-def _is_due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _is_due(step: int, every: int, steps: int) -> bool:
+    """Whether something is done after this step: every so many steps (0: never), and after the
+    last."""
+    return step == steps or (every > 0 and step % every == 0)
 
 
 def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
@@ -254,12 +253,14 @@ def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
         )
 
 
-def _interrupted(stop_signal: int, step: int, config: LoopConfig) -> Interrupted:
-    aim = "to go on" if config.save_every else "to start again"
-    return Interrupted(
-        stop_signal,
-        f"interrupted after step {step} of {config.steps}; run the same command {aim}",
-    )
+def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
+    """Raises Interrupted unless the signal is 0."""
+    if stop_signal:
+        aim = "to go on" if config.save_every else "to start again"
+        raise Interrupted(
+            stop_signal,
+            f"interrupted after step {step} of {config.steps}; run the same command {aim}",
+        )
 
 
 def recompute_layers(model: nn.Module) -> None:
