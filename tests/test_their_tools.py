@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,22 @@ def test_a_pickled_or_cloned_embedder_holds_the_path_alone(model):
     assert vars(clone(embedder)) == vars(embedder)
 
 
+def test_an_embedder_does_not_use_another_model_than_it_was_fitted_with(model, tmp_path):
+    place = tmp_path / "current"
+    shutil.copytree(model, place)
+    stored = pickle.dumps(Embedder(str(place)).fit(MOLECULES))
+    np.testing.assert_array_equal(
+        pickle.loads(stored).transform(MOLECULES), Embedder(model).transform(MOLECULES)
+    )
+    network = AutoModel.from_pretrained(place)
+    network.embeddings.weight.data += 1
+    network.save_pretrained(place)
+    (place / "manifest.json").unlink()  # of the files as they were
+    Embedder(str(place)).transform(MOLECULES)  # another one may use it
+    with pytest.raises(InputError, match="no longer the model that this Embedder was fitted with"):
+        pickle.loads(stored).transform(MOLECULES)
+
+
 def test_a_grid_search_over_the_embedder(model):
     lengths = np.array([len(smiles) for smiles in MOLECULES], dtype=float)
     steps = make_pipeline(Embedder(model), Ridge())
@@ -323,6 +340,8 @@ def test_strings_that_cannot_be_used(model):
         Embedder(model).fit_transform(given)
     vectors = Embedder(model, on_invalid="nan").fit_transform(given)
     assert np.isnan(vectors).all(1).tolist() == [False, True, True, False]
+    with pytest.raises(InputError, match="row 2, value .* cannot be used: it has half a character"):
+        Embedder(model, molecules=False).fit_transform(["CCO", "C \ud83d"])
     for wrong, message in (
         ([1.0, 2.0], "row 1 is 1.0"),
         ("CCO", "one column"),

@@ -1,4 +1,4 @@
-"""Entropy by the order of the masks: the figure of evidence.md on the paper's remark that ExLM is
+"""Entropy by the order of the masks: the figure of analysis.md on the paper's remark that ExLM is
 less uncertain of later masks (appendix "Detailed Case Study").
 
     python docs/results/entropy_by_order.py CORPUS models/molecules-5M models/molecules-5M-mlm

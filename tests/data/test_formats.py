@@ -122,6 +122,21 @@ def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     files._standard_input.cache_clear()
 
 
+def test_lines_with_equally_many_fields_are_a_table(tmp_path):
+    table = write(tmp_path / "a.txt", 'ticket,utterance\n1,"Bye, then."\n2,Hello\n')
+    assert texts(table, text_column="utterance") == ["Bye, then.", "Hello"]
+    prose = write(tmp_path / "b.txt", "Bye, then.\nHello, you.\n")
+    assert texts(prose) == ["Bye, then.", "Hello, you."]
+
+
+def test_half_a_character_is_the_fault_of_its_row_alone(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a \\ud83d"}\n{"text": "b \\ud83d\\ude00"}\n')
+    table = make_table(read_frame(path), path, None, [])
+    assert table.problems == ["it has half a character (a surrogate)", ""]
+    assert table.texts[1] == "b \N{GRINNING FACE}"
+    write_frame(table.frame, tmp_path / "b.csv")
+
+
 def test_lines_of_molecules_and_names_are_told_from_sentences(tmp_path):
     assert texts(write(tmp_path / "a.txt", "CCCCO butanol\nCC ethane\nC\n")) == ["CCCCO", "CC", "C"]
     sentences = ["I saw it", "CCCCO is butanol", "the end"]

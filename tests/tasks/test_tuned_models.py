@@ -203,6 +203,17 @@ def test_the_output_is_the_model_of_the_best_seed(tuned, molecules):
     assert AutoModel.from_pretrained(output).config.task["label_columns"] == ["nitrogen"]
 
 
+def test_the_column_of_the_training_is_embedded(tuned, molecules, tmp_path):
+    output = tuned("binary")
+    table = pd.read_csv(molecules / "table.csv")
+    name = AutoModel.from_pretrained(output).config.task["text_column"]
+    table.assign(mol="C", text="N").to_csv(tmp_path / "a.csv", index=False)
+    embed(str(output), str(tmp_path / "a.csv"), str(tmp_path / "a.npy"))
+    table[[name]].to_csv(tmp_path / "b.csv", index=False)
+    embed(str(output), str(tmp_path / "b.csv"), str(tmp_path / "b.npy"))
+    assert np.array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+
+
 def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp_path):
     task = TaskConfig(str(molecules / "table.csv"), label_columns=["nitrogen"], split="random")
     best = []

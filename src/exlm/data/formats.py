@@ -32,6 +32,8 @@ from exlm.errors import InputError, first_line, import_optional
 
 LONGEST_SENTENCE = 100_000  # words
 SEPARATORS = ",;\t"
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
+HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(
     r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
@@ -71,8 +73,8 @@ def _smi(name: str, header: Header) -> Iterator[Record]:
 
 def _txt(name: str, header: Header) -> Iterator[Record]:
     """As .jsonl if the first line is a JSON object; as .smi if the first lines have molecules and
-    names; as a table if the first line has a tab or the name of a text column, or if `header` is
-    set; lines otherwise."""
+    names; as a table if the first line has a tab or the name of a text column, if all first lines
+    have as many fields, or if `header` is set; lines otherwise."""
     first = (_first_lines(name) or [""])[0]
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(first), dict):
@@ -81,7 +83,7 @@ def _txt(name: str, header: Header) -> Iterator[Record]:
         return _tsv(name, header)
     if _has_molecules_and_names(name):
         return _smi(name, header)
-    if "\t" in first or text_columns(re.split("[,;]", first)):
+    if "\t" in first or text_columns(re.split("[,;]", first)) or _has_fields(name):
         return _tsv(name, header)
     return _lines(name, header)
 
@@ -92,6 +94,17 @@ def _has_molecules_and_names(name: str) -> bool:
     # A word of up to three letters may be a molecule by accident.
     may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
     return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
+
+
+def _has_fields(name: str) -> bool:
+    """Whether the first lines of a file have equally many fields, two or more, between commas or
+    semicolons without a space behind them, as in prose."""
+    for separator in ",;":
+        rows = list(csv.reader(_first_lines(name), delimiter=separator))
+        widths = {len(row) for row in rows}
+        if len(rows) > 1 and len(widths) == 1 and widths != {1}:
+            return not any(cell.startswith(" ") for cell in rows[0])
+    return False
 
 
 def is_table(name: str) -> bool:
@@ -270,12 +283,21 @@ def _columns(first: list[Any], header: Header) -> tuple[list[str], bool]:
 def _jsonl(name: str, header: Header) -> Iterator[Record]:
     for row, line in enumerate(text_lines(name), 1):
         try:
-            yield Record(dict(json.loads(line)) if line.strip() else {})
+            cells = dict(json.loads(line)) if line.strip() else {}
         except (ValueError, TypeError, RecursionError):
             raise InputError(
                 f"{name}, row {row}: {line[:80].strip()!r} is not a JSON object; "
                 "every line must be one"
             ) from None
+        yield _with_whole_characters(cells) if "\\u" in line else Record(cells)
+
+
+def _with_whole_characters(cells: dict[str, Any]) -> Record:
+    """A row of JSON, which has a fault if it holds half a character: no file could hold that."""
+    text = json.dumps(cells, ensure_ascii=False)
+    if not HALF_CHARACTER.search(text):
+        return Record(cells)
+    return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_FAULT)
 
 
 def _parquet(name: str, header: Header) -> Iterator[Record]:

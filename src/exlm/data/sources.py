@@ -1,19 +1,17 @@
 """Finds the files that an input stands for, and reads their texts one row at a time, in constant
 memory."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from exlm.data.columns import choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, is_table
+from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, is_table
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
 ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 

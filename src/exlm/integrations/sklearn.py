@@ -9,9 +9,11 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_FAULT
+from exlm.data.frames import MALFORMED
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.storage.models import load_model, longest_text, verify
+from exlm.storage.models import load_model, longest_text, verify, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.reading import TextReader, decide_molecules, text_kind
 from exlm.tasks.table import make_table
@@ -26,7 +28,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     """Turns strings into the vectors [rows, width] that `exlm embed` writes.
 
     The input is a list, an array or a Series of strings, or a table with one column of them. `fit`
-    trains nothing, and a pickled or cloned Embedder holds only the model's path.
+    trains nothing. A pickled Embedder holds the model's path and the hash of its weights: another
+    model under that path is an InputError.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -69,21 +72,21 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 "they must be one of 'mean', 'first' and one of 'error', 'nan'"
             )
         strings(X)
+        self.weights_ = weight_hash(self.model)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid`
         is `error`."""
         texts = strings(X)
-        with LOADING:
-            network, tokenizer = _loaded(self.model, self.layers, self.device)
+        network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         max_length = self.max_length or longest_text(tokenizer)
         trained_on = text_kind(network.config)
         molecules = decide_molecules(texts, trained_on.molecules, self.molecules, "the input")
         reader = TextReader(tokenizer, max_length, molecules, trained_on.standardize)
-        table = reader.read(make_table(pd.DataFrame({"text": texts}), "the input", "text", []))
+        table = reader.read(make_table(_frame(texts), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))
             raise InputError(
@@ -92,10 +95,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             )
         return embeddings(network, tokenizer, table, self.pooling)
 
+    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+        with LOADING:
+            # Without `fit` nobody said which weights.
+            weights = getattr(self, "weights_", None)
+            return _loaded(self.model, self.layers, self.device, weights)
+
     @property
     def _n_features_out(self) -> int:
-        with LOADING:
-            return int(_loaded(self.model, self.layers, self.device)[0].config.hidden_size)
+        return int(self._load()[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -106,10 +114,24 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
 
+def _frame(texts: list[str]) -> pd.DataFrame:
+    """A table of the texts. Those with half a character, which pandas cannot hold, are
+    malformed."""
+    frame = pd.DataFrame({"text": [HALF_CHARACTER.sub("\ufffd", text) for text in texts]})
+    halves = [row for row, text in enumerate(texts) if HALF_CHARACTER.search(text)]
+    frame.attrs[MALFORMED] = dict.fromkeys(halves, HALF_CHARACTER_FAULT)
+    return frame
+
+
 @lru_cache(maxsize=2)
 def _loaded(
-    model: str, layers: int | None, device: str
+    model: str, layers: int | None, device: str, weights: str | None
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+    if weights not in (None, weight_hash(model)):
+        raise InputError(
+            f"{model} is no longer the model that this Embedder was fitted with; "
+            "put that model there, or fit again what uses its vectors"
+        )
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, device)
     return network, tokenizer

@@ -55,8 +55,11 @@ def embed(
     max_length = max_length or longest_text(tokenizer)
     sheet = read_options.sheet
     first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS, sheet=sheet))
-    first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
+    text_column = read_options.text_column
+    if text_column is None and trained_on.text_column in first_rows:
+        text_column = trained_on.text_column
+    first = make_table(first_rows, input, text_column, [])
     molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
     reader = TextReader(
         tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid

@@ -50,12 +50,17 @@ class TextKind(NamedTuple):
 
     molecules: bool | None  # None: a model of an earlier version does not say
     standardize: Standardize
+    text_column: str | None  # None: a model that is not fine-tuned
 
 
 def text_kind(config: PreTrainedConfig) -> TextKind:
     """What the configuration says of a pre-trained or a fine-tuned model's texts."""
     settings = vars(config) | (getattr(config, "task", None) or {})
-    return TextKind(settings.get("molecules"), settings.get("standardize") or "none")
+    return TextKind(
+        molecules=settings.get("molecules"),
+        standardize=settings.get("standardize") or "none",
+        text_column=settings.get("text_column"),
+    )
 
 
 def decide_molecules(
