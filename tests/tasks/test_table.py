@@ -375,6 +375,9 @@ def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
         (["10.8%", "5 %"], [10.8, 5]),
         (["10,8%", "5,25%"], [10.8, 5.25]),
         (["1,5e-3", "2"], [0.0015, 2]),
+        (["2,265E-06", "1,500e-05"], [2.265e-6, 1.5e-5]),
+        (["1.234,5", "2,5", "3.000"], [1234.5, 2.5, 3000]),
+        (["1,234.5", "3", "2,000"], [1234.5, 3, 2000]),
     ],
 )
 def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, capsys):
@@ -385,13 +388,19 @@ def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, caps
 
 
 @pytest.mark.parametrize(
-    "cells", [["1,234", "5,678"], ["1,234.5", "3"], ["10%", "0.1"], ["1.234,5", "2,5"]]
+    "cells", [["1,234", "5,678"], ["1,234.5", "2,5"], ["10%", "0.1"], ["1.234,5", "0.512"]]
 )
 def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
     with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
         make_table(frame, "a.csv", None, ["y"])
     assert make_table(frame, "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
+
+
+def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
+    frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
+    with pytest.raises(InputError, match="row 3: '>2,30' is no regression label.*write the number"):
+        make_table(frame, "a.csv", None, ["y"], "regression")
 
 
 @pytest.mark.parametrize(
@@ -474,7 +483,7 @@ def test_what_was_not_determined_is_no_class():
 
 
 def test_a_title_above_the_header_is_told(tmp_path):
-    (tmp_path / "t.csv").write_text("Results of May,,\nsmiles,logP,note\nCCO,1.0,a\nCCN,2.0,b\n")
-    frame = read_frame(tmp_path / "t.csv")
-    with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
-        make_table(frame, "t.csv", None, None)
+    for title in ("Results of May,,,,", "Compound,,Result,,"):
+        (tmp_path / "t.csv").write_text(f"{title}\nsmiles,id,logP,note,by\nCCO,1,1.0,a,b\n")
+        with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
+            make_table(read_frame(tmp_path / "t.csv"), "t.csv", None, None)

@@ -92,13 +92,14 @@ def looks_like_data(name: str) -> bool:
 
 
 def check_header(columns: Iterable[Any], where: object) -> None:
-    """Raises InputError if a name looks like data: the table has no header line. So if all but one
-    have no name: a title stands above the header."""
+    """Raises InputError if a name looks like data: the table has no header line. So if half of
+    them, and not the first, have no name: a title stands above the header."""
     names = list(map(str, columns))
-    if len(names) > 1 and sum(name.startswith("Unnamed: ") for name in names) == len(names) - 1:
+    named = [name for name in names if not name.startswith("Unnamed: ")]
+    if 2 * len(named) <= len(names) and names[0] in named:
         raise InputError(
-            f"{where}: its first line names one column of {len(names)}, so it seems to be a title; "
-            "delete the lines above the names of the columns"
+            f"{where}: its first line names {len(named)} of {len(names)} columns, so it seems to "
+            "be a title; delete the lines above the names of the columns"
         )
     for name in names:
         if looks_like_data(name):

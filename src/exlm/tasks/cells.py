@@ -18,7 +18,12 @@ NEGATIVE = ("inactive", "no", "false")
 POSITIVE = ("active", "yes", "true")
 DECIMAL_COMMA = r"[-+]?\d+(,\d+)?(e[-+]?\d+)?"
 # Where such a cell has a comma, it is no separator of thousands.
-CLEARLY_DECIMAL = r"[-+]?(0\d*,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,}))(e[-+]?\d+)?"
+CLEARLY_DECIMAL = r"[-+]?(0\d*,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,})|\d+,\d+(?=e))(e[-+]?\d+)?"
+# Where a cell has points and a comma, the points stand between thousands: 1.234,5
+GROUPED = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
+MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
+EXCHANGE_MARKS = str.maketrans(",.", ".,")
+NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -109,9 +114,10 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells as numbers, NaN for words. Where a whole column has decimal commas, or percent
-    signs, these are read: `10,8%` is 10.8. A comma must be clearly decimal in one cell: `1,234`
-    alone may be a thousand. A column that has both `1` and `01` has words: they are codes."""
+    """The cells as numbers, NaN for words. Where all numbers of a column have percent signs,
+    decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
+    clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
+    codes."""
     single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool))
     numbers = pd.to_numeric(single, errors="coerce").astype(float)
     is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
@@ -120,13 +126,24 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     if not (numbers.isna() & single.notna()).any():
         return numbers
     texts = single.dropna().astype(str).str.strip().str.lower()
+    texts = texts[texts.str.fullmatch(NUMBER_LIKE)]
     if texts.str.endswith("%").all():
         texts = texts.str.removesuffix("%").str.strip()
-    has_decimal_commas = texts.str.fullmatch(DECIMAL_COMMA).all()
-    if has_decimal_commas and texts.str.fullmatch(CLEARLY_DECIMAL).any():
-        texts = texts.str.replace(",", ".")
-    rewritten = pd.to_numeric(texts, errors="coerce").astype(float)
-    return numbers if rewritten.isna().any() else rewritten.reindex(cells.index)
+    rewritten = pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
+    return numbers if rewritten.isna().any() else rewritten.reindex(cells.index).fillna(numbers)
+
+
+def _with_decimal_points(texts: pd.Series) -> pd.Series:
+    """Numbers with a decimal point and nothing between thousands; as they are, if they could be
+    read in several ways."""
+    # The marks are exchanged to see whether commas stand between thousands: 1,234.5
+    for with_commas in (texts, texts.str.translate(EXCHANGE_MARKS)):
+        has_groups = with_commas.str.fullmatch(GROUPED).any()
+        is_clear = has_groups or with_commas.str.fullmatch(CLEARLY_DECIMAL).any()
+        pattern = MAYBE_GROUPED if has_groups else DECIMAL_COMMA
+        if is_clear and with_commas.str.fullmatch(pattern).all():
+            return with_commas.str.replace(".", "").str.replace(",", ".")
+    return texts
 
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
@@ -135,8 +152,7 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
     for name, column in cells.items():
         texts = column.dropna().astype(str).str.strip()
         marked = texts[texts.str.contains("[,%]")]
-        are_numbers = texts.str.fullmatch(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", case=False)
-        if not len(marked) or not are_numbers.all():
+        if not len(marked) or not texts.str.fullmatch(NUMBER_LIKE).all():
             continue
         index = marked.index[0]
         number = float(numbers[name][index])

@@ -300,10 +300,14 @@ def content_hash(table: LabelledTable) -> str:
 
 
 def describe_table(table: LabelledTable, molecules: bool) -> str:
-    """A table in one line: how many rows of what kind, its labels, and what was inferred."""
+    """A table in one line: how many rows of what kind, how many can be used, its labels, and what
+    was inferred."""
     texts = "pairs of texts" if table.pairs else "texts"
     if molecules:
         texts = "molecules"
+    usable = int(table.usable.sum())
+    if usable < len(table.texts):
+        texts += f" ({usable} usable)"
     line = (
         f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
     )
