@@ -221,7 +221,7 @@ def short_table() -> str:
     rows = []
     for kind, title in KINDS.items():
         if any(kind_of(line["name"]) == kind for line in differences):
-            for score, passes in ((DECIDES, "one pass"), ("0.387 in 4", "four passes")):
+            for score, passes in ((DECIDES, "one pass"), ("0.387 in 2", "two passes")):
                 comparison = compare(kind, score, pairs, differences)
                 rows.append(
                     [
