@@ -128,7 +128,7 @@ def test_no_two_purposes_share_a_stream():
 @pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 2), (9000, 4)])
 def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     plan = _batches(Sequences(3000), budget)
-    batches = plan.epoch(0)
+    batches = plan.batches_of_epoch(0)
     all_groups = [group for batch in batches for group in batch]
     assert sorted(np.concatenate(all_groups)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
@@ -145,7 +145,7 @@ def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
         lengths = rng.integers(shortest, shortest + rng.integers(1, 200), rng.integers(1, 60))
         budget = int((lengths.max() + 2) * rng.uniform(1, 12))
         plan = _batches(Sequences(lengths=lengths), budget)
-        batches = plan.epoch(0)
+        batches = plan.batches_of_epoch(0)
         groups = [group for batch in batches for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
         tokens = [
@@ -163,7 +163,7 @@ def test_padding_stays_below_six_percent():
     plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
     padded = sum(
         len(group) * plan.lengths_with_ends[group].max()
-        for batch in plan.epoch(0)
+        for batch in plan.batches_of_epoch(0)
         for group in batch
     )
     assert plan.lengths_with_ends.sum() / padded > 0.94
@@ -175,7 +175,7 @@ def test_a_batch_mixes_lengths_and_a_group_does_not():
     source = Sequences(6000)
     plan = _batches(source, 8192)
     tokens = []
-    for batch in plan.epoch(0)[:-1]:
+    for batch in plan.batches_of_epoch(0)[:-1]:
         lengths = [plan.lengths_with_ends[group] for group in batch]
         assert all(np.ptp(group) <= 16 for group in lengths)
         assert lengths[0].min() > 45 and (len(batch) < 4 or lengths[-1].max() < 35)
@@ -186,7 +186,7 @@ def test_a_batch_mixes_lengths_and_a_group_does_not():
 def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
         plan = _batches(Sequences(count), 4096)
-        groups = [group for batch in plan.epoch(0) for group in batch]
+        groups = [group for batch in plan.batches_of_epoch(0) for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(count))
         assert all(len(group) for group in groups)
 
@@ -194,7 +194,8 @@ def test_few_sequences_share_a_batch_all_the_same():
 def test_steps_run_through_epochs_that_differ():
     batches = _batches(Sequences(), 512)
     assert not any(
-        np.array_equal(a[0], b[0]) for a, b in zip(batches.epoch(0), batches.epoch(1), strict=True)
+        np.array_equal(a[0], b[0])
+        for a, b in zip(batches.batches_of_epoch(0), batches.batches_of_epoch(1), strict=True)
     )
     ids = [
         batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps_per_epoch + 3, 3)
@@ -254,7 +255,9 @@ def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
     which meet."""
     source = Sequences(lengths=np.random.default_rng(0).integers(20, 499, 3000))
     least = min(
-        sum(map(len, batch)) for epoch in range(8) for batch in _batches(source, 4096).epoch(epoch)
+        sum(map(len, batch))
+        for epoch in range(8)
+        for batch in _batches(source, 4096).batches_of_epoch(epoch)
     )
     for world in range(1, 64):
         try:

@@ -99,6 +99,20 @@ def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
     assert abs(predictions["predicted aromatic"].mean() - predictions["aromatic"].mean()) < 2
 
 
+def test_a_label_may_be_called_like_the_spread_of_another(pretrained, table, tmp_path):
+    frame = pd.read_csv(table).rename(columns={"aromatic": "y", "nitrogen": "y std"})
+    frame.to_csv(table, index=False)
+    run(pretrained, table, tmp_path, ["y std", "y"], seeds=(0, 1), task_type="regression")
+    written = predict(str(tmp_path / "out"), str(table), str(tmp_path / "predicted.csv"))
+    predicted = pd.read_csv(written)
+    seeds = [pd.read_csv(tmp_path / f"out/seed-{seed}/predictions.csv") for seed in (0, 1)]
+    for name in ("predicted y", "predicted y std"):
+        mean = (seeds[0][name] + seeds[1][name]) / 2
+        np.testing.assert_allclose(predicted[name], mean, atol=1e-5)
+    spread = (seeds[0]["predicted y"] - seeds[1]["predicted y"]).abs() / 2**0.5
+    np.testing.assert_allclose(predicted["predicted y std over seeds"], spread, atol=1e-5)
+
+
 def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
     report = run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
     out = tmp_path / "out"
@@ -477,7 +491,7 @@ def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_pa
 def test_batches_cover_an_epoch_and_group_lengths():
     lengths = np.random.default_rng(0).integers(3, 80, 200)
     batches = ShuffledBatches(lengths, np.arange(10, 200), 16, seed=0, collate=dict)
-    epoch = batches.epoch(0)
+    epoch = batches.batches_of_epoch(0)
     assert sorted(np.concatenate(epoch)) == list(range(10, 200)) and len(epoch) == batches.per_epoch
     padded = sum(len(b) * max(lengths[b]) for b in epoch)
     assert padded < 1.25 * sum(lengths[10:])

@@ -360,7 +360,8 @@ def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     assert "no window holds all of it" in problems[1].problem
     assert all((window.label is None) == (window.row == 2) for window in windows)
     assert 2 not in {
-        windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))
+        windows[i].row
+        for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).batches_of_epoch(0))
     }
 
 
@@ -384,7 +385,7 @@ def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokeniz
     seen = []
     for step in range(batches.per_epoch):
         ((_, batch),) = batches(step)
-        rows = batches.epoch(0)[step]
+        rows = batches.batches_of_epoch(0)[step]
         seen += rows.tolist()
         for name, end in (("start_positions", 0), ("end_positions", 1)):
             tokens = batch["input_ids"].gather(1, batch[name][:, None])[:, 0]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from exlm.data.chemistry import are_molecules, molecule_problem
@@ -190,6 +192,15 @@ def test_every_file_type_gives_the_same_table(tmp_path, suffix):
 def test_two_columns_of_one_name_are_refused(tmp_path):
     with pytest.raises(InputError, match="a.tsv: two columns are called 'y'; rename or remove one"):
         read_frame(write(tmp_path / "a.tsv", "text\ty\ty\na\t1\t0\n"))
+    columns = [pa.array(["a"]), pa.array([1]), pa.array([0])]
+    pq.write_table(pa.Table.from_arrays(columns, ["text", "y", "y"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="a.parquet: two columns are called 'y'; rename"):
+        read_frame(tmp_path / "a.parquet")
+
+
+def test_a_tsv_with_another_separator_is_read_by_it(tmp_path):
+    lines = "smiles;label, unit\nCCO;1\nCCC;2\nCCN;3\nCC\n"
+    assert list(read_frame(write(tmp_path / "a.tsv", lines)).columns) == ["smiles", "label, unit"]
 
 
 def test_unreadable_files_are_explained(tmp_path):
@@ -437,6 +448,9 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"
     assert resolve_duplicates(table, "keep") is table
+    pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
+    of_pairs = make_table(pairs, "a.csv", "a", ["y"], "regression", pair_column="b")
+    assert find_groups(of_pairs, True, "none").tolist() == [0, 0, 2]
     assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), "mean")

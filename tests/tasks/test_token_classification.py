@@ -26,6 +26,7 @@ from exlm.tasks.token_classification import (
     RESIDUE,
     WORD,
     TokenClassification,
+    read_labels,
     spelled,
 )
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
@@ -258,3 +259,11 @@ def test_lists_of_words_and_tags(tags, tmp_path):
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())
     assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)
+
+
+def test_a_row_without_any_word_has_no_label():
+    frame = pd.DataFrame({"sequence": ["AB", "", "AA"], "label": ["HH", "", "HE"]})
+    table = make_table(frame, "a.csv", "sequence", [])
+    labels, problems = read_labels(table, "label", None, RESIDUE, ["E", "H"])
+    assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
+    assert problems == ["", "", ""]

@@ -105,7 +105,7 @@ class MaskedBatches:
         self.steps_per_epoch = ceil(len(self._starts) / groups_per_batch)
         self._check_processes()
         # The plan of one epoch is kept, because most steps need that of the step before.
-        self.epoch = lru_cache(maxsize=1)(self._plan)
+        self.batches_of_epoch = lru_cache(maxsize=1)(self._plan)
 
     def _check_processes(self) -> None:
         sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
@@ -140,7 +140,7 @@ class MaskedBatches:
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
         epoch, batch_in_epoch = divmod(step, self.steps_per_epoch)
-        micro_batches = self._micro_batches(self.epoch(epoch)[batch_in_epoch])
+        micro_batches = self._micro_batches(self.batches_of_epoch(epoch)[batch_in_epoch])
         result = []
         for number in range(self.rank, len(micro_batches), self.world):
             examples = micro_batches[number]

@@ -13,6 +13,7 @@ from exlm.data.tokenization import SMILES_PATTERN
 TINTS = ("#BF9000", "#C55A11")  # of masks or sites, in turn, as in the paper
 COLUMNS = 3  # molecules in a row of a picture
 WIDTH, HEIGHT = 360, 260  # of a molecule, in pixels
+HEIGHT_WITHOUT_LEGEND = 240
 Colours = dict[int, tuple[float, float, float, float]]  # by the number of an atom
 
 
@@ -53,7 +54,7 @@ def draw_molecule(smiles: str, segments: Sequence[tuple[str, int | None]]) -> st
 
 def draw(molecule: Chem.Mol, colours: Colours) -> str:
     """The molecule as SVG, with coloured atoms."""
-    canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDTH, 240)
+    canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT_WITHOUT_LEGEND)
     canvas.drawOptions().clearBackground = False
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(colours), [], colours)
     canvas.FinishDrawing()

@@ -117,15 +117,20 @@ def is_table(name: str) -> bool:
 
 
 def _csv(name: str, header: Header) -> Iterator[Record]:
-    rows = _csv_rows(name, _separator(name, ","))
+    return _separated(name, header, _separator(name, ","))
+
+
+def _separated(name: str, header: Header, separator: str) -> Iterator[Record]:
+    rows = _csv_rows(name, separator)
     if _named_separator(_first_lines(name)):
         next(rows)
     return _records(rows, header, name, may_be_short=True)
 
 
 def _tsv(name: str, header: Header) -> Iterator[Record]:
-    if _separator(name, "\t") != "\t":
-        return _csv(name, header)
+    separator = _separator(name, "\t")
+    if separator != "\t":
+        return _separated(name, header, separator)
     return _records(_tsv_rows(name), header, name, may_be_short=False)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.columns import check_different
 from exlm.data.files import LARGEST, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line
@@ -86,6 +87,7 @@ def _parts(
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
+            check_different(file.schema_arrow.names, path)
             for table in file.iter_batches(rows) if rows else [file.read()]:
                 yield _from_arrow(table), {}
         return

@@ -235,9 +235,11 @@ def _molecules_by_default(
 ) -> bool:
     """Packed rows and letters of an alphabet are no molecules, SMILES tokenizers read molecules,
     and for a saved tokenizer the first rows decide."""
-    if options.packed or fixed_tokenizer is None or reads_smiles:
-        return reads_smiles and not options.packed
-    if alphabet_name(fixed_tokenizer.backend_tokenizer):
+    if options.packed:
+        return False
+    if reads_smiles:
+        return True
+    if fixed_tokenizer is None or alphabet_name(fixed_tokenizer.backend_tokenizer):
         return False
     return are_molecules(_texts(read_chunks(sources, options.text_column)))
 

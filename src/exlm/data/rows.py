@@ -173,15 +173,15 @@ def count_and_parse(
     those of molecules; and which rows RDKit could parse, [rows] bool, so that `RowTokenizer` does
     not parse them again, which takes most of the time; None if it must."""
     counts = Counter[str]()
-    is_counted = []
+    is_molecule = []
     for row in chunk:
-        counted = not molecules_only or molecule_problem(row.text) is None
-        if counted:
+        is_molecule.append(not molecules_only or molecule_problem(row.text) is None)
+        if is_molecule[-1]:
             counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
-        is_counted.append(counted)
-    if molecules_only and how == "none":
-        return counts, np.array(is_counted)
-    return counts, None
+    # Without `molecules_only` nothing was parsed, and a row that is rewritten is parsed again.
+    if not molecules_only or how != "none":
+        return counts, None
+    return counts, np.array(is_molecule)
 
 
 @dataclass(frozen=True)
@@ -275,6 +275,7 @@ class RowTokenizer:
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
+        # Without a purpose, because with one the same seed would divide earlier corpora otherwise.
         bits = draw(self.options.seed, examples["high"])
         examples["split"] = uniform(bits) < self.options.held_out
         return examples

@@ -20,12 +20,13 @@ Duplicates = Literal["keep", "mean", "drop"]
 def find_groups(table: LabelledTable, molecules: bool, how: Standardize) -> np.ndarray:
     """[rows] for every row the first row with the same text or pair of texts; molecules are the
     same if they are standardised alike, at least to canonical SMILES."""
-    texts = table.texts
+    columns = [table.texts, table.pairs or table.texts]
     if molecules:
-        texts = [standardize(text, "canonical" if how == "none" else how) for text in texts]
-    first_rows = dict[tuple[str, str], int]()
+        spelling: Standardize = "canonical" if how == "none" else how
+        columns = [[standardize(text, spelling) for text in texts] for texts in columns]
+    first_rows = dict[tuple[str, ...], int]()
     groups = []
-    for row, key in enumerate(zip(texts, table.pairs or texts, strict=True)):
+    for row, key in enumerate(zip(*columns, strict=True)):
         groups.append(first_rows.setdefault(key, row) if any(key) else row)
     return np.array(groups, dtype=np.int64)
 

@@ -215,8 +215,8 @@ class LabelledTask(ABC):
         }
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: all rows, but the file of a train part stays as it is, without those of its
-        rows that are in valid."""
+        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
+        in the file of train."""
         rows = np.ones(len(self.table.texts), dtype=bool)
         if self.table.parts is not None:
             rows = self.table.parts != "train"
@@ -254,8 +254,7 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:
     """The config with the kind of texts, their spelling and the split, where it leaves them out."""
     user_says = False if config.dataset in GLUE else config.molecules
-    # A model of other texts may be fine-tuned on molecules: only one of molecules knows what these
-    # texts are.
+    # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
     model_knows = True if trained_on.molecules else None
     molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
     # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be

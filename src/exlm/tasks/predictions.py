@@ -231,8 +231,10 @@ class TablePredictor:
             values = columns
             columns = {}
             for name in values:
+                # A label may itself be called `NAME std`.
+                title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
                 columns[name] = values[name]
-                columns[f"{name} std"] = spreads[name]
+                columns[title] = spreads[name]
         if LABEL_TYPES[self.saved["task_type"]].one_class:
             columns |= self._class_columns(means)
         if self.margins is not None:

@@ -45,9 +45,9 @@ class ShuffledBatches:
 
     def __post_init__(self) -> None:
         self.per_epoch = -(-len(self.rows) // self.batch_size)
-        self.epoch = lru_cache(maxsize=1)(self._epoch)
+        self.batches_of_epoch = lru_cache(maxsize=1)(self._batches_of_epoch)
 
-    def _epoch(self, epoch: int) -> list[np.ndarray]:
+    def _batches_of_epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths = np.asarray(self.lengths)
@@ -63,7 +63,7 @@ class ShuffledBatches:
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """The one micro-batch of a step."""
         epoch, number = divmod(step, self.per_epoch)
-        return [(0, self.collate(self.epoch(epoch)[number]))]
+        return [(0, self.collate(self.batches_of_epoch(epoch)[number]))]
 
 
 class BestEpoch:
@@ -81,13 +81,13 @@ class BestEpoch:
                 self.epoch = int(file.metadata()["epoch"])
                 self.goodness = float(file.metadata()["best"])
 
-    def keep_if_best(self, model: nn.Module, epoch: int, goodness: float) -> None:
+    def keep_if_best(self, model: nn.Module, epoch: int, value: float) -> None:
         """Writes the weights of an epoch that is better than all before, or the first."""
-        if self.epoch and goodness <= self.goodness:
+        if self.epoch and value <= self.goodness:
             return
         self.epoch = epoch
-        self.goodness = goodness
-        metadata = {"epoch": str(epoch), "best": str(float(goodness))}
+        self.goodness = value
+        metadata = {"epoch": str(epoch), "best": str(float(value))}
         with replacing(self.weights) as partial:
             save_model(model, str(partial), metadata)
             sync(partial)

@@ -201,7 +201,8 @@ def read_labels(
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
         else:
             classes_of_units = np.array([index.get(name, np.nan) for name in names])
-            labels[row, : len(names)] = np.where(np.equal(mask, "0"), np.nan, classes_of_units)
+            is_masked = np.array([mark == "0" for mark in mask], dtype=bool)
+            labels[row, : len(names)] = np.where(is_masked, np.nan, classes_of_units)
     return labels, problems
 
 
