@@ -99,6 +99,13 @@ def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
     assert abs(predictions["predicted aromatic"].mean() - predictions["aromatic"].mean()) < 2
 
 
+def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, capsys):
+    frame = pd.read_csv(table).assign(never=0)
+    frame.to_csv(table, index=False)
+    run(pretrained, table, tmp_path, ["nitrogen", "never"])
+    assert "(the mean over 1 of 2 labels: the others have only one" in capsys.readouterr().out
+
+
 def test_a_label_may_be_called_like_the_spread_of_another(pretrained, table, tmp_path):
     frame = pd.read_csv(table).rename(columns={"aromatic": "y", "nitrogen": "y std"})
     frame.to_csv(table, index=False)

@@ -74,6 +74,14 @@ def test_scaffold_split_by_hand():
     assert as_lists(split) == {"train": [2, 3, 4, 5, 6, 7, 8, 9], "valid": [10], "test": [0]}
 
 
+def test_other_spellings_of_a_molecule_have_its_scaffold():
+    spellings = ["C[C@H]1CCCCN1", "[H][C@]1(C)CCCCN1", "C[C@@H]1CCCCN1"]
+    same = np.array([0, 0, 2])
+    monocycles = ["C1CC1", "C1CCC1"] * 6
+    split = scaffold_split([*spellings, *monocycles], range(15), np.array([*same, *range(3, 15)]))
+    assert any(set(rows.tolist()) >= {0, 1} for rows in split.values())
+
+
 def test_scaffolds_keep_chirality_and_rows_restrict():
     pair = ["C1C[C@H]2CCCC[C@H]2N1", "C1C[C@@H]2CCCC[C@H]2N1"]
     benzenes = ["c1ccccc1"] * 8

@@ -22,7 +22,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
-from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER
+from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES
 from exlm.tasks.table import CUT, first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
@@ -138,8 +138,13 @@ def run_task(
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
     template = Template(Path(__file__).with_name("report.txt").read_text(encoding="utf-8"))
-    units = ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None
-    words = template.render(report, report=report, directory=directory, units=units)
+    words = template.render(
+        report,
+        report=report,
+        directory=directory,
+        units=ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None,
+        needs_both_classes=task.metric in NEEDS_BOTH_CLASSES,
+    )
     print(words)
     return report
 

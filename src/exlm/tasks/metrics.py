@@ -57,6 +57,7 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
     },
 }
 LOWER_IS_BETTER = {"rmse", "mae"}  # errors, in the units of the labels
+NEEDS_BOTH_CLASSES = {"roc_auc", "average_precision"}  # else the label counts for nothing
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
     "each in units of its standard deviation in the training rows"

@@ -37,7 +37,7 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
             "no row can be used; the rows and what is wrong with them are listed above"
         )
     if kind == "scaffold":
-        split = scaffold_split(table.texts, rows.tolist())
+        split = scaffold_split(table.texts, rows.tolist(), table.groups)
     elif kind == "random":
         split = random_split(rows, FRACTIONS, seed, table.groups)
     elif name == "column" and argument:
@@ -60,13 +60,17 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
     return split
 
 
-def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> RowSplit:
+def scaffold_split(
+    smiles: Sequence[str], rows: Sequence[int], same: np.ndarray | None = None
+) -> RowSplit:
     """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot
     parse are left out. Rows with the same scaffold SMILES (chirality included; "" for acyclic
     molecules) form a group; a molecule of over MOST_ATOMS atoms stands for itself. Groups are taken
     by size, then by smallest row number, both descending. With n parsable rows, a group goes to
     train if train then has at most 0.8 n rows; else to valid if train and valid together then have
-    at most 0.9 n rows; else to test."""
+    at most 0.9 n rows; else to test. Rows that are the `same` molecule ([all rows] its first row),
+    in other spellings, have the scaffold of the first of them."""
+    scaffolds: dict[int, str] = {}  # by molecule
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
         for row in rows:
@@ -76,7 +80,8 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> RowSplit:
             scaffold = smiles[row]
             if molecule.GetNumAtoms() <= MOST_ATOMS:
                 scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
-            groups[scaffold].append(row)
+            first_row = row if same is None else int(same[row])
+            groups[scaffolds.setdefault(first_row, scaffold)].append(row)
     parsable = sum(map(len, groups.values()))
     most_train = FRACTIONS[0] * parsable
     most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
