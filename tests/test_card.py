@@ -149,7 +149,7 @@ def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for path, message in (
         (tmp_path / "empty", "neither a corpus"),
-        (tmp_path / "none", "neither a corpus"),
+        (tmp_path / "none", "none does not exist"),
     ):
         with pytest.raises(InputError, match=message):
             info(str(path))

@@ -121,3 +121,7 @@ def test_other_models_and_tables_are_refused(tmp_path):
     path = table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"])
     with pytest.raises(InputError, match="no row can be scored, the first: K1O: at position 1"):
         score(model, path, out)
+
+
+def test_a_residue_that_stays_is_no_mutation():
+    assert substitutions("MKV", "K2R:V3V") == substitutions("MKV", "K2R") == {1: "R"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import match_columns
 from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
@@ -433,12 +433,16 @@ def test_two_texts_are_found_by_their_names(columns, pair):
         make_table(frame, "a.csv", None, ["y"])
 
 
+def canonical(smiles: str) -> str:
+    return standardize(smiles, "canonical")
+
+
 def test_rows_with_the_same_molecule_are_counted_and_merged():
     frame = pd.DataFrame(
         {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
     )
     table = make_table(frame, "a.csv", None, ["y"], "regression")
-    table = replace(table, groups=find_groups(table, True, "none"))
+    table = replace(table, groups=find_groups(table, canonical))
     assert table.groups.tolist() == [0, 1, 0, 0, 1, 5]
     assert describe_duplicates(table).startswith("5 rows share 2 texts or molecules, 1 of these")
     mean = resolve_duplicates(table, "mean")
@@ -450,13 +454,13 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert resolve_duplicates(table, "keep") is table
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
     of_pairs = make_table(pairs, "a.csv", "a", ["y"], "regression", pair_column="b")
-    assert find_groups(of_pairs, True, "none").tolist() == [0, 0, 2]
+    assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
     assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), "mean")
     # rows of a test file are not merged with those of a train file
     files = make_table({"train": frame, "test": frame}, "a.csv", None, ["y"], "regression")
-    files = replace(files, groups=find_groups(files, True, "none"))
+    files = replace(files, groups=find_groups(files, canonical))
     assert resolve_duplicates(files, "drop").usable.tolist() == drop.usable.tolist() * 2
 
 

@@ -17,11 +17,12 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import TunedModel, saved_task
+from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
 from exlm.tasks.reading import first_tokens
 from exlm.tasks.table import make_table
+from exlm.tasks.table_task import TableTask
 from exlm.tasks.token_classification import (
     RESIDUE,
     WORD,
@@ -267,3 +268,11 @@ def test_a_row_without_any_word_has_no_label():
     labels, problems = read_labels(table, "label", None, RESIDUE, ["E", "H"])
     assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
     assert problems == ["", "", ""]
+
+
+def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
+    frame = pd.DataFrame({"sequence": ["MKVLA", "mkvla", "MKVLA*", "MKV"] * 5, "y": range(20)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
+    task = TableTask(EncoderSource(str(biologist)), config)
+    assert task.table.groups.tolist() == [0, 0, 0, 3] * 5

@@ -178,7 +178,8 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
         if residue != old:
             raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
         changes[place] = new
-    return dict(sorted(changes.items()))
+    # A residue that stays is no mutation, and is not masked.
+    return {place: new for place, new in sorted(changes.items()) if new != wild[place]}
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

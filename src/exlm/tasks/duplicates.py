@@ -2,6 +2,7 @@
 merged or left out if the user wants it."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import Literal
@@ -9,7 +10,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.chemistry import Standardize, standardize
 from exlm.errors import InputError
 from exlm.tasks.cells import row_name
 from exlm.tasks.table import LabelledTable
@@ -17,13 +17,10 @@ from exlm.tasks.table import LabelledTable
 Duplicates = Literal["keep", "mean", "drop"]
 
 
-def find_groups(table: LabelledTable, molecules: bool, how: Standardize) -> np.ndarray:
-    """[rows] for every row the first row with the same text or pair of texts; molecules are the
-    same if they are standardised alike, at least to canonical SMILES."""
-    columns = [table.texts, table.pairs or table.texts]
-    if molecules:
-        spelling: Standardize = "canonical" if how == "none" else how
-        columns = [[standardize(text, spelling) for text in texts] for texts in columns]
+def find_groups(table: LabelledTable, spelling: Callable[[str], str]) -> np.ndarray:
+    """[rows] for every row the first row with the same text or pair of texts, all written in one
+    `spelling`."""
+    columns = [list(map(spelling, texts)) for texts in (table.texts, table.pairs or table.texts)]
     first_rows = dict[tuple[str, ...], int]()
     groups = []
     for row, key in enumerate(zip(*columns, strict=True)):

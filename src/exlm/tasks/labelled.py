@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import rdkit
 
+from exlm.data.chemistry import standardize
 from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
@@ -45,8 +46,7 @@ class LabelledTask(ABC):
         self.config = complete_config(config, table, trained_on)
         self.metric = main_metric(config, table)
         rows = self.read_rows(table)
-        how = self.config.standardize or "none"
-        rows = replace(rows, groups=find_groups(rows, bool(self.config.molecules), how))
+        rows = replace(rows, groups=find_groups(rows, self.spelling))
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         self.data_settings = {
@@ -70,6 +70,14 @@ class LabelledTask(ABC):
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         """The table with what the model reads, and with what is wrong with it, by the completed
         `config`."""
+
+    def spelling(self, text: str) -> str:
+        """A text in the spelling by which equal ones are recognised: molecules as they are
+        standardised, at least as canonical SMILES."""
+        if not self.config.molecules:
+            return text
+        how = self.config.standardize or "none"
+        return standardize(text, "canonical" if how == "none" else how)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:

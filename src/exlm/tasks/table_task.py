@@ -14,6 +14,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from exlm.data.frames import read_frame, read_frames
 from exlm.data.parts import ROWS
+from exlm.data.tokenization import alphabet_name
 from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
@@ -78,6 +79,12 @@ class TableTask(LabelledTask):
             on_invalid=self.config.on_invalid,
         )
         return reader.read(table)
+
+    def spelling(self, text: str) -> str:
+        backend = self.tokenizer.backend_tokenizer
+        if alphabet_name(backend):  # capitals, and no * at the end
+            return backend.normalizer.normalize_str(text)
+        return super().spelling(text)
 
     # Training
 
