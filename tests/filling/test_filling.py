@@ -499,7 +499,7 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
 
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
-    source.write_text(f"Compound ID,SMILES\nA-1,{TWO}\n\nA-2,C1CC[MASK]\n")
+    source.write_text(f"cid,Compound Name,SMILES\n1,A-1,{TWO}\n\n2,A-2,C1CC[MASK]\n")
     output = str(tmp_path / "a.jsonl")
     command = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", output]
     main(command)

@@ -99,6 +99,20 @@ def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
     assert abs(predictions["predicted aromatic"].mean() - predictions["aromatic"].mean()) < 2
 
 
+def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp_path):
+    frame = pd.read_csv(table)
+    frame.loc[0, "aromatic"] += 2
+    pd.concat([frame, pd.read_csv(table)[:1]]).to_csv(table, index=False)
+    report = run(
+        pretrained, table, tmp_path, ["aromatic"], task_type="regression", duplicates="mean"
+    )
+    written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
+    assert written["mean aromatic"][0] == frame["aromatic"][0] - 1
+    test = written[written["split"] == "test"]
+    error = np.sqrt(np.mean((test["mean aromatic"] - test["predicted aromatic"]) ** 2))
+    assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
+
+
 def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, capsys):
     frame = pd.read_csv(table).assign(never=0)
     frame.to_csv(table, index=False)

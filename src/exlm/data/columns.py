@@ -29,6 +29,7 @@ PAIR_NAMES = (
 )
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
+NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
 NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
@@ -74,10 +75,13 @@ def text_columns(columns: Iterable[str], names: Set[str] = USUAL_NAMES | OTHER_N
 
 
 def identifier_column(columns: Iterable[Any]) -> Any | None:
-    """The first column that names or numbers the rows of a table, if there is one."""
-    for column in columns:
-        if str(column).lower() == "name" or IDENTIFIER.fullmatch(str(column)):
-            return column
+    """The first column of names, or else the first that numbers the rows of a table, if there is
+    one."""
+    names = {str(column): column for column in columns}
+    for pattern in (NAME, IDENTIFIER):
+        for name, column in names.items():
+            if pattern.fullmatch(name):
+                return column
     return None
 
 

@@ -55,6 +55,7 @@ def _sdf(records: Iterable[Record], writing: Writing) -> None:
             for row in filter(_is_valid, _rows(record)):
                 molecule = Chem.MolFromSmiles(row["filled"])
                 rdDepictor.Compute2DCoords(molecule)
+                molecule.SetProp("_Name", row["name"] or "")
                 for name in COLUMNS + OF_MOLECULES:
                     if row.get(name) is not None:
                         molecule.SetProp(name, str(row[name]))

@@ -239,6 +239,9 @@ class LabelledTask(ABC):
         for name, rows in split.items():
             part_of_row[rows] = name
         columns = {"split": part_of_row, **self.prediction_columns(predictions, table, saved)}
+        if self.config.duplicates == "mean":
+            means = zip(table.label_columns, table.labels.T, strict=True)
+            columns |= {f"mean {name}": labels for name, labels in means}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             used = [table.text_column, table.pair_column, *table.label_columns]
