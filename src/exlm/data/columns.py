@@ -29,7 +29,7 @@ PAIR_NAMES = (
 )
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
-NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
+ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
 NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
 
 
@@ -78,7 +78,7 @@ def identifier_column(columns: Iterable[Any]) -> Any | None:
     """The first column of names, or else the first that numbers the rows of a table, if there is
     one."""
     names = {str(column): column for column in columns}
-    for pattern in (NAME, IDENTIFIER):
+    for pattern in (ROW_NAME, IDENTIFIER):
         for name, column in names.items():
             if pattern.fullmatch(name):
                 return column

@@ -96,7 +96,7 @@ class BaselineTask(LabelledTask):
                 f"{config.task_type} has no baseline; "
                 "use a table with labels for each row as a whole"
             )
-        super().__init__(config, TextKind(None, "none", None))
+        super().__init__(config, TextKind(molecules=None, standardize="none", text_column=None))
         molecules = self.config.molecules
         if molecules != BASELINES[name].molecules:
             fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
