@@ -123,7 +123,7 @@ def sampled(
     """SAMPLES fillings of the sites of a fragment, in random order."""
     make_template = template_maker([lengths], None, None, letters=False)
     choices = len(make_template(fragment).masked_texts())
-    options = FillOptions(n_best=math.ceil(SAMPLES / choices), method="sample", passes=passes)
+    options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
     filled = fill_templates(network, tokenizer, [fragment], make_template, options)
     record, template = next(iter(filled))
     if record["problem"]:

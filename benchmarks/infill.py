@@ -164,7 +164,7 @@ def run(
     """The numbers of a model, for one task and one number of passes."""
     texts = [with_masks(tokenizer, ids, places) for ids, places in molecules]
     truth = [standardize(tokenizer.decode(ids[1:-1]), "canonical") for ids, _ in molecules]
-    sampling = FillOptions(n_best=SAMPLES, method="sample", passes=passes)
+    sampling = FillOptions(samples=SAMPLES, passes=passes)
     start = time.process_time()
     sampled = [record["fillings"] for record in fill_texts(network, tokenizer, texts, sampling)]
     seconds = time.process_time() - start

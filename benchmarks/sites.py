@@ -5,7 +5,7 @@ molecules.
 
 Sites are made from a file of SMILES: the smaller side of a single bond outside rings, of 3 to 6
 atoms, gives way to an attachment point, which may become 4 to 6 tokens. For each way of filling the
-output has a line with sites a second (start included; 10 fillings for each number of tokens) and
+output has a line with sites a second (start included; 5 fillings for each number of tokens) and
 the share of fillings that are molecules and still contain what was given.
 """
 
@@ -22,8 +22,8 @@ from rdkit import Chem, rdBase
 WAYS = {
     "best, 1 pass": ["--passes", "1"],
     "best, 4 passes": ["--passes", "4"],
-    "drawn, 1 pass": ["--passes", "1", "--method", "sample"],
-    "drawn, 4 passes": ["--passes", "4", "--method", "sample"],
+    "drawn, 1 pass": ["--passes", "1", "--samples", "5"],
+    "drawn, 4 passes": ["--passes", "4", "--samples", "5"],
 }
 SINGLE_BOND = Chem.MolFromSmarts("[!#1]-!@[!#1]")
 ATOMS = range(3, 7)

@@ -477,7 +477,7 @@ ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "describe": {"data", "train", "ops"} | ANYWHERE,
     "pretrain": {"describe", "data", "train", "model", "ops"} | ANYWHERE,
     "tasks": {"describe", "data", "train", "model", "ops"} | ANYWHERE,
-    "filling": {"data", "train", "model", "ops"} | ANYWHERE,
+    "filling": {"tasks", "data", "train", "model", "ops"} | ANYWHERE,
     "paper": {"pretrain", "tasks", "filling", "data", "train", "model", "ops"} | ANYWHERE,
     "integrations": {"tasks", "data", "train", "model", "ops"} | ANYWHERE,
 }

@@ -389,11 +389,9 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
 def test_batches_order_and_padding_do_not_matter(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
-    for method in ("beam", "viterbi", "sample"):
-        together = list(fill_texts(network, tokenizer, texts, FillOptions(method=method)))
-        small = list(
-            fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1)
-        )
+    for options in (FillOptions(), FillOptions(method="viterbi"), FillOptions(samples=5)):
+        together = list(fill_texts(network, tokenizer, texts, options))
+        small = list(fill_texts(network, tokenizer, texts, options, tokens_per_batch=1))
         assert [record["text"] for record in together] == texts
         assert [record["line"] for record in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
@@ -542,7 +540,7 @@ def test_states_have_words_and_not_the_spelling_of_the_vocabulary():
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     def drawn(seed):
         target = tmp_path / f"{seed}.jsonl"
-        options = ["--method", "sample", "--seed", str(seed), "--output", str(target)]
+        options = ["--samples", "5", "--seed", str(seed), "--output", str(target)]
         main(["fill", str(model), TWO, TWO, *options])
         return [[entry["text"] for entry in record["fillings"]] for record in read(target)]
 
@@ -562,6 +560,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--method", "greedy"), "greedy"),
+        (("MODEL", TWO, "--samples", "0"), "samples is 0"),
+        (("MODEL", TWO, "--samples", "5", "--method", "viterbi"), "leave one of them out"),
         (
             ("MODEL", TWO, "--output", "fills.txt"),
             "must end in .jsonl or .csv or .sdf or .html or .png",

@@ -165,7 +165,7 @@ def test_samples_follow_the_policy(filled, tokenizer):
     (graph,) = graphs(network, [example], tokenizer)
     read = partial(read_beginnings, network, tokenizer, 4096, lambda graph: graph)
     count = 200
-    options = FillOptions(n_best=count, method="sample", passes=2)
+    options = FillOptions(samples=count, passes=2)
     record = fill_in_passes(graph, example, read, tokenizer, options)
     values = {tuple(x.ids[1:-1]): x.log_prob for x in every.fillings}
     drawn = []
@@ -177,7 +177,7 @@ def test_samples_follow_the_policy(filled, tokenizer):
     frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
     error = (expected * (1 - expected) / count).sqrt()
     assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
-    few = replace(options, n_best=10)
+    few = replace(options, samples=10)
     first = fill_in_passes(graph, example, read, tokenizer, few, line=1)
     assert fill_in_passes(graph, example, read, tokenizer, few, line=1) == first
     assert fill_in_passes(graph, example, read, tokenizer, few, line=2) != first
@@ -228,7 +228,7 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
         main(["fill", str(model), TWO, *options])
         assert "passes" not in capsys.readouterr().out
     target = tmp_path / "fills.jsonl"
-    options = ["--passes", "all", "--method", "sample", "--output", str(target)]
+    options = ["--passes", "all", "--samples", "5", "--output", str(target)]
     main(["fill", str(model), TWO, *options])
     (record,) = map(json.loads, target.read_text().splitlines())
     assert record["passes"] == 2 and len(record["fillings"]) == 5 and record["kept"] == 1
@@ -240,7 +240,7 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
         ("--passes 0", "passes is 0; give a number from 1"),
         ("--passes 2 --free true", "leave passes at 1, or leave out free and tokens"),
         ("--passes 2 --tokens 3", "leave passes at 1, or leave out free and tokens"),
-        ("--passes all --method viterbi", "use the method beam or sample"),
+        ("--passes all --method viterbi", "use the method beam"),
     ],
 )
 def test_passes_that_make_no_sense_are_told_in_one_sentence(capsys, model, options, reason):

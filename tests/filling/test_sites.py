@@ -239,13 +239,13 @@ def test_many_texts_are_filled_some_at_a_time(model, monkeypatch):
             yield "C" * (number + 1) + "*"
 
     monkeypatch.setattr(proposals, "TEMPLATES", 3)
-    records = fill_templates(network, tokenizer, texts(), make, FillOptions(method="sample"))
+    records = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
     first, _ = next(records)
     assert taken == [0, 1, 2]
     everything = [first, *(record for record, _ in records)]
     assert [record["line"] for record in everything] == list(range(1, 10))
     monkeypatch.setattr(proposals, "TEMPLATES", 100)
-    at_once = fill_templates(network, tokenizer, texts(), make, FillOptions(method="sample"))
+    at_once = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
     assert [[e["text"] for e in r["fillings"]] for r in everything] == [
         [e["text"] for e in r["fillings"]] for r, _ in at_once
     ]
@@ -314,7 +314,7 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
 
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
-    drawn = ("--method", "sample", "--n_best", "30", "--valid_only", "true")
+    drawn = ("--samples", "30", "--valid_only", "true")
     run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--output", output)
     every = json.loads(output.read_text())["fillings"]
     run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--top", "2", "--output", output)

@@ -47,6 +47,7 @@ from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
+from exlm_command import main
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
 FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
@@ -601,6 +602,23 @@ def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tun
     best = frame["predicted class"][0]
     assert re.findall(r"predicted \w+", page.read_text())[0] == f"predicted {best}"
     assert page.read_text().count("<svg") == 2  # the most probable class of each molecule
+
+
+def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys):
+    model, page = str(tuned("multiclass")), molecules / "explored.html"
+    main(["explore", model, "CCNC", "--output", str(page)])
+    assert capsys.readouterr().out == f"1 prediction: {page}\n"
+    of_table = molecules / "of_table.html"
+    (molecules / "one.csv").write_text("smiles\nCCNC\n")
+    predict(model, str(molecules / "one.csv"), str(molecules / "p.csv"), explain=str(of_table))
+    assert page.read_text() == of_table.read_text()
+    for arguments, message in (
+        (("C(C", "--output", str(page)), "the text: no row can be used, the first: row 1"),
+        (("CCO", "--output", "page.png"), "page.png; the name must end in .html"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["explore", model, *arguments])
+        assert message in capsys.readouterr().err
 
 
 def test_words_of_pairs_are_masked_as_a_whole(texts):

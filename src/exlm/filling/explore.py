@@ -31,6 +31,7 @@ from exlm.filling.texts import (
 )
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import replacing
+from exlm.tasks.predict import explain_prediction, is_finetuned
 from exlm.train import distributed
 
 Case = dict[str, Any]
@@ -53,12 +54,14 @@ def explore(
     n_best: int = 10,
     **options: Any,
 ) -> None:
-    """Shows the states of every mask, the transitions between them, and the best joint fillings of
-    one text.
+    """Shows the states of every mask, their transitions and the best joint fillings of one text,
+    or what the prediction of a fine-tuned model rests on.
 
     Args:
-        model: a pre-trained model directory.
-        text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill.
+        model: a model directory.
+        text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill. For
+            a fine-tuned model, a text without masks: the page, an .html file, is that of
+            `exlm predict --explain`, and all other options are without use.
         output: .html writes one page that needs no other file. The mouse shows states and their
             words, a slider hides weak edges, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the transition matrix; the last two
@@ -67,6 +70,9 @@ def explore(
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`."""
+    if is_finetuned(model):
+        explain_prediction(model, text, output)
+        return
     fill_options = FillOptions(n_best=n_best, **options)
     suffix = Path(output).suffix
     if suffix not in (".html", ".svg", ".pdf", ".png"):

@@ -15,10 +15,12 @@ class FillOptions:
     """How to fill masks.
 
     Attributes:
-        n_best: how many fillings, or samples, to search for each text (for each length, if there
-            are several lengths). `exlm fill` leaves out those with special tokens.
+        n_best: how many fillings to search for each text (for each length, if there are several
+            lengths). `exlm fill` leaves out those with special tokens.
+        samples: draw so many fillings for each text (for each length, if there are several
+            lengths), by their probability, instead of searching for the most probable ones.
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
-            most probable pair of a path and its tokens. `sample` draws paths and tokens.
+            most probable pair of a path and its tokens.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with
             `free`. By default one for each mask.
         free: use all paths of the model, which may put no token or several in the place of a mask.
@@ -44,7 +46,8 @@ class FillOptions:
             normalised: below 1 the usual becomes more probable, above 1 the unusual."""
 
     n_best: int = 5
-    method: Literal["beam", "viterbi", "sample"] = "beam"
+    samples: int | None = None
+    method: Literal["beam", "viterbi"] = "beam"
     tokens: str | None = None
     free: bool = False
     beam: int = 64
@@ -58,6 +61,16 @@ class FillOptions:
         if min(self.n_best, self.beam) < 1:
             raise InputError(
                 f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1"
+            )
+        if self.samples is not None and self.samples < 1:
+            raise InputError(f"samples is {self.samples}; it must be at least 1")
+        if self.method not in ("beam", "viterbi"):
+            raise InputError(
+                f"method is {self.method}; give beam or viterbi, or samples to draw fillings"
+            )
+        if self.samples is not None and self.method == "viterbi":
+            raise InputError(
+                "viterbi finds the most probable path and draws no samples; leave one of them out"
             )
         if not 0.01 <= self.temperature <= 100:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
@@ -75,6 +88,11 @@ class FillOptions:
     def all_paths(self) -> bool:
         """Whether masks may get no token or several."""
         return self.free or self.tokens is not None
+
+    @property
+    def finds_best(self) -> bool:
+        """Whether the most probable fillings are searched, summed over all paths."""
+        return self.method == "beam" and self.samples is None
 
     @property
     def most_passes(self) -> Passes:
@@ -97,7 +115,7 @@ class FillOptions:
         if self.method == "viterbi":
             raise InputError(
                 f"passes is {self.passes}, but viterbi finds a path through the states of one "
-                "pass; use the method beam or sample"
+                "pass; use the method beam"
             )
 
 

@@ -93,9 +93,9 @@ def search_in_passes(
     makes the others. The number of the line is part of the seed of samples."""
     start = Beginning(masked_text.ids, masked_text.masks, 0.0)
     first = BeginningGraph(graph, masked_text.masks)
-    if options.method == "sample":
+    if options.samples is not None:
         seed = (options.seed, line, len(masked_text.masks))
-        return sample_in_passes(start, first, read_graphs, passes, options.n_best, seed)
+        return sample_in_passes(start, first, read_graphs, passes, options.samples, seed)
     search_of_width = partial(beam_in_passes, start, first, read_graphs, passes, options.n_best)
     # A narrow search takes less time, and mostly proves that it missed nothing.
     width = min(2 * options.n_best, options.beam)

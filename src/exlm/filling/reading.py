@@ -38,8 +38,7 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     if names and ExLMForMaskedLM.__name__ not in names:
         raise InputError(
             f"{path} holds {', '.join(names)}; "
-            "give the directory of a pre-trained ExLM, MLM or CTC model (what the predictions of a "
-            "fine-tuned one rest on is drawn by exlm predict --explain page.html)"
+            "give the directory of a pre-trained ExLM, MLM or CTC model"
         )
     if model.config.repeat > 1:
         raise InputError(

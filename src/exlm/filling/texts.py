@@ -90,7 +90,7 @@ def fill_graph(
             if options.all_paths:
                 entry["length_probability"] = probability
             entries.append(entry)
-    exact = proven if options.method == "beam" else None
+    exact = proven if options.finds_best else None
     share = None if options.all_paths else search.share_one_per_mask(graph)
     return _outcome(entries, exact, share, passes=1)
 
@@ -111,7 +111,7 @@ def fill_in_passes(
     for filling in result.fillings:
         by_mask = [[filling.ids[place]] for place in masked_text.masks]
         entries.append(_entry(filling.ids[1:-1], by_mask, filling.log_prob, tokenizer))
-    exact = result.proven if options.method == "beam" else None
+    exact = result.proven if options.finds_best else None
     return _outcome(entries, exact, result.share_one_per_mask, passes)
 
 
@@ -131,10 +131,10 @@ def allowed_graph(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, 
 def _search(allowed: Graph, length: int, options: FillOptions, line: int) -> Fillings:
     if options.method == "viterbi":
         return search.viterbi(allowed, length)
-    if options.method == "sample":
+    if options.samples is not None:
         seed = draw(Purpose.SAMPLED_FILLING, options.seed, line, length)
         generator = torch.Generator().manual_seed(int(seed) >> 1)
-        return search.sample(allowed, length, options.n_best, generator)
+        return search.sample(allowed, length, options.samples, generator)
     return search.beam_search(allowed, length, options.n_best, options.beam)
 
 

@@ -14,7 +14,7 @@ from exlm.data.columns import listed
 from exlm.data.frames import write_frame
 from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
-from exlm.storage.files import write_json
+from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
 from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
@@ -26,6 +26,7 @@ from exlm.tasks.predictions import (
     PredictOptions,
     training_molecules,
 )
+from exlm.tasks.table_task import TableTask
 from exlm.tasks.task import FinetuningTask, kind_of
 
 
@@ -96,6 +97,28 @@ def _predict_in_chunks(
     ]
     settings = {"models": identities, "options": options}
     return write_in_parts(input, options.header, target, settings, write, options.sheet)
+
+
+def is_finetuned(model: str) -> bool:
+    """Whether a directory holds models that `exlm predict` takes."""
+    run_dir = seed_directories(model)[0]
+    is_baseline = (run_dir / BASELINE_FILE).is_file()
+    return is_baseline or "task" in read_or_empty(run_dir / "config.json")
+
+
+def explain_prediction(model: str, text: str, page: str) -> None:
+    """Draws what the prediction of a fine-tuned model for one text rests on, as `explain` does for
+    a file. InputError if there is no prediction."""
+    options = PredictOptions(explain=page)
+    kind, models = _seed_models(model, options)
+    saved = models[0].saved
+    if not issubclass(kind, TableTask) or saved["pair_column"]:
+        raise InputError(
+            f"{model} predicts for several texts at a time; give them in a file to exlm predict"
+        )
+    row = pd.DataFrame({saved["text_column"]: [text]})
+    kind.predictor(kind, models, "the text", options, row).predict(row)
+    print(f"1 prediction: {page}")
 
 
 def evaluate(
