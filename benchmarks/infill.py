@@ -4,7 +4,8 @@ right ones.
     python benchmarks/infill.py CORPUS results.jsonl --models molecules-5M molecules-5M-mlm
 
 A line of JSON for every model, task and number of passes; what has a line is not done again. Both
-models took 42 minutes together, on one core of an AMD EPYC. The tasks mask tokens of held-out molecules of the corpus:
+models took 42 minutes together, on one core of an AMD EPYC. The tasks mask tokens of held-out
+molecules of the corpus:
 
 span           a run of 6 to 8 tokens
 two spans      two runs of 3 tokens, at least 3 apart
