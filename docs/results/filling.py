@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
 PASSES = ("1", "2", "4", "all")
-# Validity and quality in percent, uniqueness and diversity, as printed by GenMol (arXiv 2501.06158),
+# Validity and quality in percent, uniqueness, diversity, as printed by GenMol (arXiv 2501.06158),
 # also for SAFE-GPT, and by its second version. GenMol's linker is that of one step.
 PUBLISHED = {
     "linker": {
