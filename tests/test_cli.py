@@ -324,6 +324,11 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("predict", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("embed", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("info", "/nowhere"), "/nowhere does not exist"),
+        (("baseline", "ecfp-rf", "no.csv", "--output", "x"), "no.csv: no such file"),
+        (
+            ("finetune", "--dataset", "bace", "--task.valid", "no.csv"),
+            "no.csv: no such file; check the path of --task.valid",
+        ),
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),
         (("dance",), "unknown command 'dance'"),
@@ -379,6 +384,8 @@ WITHOUT_LIBRARY = [
     "predict /nowhere x.csv",
     "fill /nowhere C[MASK]",
     "pretrain x.yaml",
+    "finetune --model molecules-5M --dataset /nowhere.csv --output x",
+    "baseline ecfp-rf /nowhere.csv --output x",
     "recipes exlm-1M",
 ]
 WITHOUT_TORCH = [

@@ -26,6 +26,8 @@ is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv
 MODELS = Path(__file__).parents[1] / "exlm" / "models"
 # words that name something on disk
 ON_DISK = ("model", "input")
+# options that do if their value has a dot, which names of data sets have not
+FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -65,6 +67,9 @@ def _run(name: str, others: list[str]) -> None:
                 recipes(*words)
                 return
             _check_paths(name, words)
+            # settings may be printed before the file is there
+            if not any(option.startswith("--print_config") for option in options):
+                _check_files(name, words, options)
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
@@ -106,6 +111,16 @@ def _check_paths(name: str, values: list[str]) -> None:
             raise CommandLineError(
                 f"{value} does not exist; check the path of {word.upper()}{names}"
             )
+
+
+def _check_files(name: str, words: list[str], options: list[str]) -> None:
+    """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
+    there."""
+    by_position = zip(COMMANDS[name].words, words, strict=False)
+    for option, value in [*by_position, *pairwise(options)]:
+        is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
+        if is_file and not Path(value).exists():
+            raise CommandLineError(f"{value}: no such file; check the path of {option}")
 
 
 def _usage() -> str:
