@@ -242,6 +242,7 @@ def test_the_example_of_the_help_parses(command, monkeypatch):
         return 0, ""
 
     monkeypatch.setattr("exlm_command._check_paths", lambda *_: None)
+    monkeypatch.setattr("exlm_command._check_files", lambda *_: None)
     monkeypatch.setattr("exlm_command.parser.run", parse_only)
     main([command, *shlex.split(COMMANDS[command].example)])
     assert command == "recipes" or calls
