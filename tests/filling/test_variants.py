@@ -1,6 +1,7 @@
 """Scores of mutations against the enumeration of all paths, on tiny models."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,24 @@ def test_other_models_and_tables_are_refused(tmp_path):
     path = table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"])
     with pytest.raises(InputError, match="no row can be scored, the first: K1O: at position 1"):
         score(model, path, out)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["V3A:D5C", "v3a_D5C", "V3A/D5C", "p.Val3Ala, p.Asp5Cys", "p.[Val3Ala;Asp5Cys]"]
+)
+def test_mutations_as_other_tables_write_them(spelling):
+    assert substitutions("MKVLD", spelling) == {2: "A", 4: "C"}
+    assert substitutions("MKVLD", f"{spelling};L4=") == {2: "A", 4: "C"}
+
+
+def test_the_wild_type_has_no_mutation():
+    assert all(substitutions("MKVLD", name) == {} for name in ("WT", "p.Val3=", "MKVLD*"))
+
+
+@pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3del", ""])
+def test_what_is_no_substitution_is_quoted(spelling):
+    with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither a mutation")):
+        substitutions("MKVLD", spelling)
 
 
 def test_a_residue_that_stays_is_no_mutation():

@@ -25,6 +25,14 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
 TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
+WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILDTYPE")  # no mutation, as tables write it
+# codes of three letters, as in p.Val39Ala
+RESIDUES = dict(
+    ALA="A", ARG="R", ASN="N", ASP="D", CYS="C", GLN="Q", GLU="E", GLY="G", HIS="H", ILE="I",
+    LEU="L", LYS="K", MET="M", PHE="F", PRO="P", SER="S", THR="T", TRP="W", TYR="Y", VAL="V",
+)  # fmt: skip
+RESIDUE = f"[A-Z]|{'|'.join(RESIDUES)}"
+MUTATION = re.compile(rf"({RESIDUE})([1-9]\d*)({RESIDUE}|=)")
 
 
 class Variant(NamedTuple):
@@ -58,9 +66,9 @@ def score(
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-scores.csv beside the input
             where absent.
         text_column: column of the wild types; by default that with a usual name, such as sequence.
-        mutations_column: column of mutations such as A39V, several as V39A:D40C (positions count
-            from 1), or of whole mutants as long as the wild type; `mutations` or else `mutant`
-            where absent.
+        mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C
+            (positions count from 1), WT, or of whole mutants as long as the wild type; `mutations`
+            or else `mutant` where absent.
         label_column: column of measured effects; the Spearman correlations of both scores with it
             are printed.
         header: whether a table has a header line; without it, its columns are called `column 1`,
@@ -86,7 +94,7 @@ def score(
         changes: dict[int, str] = {}
         if not problem:
             try:
-                changes = substitutions(_clean(wild), _clean(mutations))
+                changes = substitutions(_clean(wild), str(mutations))
             except InputError as error:
                 problem = str(error)
         variants.append(Variant(_clean(wild), changes, problem))
@@ -159,18 +167,24 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
 
 def substitutions(wild: str, mutations: str) -> dict[int, str]:
     """The new residue at every mutated place (from 0, ascending). `mutations` are such as
-    `V39A:D40C`, or a whole mutant. InputError if one is not understood or does not fit."""
-    if len(mutations) == len(wild) and re.fullmatch("[A-Z]+", mutations):
-        return {place: new for place, new in enumerate(mutations) if new != wild[place]}
+    `V39A:D40C`, a whole mutant, or the wild type. InputError if one is not understood or does not
+    fit."""
+    mutant = _clean(mutations)
+    if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
+        return {place: new for place, new in enumerate(mutant) if new != wild[place]}
+    if mutant in WILD_TYPE:
+        return {}
     changes: dict[int, str] = {}
-    for name in re.split(r"[:,;\s]+", mutations):
-        match = re.fullmatch(r"([A-Z])([1-9]\d*)([A-Z])", name)
+    for name in re.split(r"[:,;/+_\s]+", mutations.strip()):
+        match = MUTATION.fullmatch(name.upper().removeprefix("P.").strip("[]"))
         if not match:
             raise InputError(
                 f"{name[:40]!r} is neither a mutation, such as V39A, nor a mutant with "
                 f"the {len(wild)} residues of the wild type"
             )
-        old, position, new = match.groups()
+        old, position, new = (RESIDUES.get(text, text) for text in match.groups())
+        if new == "=":
+            new = old
         place = int(position) - 1
         residue = wild[place : place + 1] or "no residue"
         if place in changes:
