@@ -149,6 +149,10 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     values = test[["predicted amine", "predicted ring"]].to_numpy()
     scores = score_predictions("multilabel", test[["amine", "ring"]].to_numpy(), values)
     assert scores == results["runs"][1]["scores"]["test"]
+    report = evaluate(str(table.parent / "out"), str(table), resamples=0)
+    for label in ("amine", "ring"):
+        usable = frame[frame["problem"].isna()]
+        assert report["labels"][label]["positives"] == (usable[label] == 1).sum()
     assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
     assert "baseline: ecfp-rf" in info(str(table.parent / "out"))
     assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
@@ -159,11 +163,14 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
 @pytest.mark.parametrize(
     "name,kind", [("ecfp-rf", "binary"), ("ecfp-knn", "multiclass"), ("ecfp-lr", "regression")]
 )
-def test_predict_and_evaluate_take_a_baseline(table, name, kind):
+def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     run(table, kind, name, seeds=(0, 1))
     out = table.parent / "out"
     recorded = pd.read_csv(out / "seed-1/predictions.csv")
     predicted = pd.read_csv(predict(str(out / "seed-1"), str(table), str(table.parent / "p.csv")))
+    trained_on = len((out / "seed-1/train.smi").read_text().split())
+    warning = f"warning: {trained_on} of the labelled rows are molecules of the training"
+    assert warning in capsys.readouterr().err
     columns = [column for column in recorded if column.startswith("predicted ")]
     np.testing.assert_allclose(predicted[columns], recorded[columns])
     assert predicted["problem"].iloc[-1] == "not a SMILES string: unclosed ring"

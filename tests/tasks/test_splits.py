@@ -122,6 +122,9 @@ def test_column_split_accepts_the_usual_names():
         "valid": [1, 2, 3, 4],
         "test": [5],
     }
+    frame.loc[1, "part"] = None
+    frame.loc[2, "part"] = " "
+    assert as_lists(column_split(frame, "part"))["valid"] == [3, 4]
     frame.loc[4, "part"] = "holdout"
     with pytest.raises(InputError, match="row 5: 'holdout'"):
         column_split(frame, "part")

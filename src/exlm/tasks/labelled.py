@@ -131,6 +131,9 @@ class LabelledTask(ABC):
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
         shared = count_shared(self.table, split)
         note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
+        if unused and self.config.train_rows is None:
+            note += f"; {unused} usable rows are in no part"
         print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
         if "test" not in split:
             return

@@ -128,17 +128,17 @@ def score_predictions(
 def score_labels(
     task_type: TaskType, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """All metrics of every label by itself, in its own units, and how many `rows` have it; {} if
-    there is only one label."""
+    """All metrics of every label by itself, in its own units, how many `rows` have it, and of
+    classes how many are `positives`; {} if there is only one label."""
     if len(names) == 1:
         return {}
-    return {
-        name: {
-            "rows": float((~np.isnan(labels[:, i])).sum()),
-            **score_predictions(task_type, labels[:, [i]], predictions[:, [i]]),
-        }
-        for i, name in enumerate(names)
-    }
+    scores = dict[str, dict[str, float]]()
+    for name, of_label, predicted in zip(names, labels.T, predictions.T, strict=True):
+        scores[name] = {"rows": float((~np.isnan(of_label)).sum())}
+        if task_type == "multilabel":
+            scores[name]["positives"] = float((of_label == 1).sum())
+        scores[name] |= score_predictions(task_type, of_label[:, None], predicted[:, None])
+    return scores
 
 
 def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:

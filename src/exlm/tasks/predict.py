@@ -72,6 +72,7 @@ def predict(
         scores = score(predictions.labelled)
         words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
+        _warn_of_training(_count_in_training([seed.directory for seed in models], predictions))
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -184,12 +185,7 @@ def evaluate(
 
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     """Prints what `evaluate` found. `in_units`: whether errors are in `error_units`."""
-    if report["in_training"]:
-        print(
-            f"warning: {report['in_training']} of the labelled rows are molecules of the training "
-            "(train.smi), which a model may know by heart; leave them out for an honest number",
-            file=sys.stderr,
-        )
+    _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
@@ -197,6 +193,15 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     if report["labels"]:
         print("every label by itself, in its own units:")
         print(pd.DataFrame(report["labels"]).T.to_string(max_rows=20, float_format="%.4f"))
+
+
+def _warn_of_training(count: int) -> None:
+    if count:
+        print(
+            f"warning: {count} of the labelled rows are molecules of the training (train.smi), "
+            "which a model may know by heart; leave them out for an honest number",
+            file=sys.stderr,
+        )
 
 
 def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> int:

@@ -139,6 +139,11 @@ class TablePredictor:
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
+        if options.distance and self.saved["molecules"] is False:
+            raise InputError(
+                "distance compares molecules, but this model was fine-tuned on other texts; "
+                "leave it out"
+            )
         if options.explain and not self.kind.can_explain:
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "

@@ -117,11 +117,11 @@ def random_split(
 
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
-    """Split by a column. Every row must say train, valid (or val, validation, dev) or test there,
-    else InputError."""
+    """Split by a column. A row says train, valid (or val, validation, dev) or test there, or
+    nothing, which leaves it out of all parts; else InputError."""
     check_columns(frame, "the table to split", column)
-    parts = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
-    unknown = np.flatnonzero(~parts.isin(PARTS))
+    parts = frame[column].fillna("").astype(str).str.strip().str.lower().replace(OTHER_NAMES)
+    unknown = np.flatnonzero(~parts.isin(["", *PARTS]))
     if len(unknown):
         raise InputError(
             f"split column {column!r}, row {unknown[0] + 1}: {frame[column].iloc[unknown[0]]!r} is "
