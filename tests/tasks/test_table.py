@@ -141,7 +141,7 @@ def test_prediction_table_has_no_labels(tmp_path):
             (None, None),
             "row 2: '10 uM' is more than a number; write the numbers alone, all in one unit",
         ),
-        ("smiles,y\nC,3 ± 0.1\nC,2 ± 0.2\n", (None, None), "'3 ± 0.1' is more than a number"),
+        ("smiles,y\nC,3 ± 0.1\nC,2 ± 0.2\n", (None, ["y"]), "'3 ± 0.1' is more than a number"),
         (
             "smiles,y\nC,inf\nC,1.5\n",
             (None, None),
