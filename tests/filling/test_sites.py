@@ -440,7 +440,7 @@ def test_what_is_wrong_with_a_site_is_said_in_one_sentence(
         (("MKV", "--site", "1", "--allow", "Cl"), "allow names 'Cl'"),
         (("MKV", "--keep", "CC"), "keep and replace are SMARTS, for models of molecules"),
         (("MKV", "--site", "1", "--output", "a.sdf"), "output a.sdf is for molecules"),
-        (("MKV", "--site", "1", "--known", "a.smi"), "known is for molecules"),
+        (("MKV", "--site", "1", "--known", __file__), "known is for molecules"),
     ],
 )
 def test_what_is_wrong_with_residues_is_said_in_one_sentence(
