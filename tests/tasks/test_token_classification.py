@@ -125,8 +125,8 @@ def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_pat
     reasons = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
     assert (
         len(reasons)
-        and (reasons["action"] == "kept").all()
-        and reasons["reason"].str.endswith("; cut").all()
+        and (reasons["action"] == "cut").all()
+        and reasons["reason"].str.endswith("the limit is 10").all()
     )
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
     for text, labels in zip(found["sequence"], found["predicted label"], strict=True):

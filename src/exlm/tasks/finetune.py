@@ -23,7 +23,7 @@ from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES
-from exlm.tasks.table import CUT, first_invalid_row
+from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
 
@@ -157,7 +157,7 @@ def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None
             f"{config.dataset}: {first_invalid_row(invalid_rows)}; "
             "correct or remove it, or set task.on_invalid to skip"
         )
-    was_cut = invalid_rows["reason"].str.endswith(CUT)
+    was_cut = invalid_rows["action"] == "cut"
     cut_rows = invalid_rows[was_cut]
     wrong_rows = invalid_rows[~was_cut]
     if len(cut_rows):
@@ -166,7 +166,7 @@ def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None
             f"(see invalid_rows.csv), the first: {first_invalid_row(cut_rows)}"
         )
     if len(wrong_rows):
-        actions = wrong_rows.get("action", pd.Series(dtype=str)).value_counts()
+        actions = wrong_rows["action"].value_counts()
         counts = "".join(f"{count} {action}; " for action, count in actions.items())
         print(
             f"{len(wrong_rows)} rows have something wrong ({counts}see invalid_rows.csv), "

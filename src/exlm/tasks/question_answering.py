@@ -87,7 +87,8 @@ class QuestionAnswering:
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
-        self.invalid_rows = pd.DataFrame(invalid_rows, columns=["row", "value", "reason", "part"])
+        invalid = pd.DataFrame(invalid_rows, columns=["row", "value", "reason", "part"])
+        self.invalid_rows = invalid.assign(action="left out")
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, st
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.tasks.table import CUT, LabelledTable, OnInvalid, Tokens
+from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 
@@ -86,6 +87,15 @@ def decide_molecules(
     return look_like_molecules if model_knows is None else model_knows
 
 
+class RowCheck(NamedTuple):
+    """What is wrong with a row."""
+
+    problem: str  # why it cannot be used, "" if it can
+    warning: str  # what else is wrong with it, "" if nothing
+    is_cut: bool  # whether its text is longer than the model reads, and is cut
+    is_other_kind: bool  # whether it has letters that are not in the model's alphabet
+
+
 @dataclass(frozen=True)
 class TextReader:
     """Turns the texts of tables into tokens for one model.
@@ -115,26 +125,25 @@ class TextReader:
             texts = [standardize(text, self.standardize) for text in texts]
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
-        problems = list(table.problems)
-        warnings = []
-        for row, example in enumerate(examples):
-            pair = pairs[row] if pairs else None
-            problem, warning = self._problem_and_warning(texts[row], pair, example)
-            problems[row] = problems[row] or problem
-            warnings.append(warning)
-            if warning.endswith(CUT):
-                pair_list = None if pair is None else [pair]
+        checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
+        for row, check in enumerate(checks):
+            if check.is_cut:
+                pair_list = [pairs[row]] if pairs else None
                 [examples[row]] = tokenize([texts[row]], self.tokenizer, pair_list, self.max_length)
         unit_starts = None
         if table.unit:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
         if table.begins_file:
-            self._check_kind(texts, problems)
+            self._check_kind(texts, checks)
         return replace(
             table,
             examples=examples,
-            problems=problems,
-            warnings=warnings,
+            problems=[
+                problem or check.problem
+                for problem, check in zip(table.problems, checks, strict=True)
+            ],
+            warnings=[check.warning for check in checks],
+            is_cut=np.array([check.is_cut for check in checks]),
             rows_to_split=table.usable,
             unit_starts=unit_starts,
         )
@@ -146,8 +155,7 @@ class TextReader:
         rows.check(path, self.on_invalid)
         return rows
 
-    def _problem_and_warning(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
-        """Why a row cannot be used, and what else is wrong with it; "" if nothing."""
+    def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
         ids = example["input_ids"]
         too_long = unknown = no_molecule = problem = ""
         if len(ids) > self.max_length:
@@ -159,29 +167,26 @@ class TextReader:
             problems = (molecule_problem(smiles) for smiles in (text, pair) if smiles)
             no_molecule = next(filter(None, problems), "")
             problem = too_long
+        is_other_kind = bool(unknown and self.known_kind) and self.on_invalid != "keep"
         if self.on_invalid != "keep":
             problem = problem or no_molecule
-            if unknown and self.known_kind:
-                problem = f"{self._other_kind}{unknown}"
+            if is_other_kind:
+                problem = f"not a {self.known_kind}: {unknown}"
         warning = no_molecule or unknown
-        if too_long and not self.molecules:
-            warning = f"{too_long}{CUT}"
+        is_cut = bool(too_long) and not self.molecules
+        if is_cut:
+            warning = too_long
         elif pair is not None and not (text and pair) and not self.molecules:
             warning = "one of the two texts is empty"
-        return problem, warning
+        return RowCheck(problem, warning, is_cut, is_other_kind)
 
-    @property
-    def _other_kind(self) -> str:
-        """How the problem of a text begins that has letters which are not in the alphabet."""
-        return f"not a {self.known_kind}: "
-
-    def _check_kind(self, texts: Sequence[str], problems: Sequence[str]) -> None:
+    def _check_kind(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
         """InputError if most of the `texts` are not of the kind that the model knows."""
-        other_kind = [problem for problem in problems if problem.startswith(self._other_kind)]
-        if len(other_kind) >= LEAST_SAMPLE and len(other_kind) > sum(map(bool, texts)) / 2:
+        problems = [check.problem for check in checks if check.is_other_kind]
+        if len(problems) >= LEAST_SAMPLE and len(problems) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.known_kind}s, and most texts are none "
-                f"({other_kind[0]}); choose another text_column or another model "
+                f"({problems[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
 

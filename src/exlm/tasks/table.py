@@ -62,7 +62,6 @@ MISSING_LABELS = ("", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
-CUT = "; cut"  # the end of the warning of a text that was cut
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,9 @@ class LabelledTable:
     groups: np.ndarray
     inferred: dict[str, str]  # by the name of the option that the user can set instead
     examples: list[Tokens] = field(default_factory=list)  # their tokens, if a model reads them
+    is_cut: np.ndarray | None = (
+        None  # [rows] bool, whether the text was longer than the model reads
+    )
     # [rows] bool, the rows with text and label: a split divides all of them, before any is left out
     # for its tokens; None: all rows that can be used
     rows_to_split: np.ndarray | None = None
@@ -121,21 +123,21 @@ class LabelledTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        cut = sum(warning.endswith(CUT) for warning in self.warnings)
-        if cut:
-            counts["cut to the longest text that the model reads"] = cut
+        if self.is_cut is not None and self.is_cut.any():
+            counts["cut to the longest text that the model reads"] = int(self.is_cut.sum())
         return counts
 
     def invalid_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
         value, reason, action."""
+        kept = np.where(False if self.is_cut is None else self.is_cut, "cut", "kept")
         rows = pd.DataFrame(
             {
                 "part": "" if self.parts is None else self.parts,
                 "row": self.frame.index.get_level_values(-1) + 1,
                 "value": self.texts,
                 "reason": np.where(self.usable, self.warnings, self.problems),
-                "action": np.where(self.usable, "kept", "left out"),
+                "action": np.where(self.usable, kept, "left out"),
             }
         )
         return rows[rows["reason"] != ""]
