@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
 PASSES = ("1", "2", "4", "all")
-# Validity and quality in percent, as printed by GenMol (arXiv 2501.06158), also for SAFE-GPT, and by
-# its second version. GenMol's linker is that of one step.
+# Validity and quality in percent, as printed by GenMol (arXiv 2501.06158), also for SAFE-GPT, and
+# by its second version. GenMol's linker is that of one step.
 PUBLISHED = {
     "linker": {"SAFE-GPT": "76.6, 21.7", "GenMol": "16.7, 4.3", "GenMol V2": "81.8, 28.6"},
     "motif": {"SAFE-GPT": "96.1, 18.6", "GenMol": "82.9, 30.1", "GenMol V2": "99.4, 49.0"},
