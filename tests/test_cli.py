@@ -325,10 +325,10 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("predict", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("embed", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("info", "/nowhere"), "/nowhere does not exist"),
-        (("baseline", "ecfp-rf", "no.csv", "--output", "x"), "no.csv: no such file"),
+        (("baseline", "ecfp-rf", "no.csv", "--output", "x"), "no.csv does not exist"),
         (
             ("finetune", "--dataset", "bace", "--task.valid", "no.csv"),
-            "no.csv: no such file; check the path of --task.valid",
+            "no.csv does not exist; check the path of --task.valid",
         ),
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),

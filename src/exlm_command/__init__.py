@@ -120,7 +120,7 @@ def _check_files(name: str, words: list[str], options: list[str]) -> None:
     for option, value in [*by_position, *pairwise(options)]:
         is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
         if is_file and not Path(value).exists():
-            raise CommandLineError(f"{value}: no such file; check the path of {option}")
+            raise CommandLineError(f"{value} does not exist; check the path of {option}")
 
 
 def _usage() -> str:

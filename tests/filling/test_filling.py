@@ -14,6 +14,7 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.options import FillOptions
+from exlm.filling.proposals import OF_MOLECULES
 from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
@@ -491,7 +492,8 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert "too long" in records[3]["problem"]
     assert "not in the model's vocabulary" in records[4]["problem"]
     entry = records[0]["fillings"][0]
-    assert set(entry) == {"filling", "text", "tokens", "probability", "log_probability", "valid"}
+    of_texts = {"filling", "text", "tokens", "probability", "log_probability"}
+    assert set(entry) == {*of_texts, "valid", *OF_MOLECULES}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
 
 
@@ -552,7 +554,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     "arguments,message",
     [
         (("MODEL",), "give either texts after the model or --file"),
-        (("MODEL", TWO, "--file", "x.txt"), "give either texts after the model or --file"),
+        (("MODEL", TWO, "--file", __file__), "give either texts after the model or --file"),
         (("MODEL", "CCO"), "line 1: no mask: write [MASK]"),
         (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),

@@ -137,6 +137,12 @@ def test_prediction_table_has_no_labels(tmp_path):
             "'>10' is no regression label (a number; 2 such cells in all); write the number alone",
         ),
         (
+            "smiles,y\nC,3.5\nC,10 uM\nC,>20 nM\n",
+            (None, None),
+            "row 2: '10 uM' is more than a number; write the numbers alone, all in one unit",
+        ),
+        ("smiles,y\nC,3 ± 0.1\nC,2 ± 0.2\n", (None, ["y"]), "'3 ± 0.1' is more than a number"),
+        (
             "smiles,y\nC,inf\nC,1.5\n",
             (None, None),
             "column 'y', row 1: 'inf' is no regression label",

@@ -19,6 +19,8 @@ from exlm.filling.sites import MASK, Template
 from exlm.filling.texts import Record, fill_texts
 from exlm.model.masked_lm import ExLMForMaskedLM
 
+# what is known of fillings that are molecules
+OF_MOLECULES = ("smiles", "unique", "new", "qed", "sa_score", "similarity")
 TEMPLATES = 500  # how many are filled before the first of them is yielded
 # a part of a filled text, and the site that it fills: masks side by side are one (None: no site)
 Segment = tuple[str, int | None]
@@ -141,8 +143,8 @@ def with_fillings(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
 
 
 def judged(record: Record, template: Template | None, known: Set[str] | None) -> Record:
-    """The record where every filling has `valid`, and those that are molecules `smiles`
-    (canonical), `unique`, `new`, `qed`, `sa_score` and `similarity`.
+    """The record where every filling has `valid`, and `smiles` (canonical), `unique`, `new`, `qed`,
+    `sa_score` and `similarity`, which are None unless it is a molecule.
 
     Args:
         template: what the texts were made from, if they were. A filling that breaks what stays, or
@@ -155,7 +157,7 @@ def judged(record: Record, template: Template | None, known: Set[str] | None) ->
     fillings = []
     for entry in record["fillings"]:
         molecule = _molecule(entry["text"], template)
-        properties: dict[str, Any] = {"valid": molecule is not None}
+        properties: dict[str, Any] = {"valid": molecule is not None, **dict.fromkeys(OF_MOLECULES)}
         if molecule is not None:
             smiles = Chem.MolToSmiles(molecule)
             properties["smiles"] = smiles
@@ -163,7 +165,6 @@ def judged(record: Record, template: Template | None, known: Set[str] | None) ->
             properties["new"] = None if known is None else smiles not in known
             properties["qed"] = round(QED.qed(molecule), 3)
             properties["sa_score"] = round(sascorer.calculateScore(molecule), 2)
-            properties["similarity"] = None
             if original is not None:
                 properties["similarity"] = round(similarity(smiles, original), 3)
             before.add(smiles)

@@ -24,6 +24,12 @@ GROUPED = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
 MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
 EXCHANGE_MARKS = str.maketrans(",.", ".,")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+# A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
+MEASURED = re.compile(
+    r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?\s*"
+    r"((±|\+/?-)\s*[\d.,]+\s*)?([pnuµμm]?m|[nuµμmk]?g(/[µμm]?l|/kg)?|°?c|k|kcal/mol|kj/mol|h|min)?",
+    re.IGNORECASE,
+)
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -148,9 +154,16 @@ def _with_decimal_points(texts: pd.Series) -> pd.Series:
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    of numbers that it cannot read: as words they would be classes."""
+    of numbers that it cannot read, or of numbers with units: as words they would be classes."""
     for name, column in cells.items():
         texts = column.dropna().astype(str).str.strip()
+        with_unit = texts[texts.str.contains(r"\d\D*[^\W\d_]$|±|\+/?-")]
+        if len(with_unit) and texts.str.fullmatch(MEASURED).all():
+            raise InputError(
+                f"{path}: column {name!r}, {row_name(with_unit.index[0])}: "
+                f"{with_unit.iloc[0]!r} is more than a number; write the numbers alone, all in one "
+                "unit, or set task_type multiclass for classes"
+            )
         marked = texts[texts.str.contains("[,%]")]
         if not len(marked) or not texts.str.fullmatch(NUMBER_LIKE).all():
             continue
