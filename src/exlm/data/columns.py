@@ -140,14 +140,12 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     by_name = {_without_spaces(str(column)): column for column in columns}
     by_name |= {str(column): column for column in columns}
     matches = []
-    start = 0
-    while start < len(names):
-        for end in range(len(names), start, -1):
-            name = _without_spaces(",".join(names[start:end]))
-            if name in by_name:
-                break
-        matches.append(by_name.get(name, names[start]))
-        start = end
+    remaining = list(names)
+    while remaining:
+        joined = [_without_spaces(",".join(remaining[: n + 1])) for n in range(len(remaining))]
+        last = max((n for n, name in enumerate(joined) if name in by_name), default=0)
+        matches.append(by_name.get(joined[last], remaining[0]))
+        remaining = remaining[last + 1 :]
     return matches
 
 

@@ -135,21 +135,27 @@ def _tsv(name: str, header: Header) -> Iterator[Record]:
 
 
 def _separator(name: str, usual: str) -> str:
-    """The separator of a table: the usual one, unless the first line names another, or only one
-    other divides all lines alike, or the first line lacks the usual one, and only one other divides
-    it and most lines into as many fields, and no line into more."""
+    """The separator of a table: the one that its first line names, or the only one that divides all
+    lines alike, or, if the first line lacks the usual one, the only one that divides most lines
+    alike; else the usual one."""
     lines = _first_lines(name)
     if named := _named_separator(lines):
         return named
-    alike, mostly_alike = [], []
-    for mark in SEPARATORS:
-        first, *others = [len(row) for row in csv.reader(lines, delimiter=mark)] or [0]
-        if first > 1 and set(others) <= {first}:
-            alike.append(mark)
-        if first > 1 and max(others, default=0) <= first and 2 * others.count(first) > len(others):
-            mostly_alike.append(mark)
-    candidates = alike if lines and usual in lines[0] else alike or mostly_alike
+    candidates = [mark for mark in SEPARATORS if _divides(lines, mark, least_share=1)]
+    if not candidates and lines and usual not in lines[0]:
+        candidates = [mark for mark in SEPARATORS if _divides(lines, mark, least_share=0.51)]
     return candidates[0] if len(candidates) == 1 else usual
+
+
+def _divides(lines: list[str], mark: str, least_share: float) -> bool:
+    """Whether a separator divides the first line, and divides no other into more fields and at
+    least this share of them into as many."""
+    first, *others = [len(row) for row in csv.reader(lines, delimiter=mark)] or [0]
+    return (
+        first > 1
+        and max(others, default=0) <= first
+        and others.count(first) >= least_share * len(others)
+    )
 
 
 def _named_separator(lines: list[str]) -> str | None:
