@@ -111,7 +111,7 @@ class LabelledTask(ABC):
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                f"so no epoch can be chosen; {self._split_advice()}"
+                f"so the best epoch or setting cannot be found; {self._split_advice()}"
             )
 
     def _split_advice(self) -> str:
