@@ -95,6 +95,13 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
         set(scores) == {"ensemble", "seed-0", "seed-1"}
         and scores["ensemble"]["macro_f1"]["value"] > 0.95
     )
+    frame.loc[3:5, "label"] = ["?" * len(text) for text in frame.loc[3:5, "sequence"]]
+    frame.loc[6, "label"] = ""
+    frame.to_csv(data, index=False)
+    capsys.readouterr()
+    assert evaluate(out, data, str(tmp_path / "scores.json"), resamples=0)["labelled"] == 54
+    note = "4 rows have a label that cannot be scored, the first row 1: "
+    assert note in capsys.readouterr().err
 
 
 def test_residues_that_do_not_count_change_no_score(biologist, tmp_path):

@@ -413,20 +413,24 @@ def _read_labels(
 def _unknown_classes(
     cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, allowed: str
 ) -> dict[int, str]:
-    """What is wrong with the rows of cells (column, row) that are no class of a model, by row; a
-    note says how many there are."""
+    """What is wrong with the rows of cells (column, row) that are no class of a model, by row."""
     problems = {}
     for column, row in wrong_cells:
         name = str(cells.iat[row, column]).strip()
         problems[int(row)] = f"{name!r} is no class of the model ({allowed})"
+    note_unscored(problems, cells.index, path)
+    return problems
+
+
+def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:
+    """Says how many rows have a label that cannot be scored: `problems` by number of the row."""
     if problems:
         row, problem = next(iter(problems.items()))
         print(
             f"note: {path}: {len(problems)} rows have a label that cannot be scored, "
-            f"the first {row_name(cells.index[row])}: {problem}",
+            f"the first {row_name(index[row])}: {problem}",
             file=sys.stderr,
         )
-    return problems
 
 
 def _wrong_label(

@@ -27,7 +27,7 @@ from exlm.tasks.encoders import EncoderSource, Models, SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.metrics import diverged
 from exlm.tasks.predictions import PredictOptions
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.table import LabelledTable, note_unscored
 from exlm.tasks.table_task import TableTask
 
 # the units, as regular expressions
@@ -147,9 +147,14 @@ class TokenClassification(TableTask):
         """The classes of the units [rows, units], NaN where a row has no labels that fit."""
         [label_column] = saved["label_columns"]
         assert saved["classes"]
-        labels, _ = read_labels(
+        labels, problems = read_labels(
             table, label_column, saved["mask_column"], saved["unit"], saved["classes"]
         )
+        is_labelled = table.frame[label_column].fillna("").map(bool)
+        unscored = {
+            row: problem for row, problem in enumerate(problems) if problem and is_labelled.iloc[row]
+        }
+        note_unscored(unscored, table.frame.index, input)
         return labels
 
 
