@@ -16,6 +16,7 @@ from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
 from exlm.tasks.duplicates import (
     count_shared,
+    count_stereoisomers,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
@@ -511,3 +512,13 @@ def test_a_title_above_the_header_is_told(tmp_path):
         (tmp_path / "t.csv").write_text(f"{title}\nsmiles,id,logP,note,by\nCCO,1,1.0,a,b\n")
         with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
             make_table(read_frame(tmp_path / "t.csv"), "t.csv", None, None)
+
+
+def test_stereoisomers_in_another_part_are_counted():
+    molecules = ["C[C@H](O)F", "C[C@@H](O)F", "CC(O)F", "O[C@@H](C)F", "CCC", "CC", "bad("]
+    frame = pd.DataFrame({"smiles": molecules, "y": range(7)})
+    table = make_table(frame, "a.csv", None, ["y"], "regression")
+    table = replace(table, groups=find_groups(table, canonical))
+    # the last but one is the molecule of train itself, in another spelling
+    assert count_stereoisomers(table, np.array([1, 2, 3, 4]), np.array([0, 5, 6])) == 2
+    assert count_stereoisomers(table, np.array([4]), np.array([0, 5, 6])) == 0

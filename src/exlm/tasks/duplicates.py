@@ -10,11 +10,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from exlm.data.chemistry import without_stereo
 from exlm.errors import InputError
 from exlm.tasks.cells import row_name
 from exlm.tasks.table import LabelledTable
 
 Duplicates = Literal["keep", "mean", "drop"]
+STEREO_MARKS = set("@/\\")  # in SMILES
 
 
 def find_groups(table: LabelledTable, spelling: Callable[[str], str]) -> np.ndarray:
@@ -70,6 +72,18 @@ def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:
     """How many texts or molecules stand in several parts of a split, as one by column may have."""
     groups_of_parts = [set(table.groups[rows].tolist()) for rows in split.values()]
     return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
+
+
+def count_stereoisomers(table: LabelledTable, rows: np.ndarray, others: np.ndarray) -> int:
+    """How many of the `rows` have a stereoisomer of a molecule of the `others`, and none of them
+    is the molecule itself. Scaffolds have chirality, so that a scaffold split may separate
+    stereoisomers."""
+    texts = np.array(table.texts, dtype=object)
+    if not any(set(text) & STEREO_MARKS for text in (*texts[rows], *texts[others])):
+        return 0
+    flat_others = set(map(without_stereo, texts[others]))
+    has_isomer = np.array([without_stereo(text) in flat_others for text in texts[rows]], dtype=bool)
+    return int((has_isomer & ~np.isin(table.groups[rows], table.groups[others])).sum())
 
 
 def _repeated_rows(table: LabelledTable, groups: np.ndarray) -> list[list[int]]:

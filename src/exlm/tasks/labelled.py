@@ -23,6 +23,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, departures, load_labelled
 from exlm.tasks.duplicates import (
     count_shared,
+    count_stereoisomers,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
@@ -146,6 +147,13 @@ class LabelledTask(ABC):
                 "number",
                 file=sys.stderr,
             )
+        if self.config.molecules:
+            isomers = count_stereoisomers(self.table, split["test"], split["train"])
+            if isomers:
+                print(
+                    f"note: {isomers} test molecules have a stereoisomer in the train part",
+                    file=sys.stderr,
+                )
 
     def score(
         self,

@@ -150,10 +150,8 @@ class TokenClassification(TableTask):
         labels, problems = read_labels(
             table, label_column, saved["mask_column"], saved["unit"], saved["classes"]
         )
-        is_labelled = table.frame[label_column].fillna("").map(bool)
-        unscored = {
-            row: problem for row, problem in enumerate(problems) if problem and is_labelled.iloc[row]
-        }
+        cells = table.frame[label_column].fillna("")
+        unscored = {row: problems[row] for row, cell in enumerate(cells) if cell and problems[row]}
         note_unscored(unscored, table.frame.index, input)
         return labels
 
