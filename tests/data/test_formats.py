@@ -354,6 +354,26 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
     assert frame["tokens"][0] == ["New York", "is"]
     assert malformed_rows(frame) == {1: "lines of several widths"}
+    # comments with as many fields as the words have
+    content = "# sent_id = 0\nEU NNP B-NP B-ORG\n# NN O O\n\n# newpar\n"
+    frame = read_frame(write(tmp_path / "c.conll", content))
+    assert frame["tokens"].tolist() == [["EU", "#"]]
+    frame = read_frame(write(tmp_path / "d.conll", "# newpar\nEU\tB-ORG\n"))
+    assert frame["tokens"].tolist() == [["EU"]]
+
+
+def test_words_and_parts_of_speech_of_conllu_files(tmp_path):
+    lines = [
+        "# text = Das ist zum Essen da , sagte er laut .",  # ten fields, and no tabs
+        "1\tDas\tder\tPRON\tPDS\t_\t0\troot\t_\t_",
+        "2-3\tzum\t_\t_\t_\t_\t_\t_\t_\t_",
+        "2\tzu\tzu\tADP\tAPPR\t_\t1\tcase\t_\t_",
+        "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_",
+        "3\tdem\tder\tDET\tART\t_\t1\tdet\t_\t_",
+    ]
+    frame = read_frame(write(tmp_path / "a.conllu", "\n".join(lines)))
+    assert frame["tokens"].tolist() == [["Das", "zu", "dem"]]
+    assert frame["tags"].tolist() == [["PRON", "ADP", "DET"]]
 
 
 def test_text_that_begins_with_an_equals_sign_is_no_formula(tmp_path):

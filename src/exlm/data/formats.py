@@ -32,6 +32,9 @@ from exlm.errors import InputError, first_line, import_optional
 
 LONGEST_SENTENCE = 100_000  # words
 SEPARATORS = ",;\t"
+# the columns of .conllu
+CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
+CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
 HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
@@ -342,32 +345,46 @@ def _fasta(name: str, header: Header) -> Iterator[Record]:
 
 def _conll(name: str, header: Header) -> Iterator[Record]:
     """Sentences between blank lines: a word in each line and behind it its labels, the last of them
-    in the column `tags`. Lines before a sentence that begin with # are comments."""
-    sentence: list[list[str]] = []
+    in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
+    numbers before the words, `tags` are the parts of speech (UPOS)."""
+    sentence: list[str] = []
     # The added line ends the last sentence.
     for line in chain(text_lines(name), [""]):
-        fields = line.split("\t") if "\t" in line else line.split()
         if line.strip() and not line.startswith("-DOCSTART-"):
-            sentence.append([field.strip() for field in fields])
+            sentence.append(line)
             if len(sentence) > LONGEST_SENTENCE:
                 raise InputError(
                     f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
                     "put a blank line between sentences"
                 )
             continue
-        width = len(sentence[-1]) if sentence else 0
-        while sentence and sentence[0][0].startswith("#") and len(sentence[0]) != width:
-            del sentence[0]
-        if sentence:
-            yield _sentence(sentence, width)
+        if rows := _without_comments(sentence):
+            yield _sentence(rows)
         sentence = []
 
 
-def _sentence(lines: list[list[str]], width: int) -> Record:
-    if any(len(fields) != width for fields in lines):
-        return Record({"tokens": [fields[0] for fields in lines]}, "lines of several widths")
+def _without_comments(lines: list[str]) -> list[list[str]]:
+    """The fields of the lines of a sentence, from the first that is no comment."""
+    separator = "\t" if any("\t" in line for line in lines) else None
+    rows = [[field.strip() for field in line.split(separator)] for line in lines]
+    for first, (line, fields) in enumerate(zip(lines, rows, strict=True)):
+        # A word may be #, with as many labels as the others.
+        is_word = len(fields) == len(rows[-1]) and not CONLL_COMMENT.match(line)
+        if is_word or not line.startswith("#"):
+            return rows[first:]
+    return []
+
+
+def _sentence(rows: list[list[str]]) -> Record:
+    width = len(rows[-1])
+    if any(len(fields) != width for fields in rows):
+        return Record({"tokens": [fields[0] for fields in rows]}, "lines of several widths")
+    if width == len(CONLL_U) and all(re.fullmatch(r"\d+([-.]\d+)?", row[0]) for row in rows):
+        # without ranges (1-2, of words that are written as one) and empty nodes (1.1)
+        words = [row for row in rows if row[0].isdecimal()]
+        return Record({name: [row[i] for row in words] for i, name in enumerate(CONLL_U)})
     names = ["tokens", *[f"column {i}" for i in range(2, width)], "tags"][:width]
-    return Record({name: [fields[i] for fields in lines] for i, name in enumerate(names)})
+    return Record({name: [fields[i] for fields in rows] for i, name in enumerate(names)})
 
 
 def _sdf(name: str, header: Header) -> Iterator[Record]:
@@ -421,6 +438,6 @@ READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
-SUFFIXES |= {".fa": "fasta", ".faa": "fasta"}
+SUFFIXES |= {".fa": "fasta", ".faa": "fasta", ".conllu": "conll"}
 _PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"
 READABLE = f"{', '.join(SUFFIXES)} file ({_PACKED})"  # for messages

@@ -132,9 +132,11 @@ def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid
-    may be absent. InputError if the file has another form, or if a row occurs twice or is outside 0
-    .. n_rows - 1."""
+    may be absent, or have one of OTHER_NAMES. InputError if the file has another form, or if a row
+    occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
+    if isinstance(content, dict):
+        content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
     if not lists or not {"train", "test"} <= set(content) <= set(PARTS):
         raise InputError(
