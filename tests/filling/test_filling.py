@@ -508,9 +508,19 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     for record in marked:
         for entry in record["fillings"]:
             assert entry["valid"] == (not molecule_problem(entry["text"]))
+    main([*command, "--top", "4"])
+    for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
+        names = [entry["smiles"] or entry["text"] for entry in before["fillings"]]
+        kept = [entry["smiles"] or entry["text"] for entry in record["fillings"]]
+        assert kept == list(dict.fromkeys(names))[:4]
+    capsys.readouterr()
     main([*command, "--valid_only", "true"])
+    count = sum(len(record["fillings"]) for record in read(tmp_path / "a.jsonl"))
+    assert f"a second; {count} fillings" in capsys.readouterr().out
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
+        invalid = len(before["fillings"]) - len(record["fillings"])
+        assert record["left_out"] == before["left_out"] + invalid
         assert (
             before["problem"]
             or record["fillings"]

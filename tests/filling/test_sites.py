@@ -4,6 +4,7 @@ import csv
 import json
 import math
 
+import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
@@ -311,6 +312,16 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     run(*command, "--output", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "1 lines filled, 0 with a problem, 0 with a warning" in capsys.readouterr().out
+    run(*command, "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    assert set(frame["token_count"]) == {5} and frame["filled"][0] == molecules[0].GetProp("filled")
+    run(*command, "--valid_only", "false", "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    counts = f"{len(frame)} fillings, {frame['valid'].sum()} of them valid"
+    assert counts in capsys.readouterr().out
+    run(*command, "--valid_only", "false", "--output", tmp_path / "a.sdf")
+    smiles = frame["smiles"][frame["valid"]]
+    assert len(Chem.SDMolSupplier(str(tmp_path / "a.sdf"))) == smiles.nunique()
 
 
 def test_the_top_are_different_molecules(tmp_path):

@@ -144,6 +144,8 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
         }
     (tmp_path / "b.json").write_text('{"train": [0], "val": [1], "test": [2]}')
     assert as_lists(index_split(tmp_path / "b.json", 3))["valid"] == [1]
+    (tmp_path / "c.json").write_text('[{"train": [0], "val": [1], "test": [2]}]')  # chemprop's
+    assert as_lists(index_split(tmp_path / "c.json", 3))["valid"] == [1]
 
 
 @pytest.mark.parametrize(

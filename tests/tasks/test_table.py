@@ -21,7 +21,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.labelled import describe_table, notes_of_classes
+from exlm.tasks.labelled import describe_table, notes_of_classes, notes_of_numbers
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -459,6 +459,9 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"
     assert resolve_duplicates(table, "keep") is table
+    # a split has the shares of the rows that are left
+    assert np.flatnonzero(mean.rows_to_split).tolist() == [0, 1]
+    assert np.flatnonzero(drop.rows_to_split).tolist() == [1]
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
     of_pairs = make_table(pairs, "a.csv", "a", ["y"], "regression", pair_column="b")
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
@@ -499,10 +502,25 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
 
 
+def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "y": [0, 2, 1]})
+    with pytest.raises(InputError, match="'2' is no binary label"):
+        make_table(frame, "t.csv", None, ["y"], "binary")
+    table = make_table(frame, "t.csv", None, ["y"], "binary", skip_unknown_classes=True)
+    assert table.labels[:, 0].tolist()[::2] == [0, 1] and np.isnan(table.labels[1, 0])
+    assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
+
+
+def test_numbers_of_several_orders_of_magnitude_get_a_note():
+    frame = pd.DataFrame({"text": list("abcdefgh"), "y": [3, 20, 90, 600, 2000, 9e4, 1e5, None]})
+    (note,) = notes_of_numbers(make_table(frame, "t.csv", None, ["y"], "regression"))
+    assert "'y' lie between" in note and "logarithm" in note
+    frame["y"] -= 4
+    assert not notes_of_numbers(make_table(frame, "t.csv", None, ["y"], "regression"))
+
+
 def test_what_was_not_determined_is_no_class():
-    frame = pd.DataFrame(
-        {"text": list("abcdef"), "y": ["low", "ND", "high", "n.d.", "low", "high"]}
-    )
+    frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
     table = make_table(frame, "t.csv", None, None)
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
 

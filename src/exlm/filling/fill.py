@@ -64,14 +64,15 @@ def fill(
         output: file to write. .jsonl has a line for each text: line, text, fillings (filling, text,
             masked, tokens of each mask, probability, log_probability), exact (beam: whether it is
             proven that no more probable filling was missed), kept, passes (how many passes of the
-            network it took), warning, problem, and the name of the row if the file has names or
-            identifiers. .csv has a row for each filling. Of molecules they also have valid (whether
-            RDKit reads it, it has no radicals, and it still contains what was to stay), smiles
-            (canonical), unique (no earlier filling of this text is the same molecule), new (see
-            known), qed, sa_score (1 is easy to make, 10 hard) and similarity to the molecule of
-            keep or replace (Tanimoto, Morgan 2). .sdf has those that are molecules; .html and .png
-            are drawings of those that are unique, at most 300, with what was filled in coloured.
-            Without a file, a table is printed.
+            network it took), left_out (how many of the fillings have special tokens or, with
+            valid_only, are not valid), warning, problem, and the name of the row if the file has
+            names or identifiers. .csv has a row for each filling, with the whole text in `filled`
+            and the number of its new tokens. Of molecules they also have valid (whether RDKit reads
+            it, it has no radicals, and it still contains what was to stay), smiles (canonical),
+            unique (no earlier filling of this text is the same molecule), new (see known), qed,
+            sa_score (1 is easy to make, 10 hard) and similarity to the molecule of keep or replace
+            (Tanimoto, Morgan 2). .sdf has those that are unique molecules; .html and .png draw
+            them, at most 300, with what was filled in coloured. Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
@@ -212,10 +213,12 @@ def _molecules_of(file: str) -> set[str]:
 
 
 def _drop_special(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
-    """The record without fillings that hold special tokens, such as the end of a text."""
+    """The record without fillings that hold special tokens, such as the end of a text; `left_out`
+    counts them."""
     special = set(tokenizer.all_special_tokens)
     fillings = [x for x in record["fillings"] if special.isdisjoint(chain(*x["tokens"]))]
-    return {**record, "fillings": fillings}
+    left_out = len(record["fillings"]) - len(fillings)
+    return {**record, "fillings": fillings, "left_out": left_out}
 
 
 def _judge(
@@ -229,14 +232,16 @@ def _judge(
 
 def _drop_invalid(record: Record) -> Record:
     """The record without fillings that are not valid, with a warning if none is left."""
-    valid = [entry for entry in record["fillings"] if entry["valid"]]
-    if valid or not record["fillings"]:
-        return {**record, "fillings": valid}
-    warning = (
-        f"none of the {len(record['fillings'])} fillings that were made is a molecule, so all were "
-        "left out; no others were searched: raise --n_best"
-    )
-    return {**record, "fillings": [], "warning": warning}
+    fillings = record["fillings"]
+    valid = [entry for entry in fillings if entry["valid"]]
+    left_out = record["left_out"] + len(fillings) - len(valid)
+    warning = record["warning"]
+    if fillings and not valid:
+        warning = (
+            f"none of the {len(fillings)} fillings that were made is a molecule, so all were "
+            "left out; no others were searched: raise --n_best"
+        )
+    return {**record, "fillings": valid, "left_out": left_out, "warning": warning}
 
 
 def _finish(record: Record, tokenizer: PreTrainedTokenizerFast, top: int | None) -> Record:
@@ -246,7 +251,7 @@ def _finish(record: Record, tokenizer: PreTrainedTokenizerFast, top: int | None)
     if top is not None:
         different: dict[str, Record] = {}
         for entry in fillings:
-            different.setdefault(entry.get("smiles", entry["text"]), entry)
+            different.setdefault(entry.get("smiles") or entry["text"], entry)
         fillings = list(different.values())[:top]
     return with_fillings({**record, "fillings": fillings}, tokenizer)
 
@@ -257,6 +262,7 @@ class Tally:
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = records
         self.filled = self.failed = self.warned = 0
+        self.fillings = self.molecules = self.left_out = 0
         self.start = time.monotonic()
 
     def __iter__(self) -> Iterator[Record]:
@@ -268,6 +274,9 @@ class Tally:
                 self.failed += 1
                 first_problem = first_problem or f"line {record['line']}: {record['problem']}"
             self.warned += record["warning"] is not None
+            self.fillings += len(record["fillings"])
+            self.molecules += sum(entry.get("valid", False) for entry in record["fillings"])
+            self.left_out += record["left_out"]
             yield record
         if not self.filled:
             raise InputError(f"no text can be filled; {first_problem}")
@@ -275,7 +284,10 @@ class Tally:
     def summary(self) -> str:
         """A sentence that counts the records."""
         rate = (self.filled + self.failed) / (time.monotonic() - self.start)
+        valid = f", {self.molecules} of them valid" if self.molecules else ""
+        left_out = f"; {self.left_out} others left out" if self.left_out else ""
         return (
             f"{self.filled} lines filled, {self.failed} with a problem, "
-            f"{self.warned} with a warning, {rate:.3g} lines a second"
+            f"{self.warned} with a warning, {rate:.3g} lines a second; "
+            f"{self.fillings} fillings{valid}{left_out}"
         )

@@ -14,12 +14,11 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import coloured, draw_grid, draw_molecule
 from exlm.errors import InputError
-from exlm.filling.proposals import Segment, segments_of
+from exlm.filling.proposals import OF_MOLECULES, Segment, segments_of
 from exlm.filling.texts import Record
 
 COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
-COLUMNS += ["length_probability", "passes"]
-OF_MOLECULES = ["valid", "smiles", "unique", "new", "qed", "sa_score", "similarity"]
+COLUMNS += ["token_count", "length_probability", "passes"]
 LAST_COLUMNS = ["warning", "problem"]
 MOST_DRAWINGS = 300  # on a page or in a picture
 TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
@@ -40,7 +39,7 @@ def _jsonl(records: Iterable[Record], writing: Writing) -> None:
 
 
 def _csv(records: Iterable[Record], writing: Writing) -> None:
-    of_molecules = OF_MOLECULES if writing.molecules else []
+    of_molecules = ["valid", *OF_MOLECULES] if writing.molecules else []
     columns = [*COLUMNS, *of_molecules, *LAST_COLUMNS]
     with writing.path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
@@ -52,11 +51,11 @@ def _csv(records: Iterable[Record], writing: Writing) -> None:
 def _sdf(records: Iterable[Record], writing: Writing) -> None:
     with writing.path.open("w", encoding="utf-8") as stream:
         for record in records:
-            for row in filter(_is_valid, _rows(record)):
+            for row in filter(_is_another_molecule, _rows(record)):
                 molecule = Chem.MolFromSmiles(row["filled"])
                 rdDepictor.Compute2DCoords(molecule)
                 molecule.SetProp("_Name", row["name"] or "")
-                for name in COLUMNS + OF_MOLECULES:
+                for name in [*COLUMNS, "valid", *OF_MOLECULES]:
                     if row.get(name) is not None:
                         molecule.SetProp(name, str(row[name]))
                 print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
@@ -65,14 +64,17 @@ def _sdf(records: Iterable[Record], writing: Writing) -> None:
 def _rows(record: Record) -> list[Record]:
     """A row for each filling, or one that says why there are none."""
     of_record = {name: record[name] for name in ("line", "name", "text", "passes", *LAST_COLUMNS)}
-    rows = [{**of_record, **entry, "filled": entry["text"]} for entry in record["fillings"]]
-    for row in rows:
-        row["text"] = record["text"]
+    rows = []
+    for entry in record["fillings"]:
+        token_count = sum(map(len, entry["tokens"]))
+        of_entry = {"filled": entry["text"], "token_count": token_count, "text": record["text"]}
+        rows.append({**of_record, **entry, **of_entry})
     return rows or [of_record]
 
 
-def _is_valid(entry: Record) -> bool:
-    return entry.get("valid", False)
+def _is_another_molecule(entry: Record) -> bool:
+    """Whether a filling is a molecule that none before it is."""
+    return entry.get("valid", False) and entry["unique"]
 
 
 def _drawable(
@@ -82,8 +84,8 @@ def _drawable(
     record and its segments. InputError if there are none."""
     count = 0
     for record in records:
-        for entry in filter(_is_valid, record["fillings"]):
-            if entry["unique"] and count < MOST_DRAWINGS:
+        for entry in filter(_is_another_molecule, record["fillings"]):
+            if count < MOST_DRAWINGS:
                 yield record, entry, segments_of(record, entry, tokenizer)
                 count += 1
     if not count:

@@ -87,9 +87,14 @@ def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
     by_model = []
     for model in models:
         if "validation_errors" not in model.saved:
+            if model.saved["task_type"] == "multilabel":
+                raise InputError(
+                    "interval is for numbers and for one class a row; "
+                    f"{model.directory} predicts several classes a row, so leave it out"
+                )
             raise InputError(
                 f"{model.directory} keeps no errors of validation rows, which interval needs; "
-                "fine-tune again with this version, for regression or for one class a row"
+                "fine-tune again with this version"
             )
         errors_by_label = model.saved["validation_errors"]
         fewest = min(len(errors) for errors in errors_by_label)

@@ -55,17 +55,20 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
         groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
+    rows_to_split = table.usable if table.rows_to_split is None else table.rows_to_split.copy()
     for rows in _repeated_rows(table, groups):
         first = rows[0]
         if how == "mean":
             has_label = ~np.isnan(labels[rows]).all(0)
             labels[first, has_label] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
+            rows_to_split[first] = False
             problems[first] = "another row with the same text or molecule has another label"
         for row in rows[1:]:
             where = row_name(table.frame.index[first])
+            rows_to_split[row] = False
             problems[row] = f"the same text or molecule as {where}"
-    return replace(table, labels=labels, problems=problems)
+    return replace(table, labels=labels, problems=problems, rows_to_split=rows_to_split)
 
 
 def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:

@@ -35,6 +35,8 @@ from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable
 
+WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
+
 
 class LabelledTask(ABC):
     """A labelled table, how it is split, and how predictions for it are scored and recorded: a
@@ -56,11 +58,11 @@ class LabelledTask(ABC):
             "departures": departures(config, table, int(self.table.usable.sum())),
         }
         self._splits = dict[int, RowSplit]()  # by seed
-        self.summary = describe_table(table, bool(self.config.molecules))
+        self.summary = describe_table(self.table, bool(self.config.molecules))
         repeated = describe_duplicates(rows)
         if repeated:
             self.summary += f"; {repeated}"
-        for note in notes_of_classes(self.table):
+        for note in [*notes_of_classes(self.table), *notes_of_numbers(self.table)]:
             print(f"note: {note}", file=sys.stderr)
 
     def load_table(self, config: TaskConfig) -> LabelledTable:
@@ -359,6 +361,26 @@ def notes_of_classes(table: LabelledTable) -> list[str]:
             f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
             "classes; add --task_type regression to predict them as numbers"
         )
+    return notes
+
+
+def notes_of_numbers(table: LabelledTable) -> list[str]:
+    """Which labels to predict as numbers have such a range that their logarithm is easier to
+    learn."""
+    if not table.label_type.is_number:
+        return []
+    notes = []
+    for name, labels in zip(table.label_columns, table.labels[table.usable].T, strict=True):
+        present = labels[~np.isnan(labels)]
+        if not len(present) or present.min() <= 0:
+            continue
+        low, high = np.quantile(present, (0.05, 0.95))
+        if high >= WIDE_RANGE * low:
+            notes.append(
+                f"most values of {name!r} lie between {low:g} and {high:g}; the largest decide the "
+                "errors, and predictions may be negative, so their logarithm (of an IC50, the "
+                "pIC50) is often the better label"
+            )
     return notes
 
 

@@ -175,12 +175,7 @@ class TablePredictor:
             counts=counts,
             scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
             labelled=labelled,
-            label_scores=score_labels(
-                self.saved["task_type"],
-                self.saved["label_columns"],
-                labels[labelled],
-                next(iter(runs.values()))[labelled],
-            ),
+            label_scores=self._label_scores(labels[labelled], next(iter(runs.values()))[labelled]),
             texts=table.texts,
         )
 
@@ -307,6 +302,20 @@ class TablePredictor:
         if self.margins is not None:
             errors = conformal_errors(labels, predictions, label_type.has_classes)
             scores["coverage"] = float(np.mean((errors <= self.margins)[~np.isnan(errors)]))
+        return scores
+
+    def _label_scores(
+        self, labels: np.ndarray, predictions: np.ndarray
+    ) -> dict[str, dict[str, float]]:
+        """The metrics of every label by itself, and the coverage of its intervals; {} if there is
+        only one label."""
+        saved = self.saved
+        scores = score_labels(saved["task_type"], saved["label_columns"], labels, predictions)
+        if self.margins is not None and scores:
+            errors = conformal_errors(labels, predictions, has_classes=False)
+            for name, of_label, margin in zip(scores, errors.T, self.margins, strict=True):
+                is_within = of_label[~np.isnan(of_label)] <= margin
+                scores[name]["coverage"] = float(is_within.mean()) if len(is_within) else np.nan
         return scores
 
 

@@ -135,6 +135,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
     may be absent, or have one of OTHER_NAMES. InputError if the file has another form, or if a row
     occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
+    if isinstance(content, list) and len(content) == 1:
+        content = content[0]  # as chemprop writes them
     if isinstance(content, dict):
         content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())

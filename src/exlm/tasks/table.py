@@ -57,8 +57,8 @@ LABEL_TYPES: dict[TaskType, LabelType] = {
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
 
-# ND, not determined, is usual in laboratories.
-MISSING_LABELS = ("", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
+# ND, not determined, is usual in laboratories; KNIME writes ?.
+MISSING_LABELS = ("", "?", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
@@ -404,7 +404,7 @@ def _read_labels(
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells) and not (classes and skip_unknown_classes):
+    if len(wrong_cells) and not (label_type.one_class and skip_unknown_classes):
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
     unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
     return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
@@ -438,13 +438,13 @@ def _wrong_label(
 ) -> str:
     """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
-    value = cells.iat[row, column]
+    value = str(cells.iat[row, column])
     advice = "correct it, leave it empty, or choose another column or task type"
-    is_bound = str(value).strip().startswith(("<", ">", "~", "≤", "≥"))
+    is_bound = value.strip().startswith(("<", ">", "~", "≤", "≥"))
     if is_bound and LABEL_TYPES[task_type].is_number:
         advice = (
-            "write the number alone to use it as it is, leave the cells empty to leave out "
-            "these rows, or make classes of all values"
+            "write the number alone to use it as it is, leave the cells empty to leave them out, "
+            "or make classes of all values"
         )
     count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
     return (
