@@ -362,6 +362,14 @@ def test_sentences_of_conll_files(tmp_path):
     assert frame["tokens"].tolist() == [["EU"]]
 
 
+def test_tagged_words_on_standard_input(tmp_path):
+    tagged = "# id 1\nEU NNP B-ORG\nrejects VBZ O\n\nBonn NNP B-LOC\n"
+    frame = read_frame(write(tmp_path / "a.txt", tagged))  # standard input is read as .txt
+    assert frame["tokens"].tolist() == [["EU", "rejects"], ["Bonn"]]
+    frame = read_frame(write(tmp_path / "b.txt", "EU is O\nThe group O\nis B-positive\nyes\n"))
+    assert "tokens" not in frame
+
+
 def test_words_and_parts_of_speech_of_conllu_files(tmp_path):
     lines = [
         "# text = Das ist zum Essen da , sagte er laut .",  # ten fields, and no tabs

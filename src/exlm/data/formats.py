@@ -35,6 +35,7 @@ SEPARATORS = ",;\t"
 # the columns of .conllu
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
+ENTITY_TAG = re.compile(r"O|[BIESLU]-\S+")
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
 HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
@@ -76,8 +77,9 @@ def _smi(name: str, header: Header) -> Iterator[Record]:
 
 def _txt(name: str, header: Header) -> Iterator[Record]:
     """As .jsonl if the first line is a JSON object; as .smi if the first lines have molecules and
-    names; as a table if the first line has a tab or the name of a text column, if all first lines
-    have as many fields, or if `header` is set; lines otherwise."""
+    names; as .conll if they end with the tags of named entities; as a table if the first line has a
+    tab or the name of a text column, if all first lines have as many fields, or if `header` is set;
+    lines otherwise."""
     first = (_first_lines(name) or [""])[0]
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(first), dict):
@@ -86,6 +88,8 @@ def _txt(name: str, header: Header) -> Iterator[Record]:
         return _tsv(name, header)
     if _has_molecules_and_names(name):
         return _smi(name, header)
+    if _has_tagged_words(name):
+        return _conll(name, header)
     if "\t" in first or text_columns(re.split("[,;]", first)) or _has_fields(name):
         return _tsv(name, header)
     return _lines(name, header)
@@ -97,6 +101,16 @@ def _has_molecules_and_names(name: str) -> bool:
     # A word of up to three letters may be a molecule by accident.
     may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
     return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
+
+
+def _has_tagged_words(name: str) -> bool:
+    """Whether each of the first lines has a word and, at its end, the tag of a named entity."""
+    lines = [
+        line.split() for line in _first_lines(name) if not line.startswith(("#", "-DOCSTART-"))
+    ]
+    return len(lines) > 2 and all(
+        len(line) > 1 and ENTITY_TAG.fullmatch(line[-1]) for line in lines
+    )
 
 
 def _has_fields(name: str) -> bool:
