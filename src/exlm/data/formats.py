@@ -382,8 +382,10 @@ def _without_comments(lines: list[str]) -> list[list[str]]:
     separator = "\t" if any("\t" in line for line in lines) else None
     rows = [[field.strip() for field in line.split(separator)] for line in lines]
     for first, (line, fields) in enumerate(zip(lines, rows, strict=True)):
-        # A word may be #, with as many labels as the others.
-        is_word = len(fields) == len(rows[-1]) and not CONLL_COMMENT.match(line)
+        # A word may be #, with as many labels as the others, and such labels.
+        are_tags = [bool(ENTITY_TAG.fullmatch(labels[-1])) for labels in (fields, rows[-1])]
+        is_like_others = len(fields) == len(rows[-1]) and are_tags[0] == are_tags[1]
+        is_word = is_like_others and not CONLL_COMMENT.match(line)
         if is_word or not line.startswith("#"):
             return rows[first:]
     return []
