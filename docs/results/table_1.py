@@ -19,6 +19,7 @@ from pages import fill, table
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+PANELS = 4  # in a row of the figure
 HERE = Path(__file__).parent
 MODELS = {"molecules-5M": "ExLM, 5M", "molecules-5M-mlm": "MLM, 5M"}
 NAMES = {  # of the data sets, by the columns of baselines.md
@@ -97,10 +98,13 @@ def draw(frame: pd.DataFrame) -> None:
     """A panel for each data set: a dot for each model, with an interval of one standard deviation
     over seeds."""
     sets = [name for name, key in NAMES.items() if key in set(frame["set"])]
+    rows_of_panels = -(-len(sets) // PANELS)
     figure, axes = plt.subplots(
-        1, len(sets), figsize=(1.5 * len(sets), 2.8), sharey=True, layout="constrained"
+        rows_of_panels, PANELS, figsize=(8, 2.8 * rows_of_panels), sharey=True, layout="constrained"
     )
-    for axis, name in zip(axes, sets, strict=True):
+    for axis in axes.flat[len(sets) :]:
+        axis.axis("off")
+    for axis, name in zip(axes.flat, sets, strict=False):
         percent = name not in ("ESOL", "FreeSolv", "Lipophilicity")
         head, rows = baseline_rows("classification" if percent else "regression")
         ours = [model_row(frame, model, head, percent) for model in MODELS]
