@@ -14,6 +14,7 @@ decoration       two sites of a scaffold
 superstructure   a ring system is extended
 
 validity      the share of samples that RDKit reads, and that still contain what was given
+raw_validity  the share of samples that RDKit reads
 uniqueness    of the valid ones, the share of different molecules
 quality       the share of samples that are valid, no earlier one, QED >= 0.6 and SA score <= 4
 diversity     mean Tanimoto distance (Morgan, radius 2, 1,024 bits) between different molecules
@@ -36,6 +37,7 @@ from rdkit.Chem import rdFingerprintGenerator
 from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
+from exlm.data.chemistry import molecule_problem
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
 from exlm.filling.reading import load_for_filling
@@ -145,6 +147,7 @@ def scores_of(fillings: list[Record], drug: str) -> dict[str, float]:
     between = [1 - DataStructs.TanimotoSimilarity(a, b) for a, b in combinations(bits, 2)]
     return {
         "validity": len(valid) / len(fillings),
+        "raw_validity": float(np.mean([molecule_problem(x["text"]) is None for x in fillings])),
         "uniqueness": len(unique) / len(valid) if valid else float("nan"),
         "quality": len(good) / len(fillings),
         "diversity": float(np.mean(between)) if between else float("nan"),

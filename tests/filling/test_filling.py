@@ -572,7 +572,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--method", "greedy"), "greedy"),
-        (("MODEL", TWO, "--samples", "0"), "samples is 0"),
+        (("MODEL", TWO, "--samples", "0"), "samples is 0; give a number from 1 to 100,000"),
+        (("MODEL", TWO, "--samples", "1000000000"), "samples is 1000000000"),
         (("MODEL", TWO, "--samples", "5", "--method", "viterbi"), "leave one of them out"),
         (
             ("MODEL", TWO, "--output", "fills.txt"),
