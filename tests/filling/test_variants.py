@@ -125,7 +125,15 @@ def test_other_models_and_tables_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "spelling", ["V3A:D5C", "v3a_D5C", "V3A/D5C", "p.Val3Ala, p.Asp5Cys", "p.[Val3Ala;Asp5Cys]"]
+    "spelling",
+    [
+        "V3A:D5C",
+        "v3a_D5C",
+        "V3A/D5C",
+        "p.Val3Ala, p.Asp5Cys",
+        "p.[Val3Ala;Asp5Cys]",
+        "p.(Val3Ala)|D5C",
+    ],
 )
 def test_mutations_as_other_tables_write_them(spelling):
     assert substitutions("MKVLD", spelling) == {2: "A", 4: "C"}
@@ -133,13 +141,22 @@ def test_mutations_as_other_tables_write_them(spelling):
 
 
 def test_the_wild_type_has_no_mutation():
-    assert all(substitutions("MKVLD", name) == {} for name in ("WT", "p.Val3=", "MKVLD*"))
+    assert all(
+        substitutions("MKVLD", name) == {}
+        for name in ("WT", "p.Val3=", "p.=", "wild-type", "MKVLD*")
+    )
 
 
-@pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3del", ""])
+@pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3_L4insG", ""])
 def test_what_is_no_substitution_is_quoted(spelling):
     with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither a mutation")):
         substitutions("MKVLD", spelling)
+
+
+@pytest.mark.parametrize("wild, mutations", [("MKV", "K2X"), ("MXV", "X2K"), ("MKV", "MBV")])
+def test_letters_for_several_residues_have_no_score(wild, mutations):
+    with pytest.raises(InputError, match="stand for several residues"):
+        substitutions(wild, mutations)
 
 
 def test_a_residue_that_stays_is_no_mutation():

@@ -95,6 +95,9 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
         set(scores) == {"ensemble", "seed-0", "seed-1"}
         and scores["ensemble"]["macro_f1"]["value"] > 0.95
     )
+    frame.drop(columns="mask").to_csv(data, index=False)
+    with pytest.raises(InputError, match="has no column mask, which the model was trained with"):
+        evaluate(out, data, str(tmp_path / "scores.json"), resamples=0)
     frame.loc[3:5, "label"] = ["?" * len(text) for text in frame.loc[3:5, "sequence"]]
     frame.loc[6, "label"] = ""
     frame.to_csv(data, index=False)

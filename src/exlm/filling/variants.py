@@ -2,6 +2,7 @@
 those of the wild type, where all mutated positions are masked together."""
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,10 +23,12 @@ from exlm.filling import search
 from exlm.filling.reading import all_graphs, encode, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.tasks.cells import read_numbers
 from exlm.train import distributed
 
 TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
-WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILDTYPE")  # no mutation, as tables write it
+WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
+AMBIGUOUS = set("XBZJ")  # letters that stand for several residues
 # codes of three letters, as in p.Val39Ala
 RESIDUES = dict(
     ALA="A", ARG="R", ASN="N", ASP="D", CYS="C", GLN="Q", GLU="E", GLY="G", HIS="H", ILE="I",
@@ -108,7 +111,10 @@ def score(
     failed = len(scored) - scored.sum()
     print(f"{scored.sum()} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
-        labels = pd.to_numeric(frame[label_column], errors="coerce").to_numpy(float)
+        labels = read_numbers(frame[label_column].replace("", np.nan)).to_numpy(float)
+        unread = int((frame[label_column].astype(str).str.strip().ne("") & np.isnan(labels)).sum())
+        if unread:
+            print(f"note: {unread} cells of {label_column} are no numbers", file=sys.stderr)
         _print_correlations(label_column, labels[scored], scores[scored])
     return result
 
@@ -171,16 +177,18 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
     fit."""
     mutant = _clean(mutations)
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
-        return {place: new for place, new in enumerate(mutant) if new != wild[place]}
+        changes = {place: new for place, new in enumerate(mutant) if new != wild[place]}
+        _check_ambiguous(wild, changes)
+        return changes
     if mutant in WILD_TYPE:
         return {}
-    changes: dict[int, str] = {}
-    for name in re.split(r"[:,;/+_\s]+", mutations.strip()):
-        match = MUTATION.fullmatch(name.upper().removeprefix("P.").strip("[]"))
+    changes = {}
+    for name in re.split(r"[:,;/+_|\s]+", mutations.strip()):
+        match = MUTATION.fullmatch(name.upper().removeprefix("P.").strip("[]()"))
         if not match:
             raise InputError(
-                f"{name[:40]!r} is neither a mutation, such as V39A, nor a mutant with "
-                f"the {len(wild)} residues of the wild type"
+                f"{mutations.strip()[:40]!r} is neither a mutation, such as V39A, nor a mutant "
+                f"with the {len(wild)} residues of the wild type"
             )
         old, position, new = (RESIDUES.get(text, text) for text in match.groups())
         if new == "=":
@@ -193,7 +201,19 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
             raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
         changes[place] = new
     # A residue that stays is no mutation, and is not masked.
-    return {place: new for place, new in sorted(changes.items()) if new != wild[place]}
+    changes = {place: new for place, new in sorted(changes.items()) if new != wild[place]}
+    _check_ambiguous(wild, changes)
+    return changes
+
+
+def _check_ambiguous(wild: str, changes: dict[int, str]) -> None:
+    """InputError if a residue that is scored stands for several."""
+    for place, new in changes.items():
+        if {wild[place], new} & AMBIGUOUS:
+            raise InputError(
+                f"{wild[place]}{place + 1}{new}: X, B, Z and J stand for several residues, which "
+                "have no score; name one"
+            )
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

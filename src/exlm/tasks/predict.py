@@ -195,7 +195,7 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
         print(pd.DataFrame(report["labels"]).T.to_string(max_rows=20, float_format="%.4f"))
 
 
-def _warn_of_training(count: int) -> None:
+def _warn_of_training(count: int | None) -> None:
     if count:
         print(
             f"warning: {count} of the labelled rows are molecules of the training (train.smi), "
@@ -204,12 +204,12 @@ def _warn_of_training(count: int) -> None:
         )
 
 
-def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> int:
-    """How many of the labelled rows are molecules of the training, in any spelling; 0 if the models
-    keep no such molecules."""
+def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> int | None:
+    """How many of the labelled rows are molecules of the training, in any spelling; None if the
+    models keep no such molecules."""
     training = {standardize(text, "canonical") for text in training_molecules(run_dirs)}
     if not training or predictions.texts is None:
-        return 0
+        return None
     rows = [predictions.texts[row] for row in predictions.labelled]
     return sum(standardize(text, "canonical") in training for text in rows)
 

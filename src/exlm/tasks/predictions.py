@@ -161,7 +161,11 @@ class TablePredictor:
         label_columns = self.options.labels_in(rows, self.path, self.saved["label_columns"])
         needed_columns = {*label_columns, self.saved.get("mask_column")} - {None}
         if not needed_columns <= set(rows):
-            return Predictions(result, counts)
+            note = ""
+            if set(label_columns) <= set(rows):
+                missing = listed(needed_columns - set(rows))
+                note = f"the table has no column {missing}, which the model was trained with"
+            return Predictions(result, counts, note=note)
         try:
             saved: SavedTask = {**self.saved, "label_columns": label_columns}
             labels = self.kind.saved_labels(table, self.path, saved)
