@@ -234,12 +234,15 @@ def test_excel_without_its_library_says_what_to_install(tmp_path, monkeypatch):
         rows(str(tmp_path / "a.xlsx"))
 
 
-def test_the_input_is_not_overwritten_and_standard_input_needs_an_output(tmp_path):
+def test_the_input_is_not_overwritten_and_standard_input_needs_an_output(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv", "smiles\nC\n")
     with pytest.raises(InputError, match="a.csv is the input itself"):
         output_path("runs/a", path, str(tmp_path / "." / "a.csv"), "predictions.csv", (".csv",))
     with pytest.raises(InputError, match="--output"):
         output_path("runs/a", "-", None, "predictions.csv", (".csv",))
+    monkeypatch.setattr("os.access", lambda *_: False)  # a read-only place
+    with pytest.raises(InputError, match="nothing can be written to"):
+        output_path("runs/a", "a.csv", str(tmp_path / "b.csv"), "", (".csv",))
 
 
 def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):

@@ -1,6 +1,7 @@
 """Results for the rows of a file, made a part at a time in constant memory, kept if the command is
 interrupted, and joined at the end."""
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -44,6 +45,9 @@ def output_path(
         raise InputError(f"{target} is the input itself; choose another name for --output")
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    folder = target.absolute().parent
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise InputError(f"nothing can be written to {folder}; choose another place with --output")
     if target.suffix == ".xlsx":
         import_optional("openpyxl", "excel", f"writing {target}")
     return target
