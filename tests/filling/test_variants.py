@@ -97,6 +97,12 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     a = score(model, whole, str(tmp_path / "a.tsv"), label_column="effect")
     text = capsys.readouterr().out
     assert "3 rows scored, 2 marked" in text and "with effect (3 rows)" in text
+    commas = table(
+        tmp_path / "c.csv", sequence=[WILD] * 4, mutant=mutants[:4], effect=["1,5", "2", "<0", ""]
+    )
+    score(model, commas, str(tmp_path / "c.tsv"), label_column="effect")
+    printed = capsys.readouterr()
+    assert "with effect (2 rows)" in printed.out and "1 cells of effect are no num" in printed.err
     b = score(model, named, str(tmp_path / "b.tsv"))
     np.testing.assert_allclose(a["score"][:2], b["score"][:2], rtol=1e-6)
     assert (a.loc[2, ["score", "joint_score"]] == 0).all()

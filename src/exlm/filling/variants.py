@@ -111,10 +111,7 @@ def score(
     failed = len(scored) - scored.sum()
     print(f"{scored.sum()} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
-        labels = read_numbers(frame[label_column].replace("", np.nan)).to_numpy(float)
-        unread = int((frame[label_column].astype(str).str.strip().ne("") & np.isnan(labels)).sum())
-        if unread:
-            print(f"note: {unread} cells of {label_column} are no numbers", file=sys.stderr)
+        labels = _numbers(frame[label_column])
         _print_correlations(label_column, labels[scored], scores[scored])
     return result
 
@@ -122,6 +119,16 @@ def score(
 def _clean(cell: Any) -> str:
     """A cell as capital letters, without the `*` that may end a protein."""
     return str(cell).strip().upper().removesuffix("*")
+
+
+def _numbers(cells: pd.Series) -> np.ndarray:
+    """The measured effects, NaN where there is none; a note counts cells that are no numbers."""
+    present = cells.mask(cells.astype(str).str.strip() == "")
+    labels = read_numbers(present).to_numpy(float)
+    unread = int((present.notna() & np.isnan(labels)).sum())
+    if unread:
+        print(f"note: {unread} cells of {cells.name} are no numbers", file=sys.stderr)
+    return labels
 
 
 def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarray) -> None:
