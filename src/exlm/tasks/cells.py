@@ -25,11 +25,10 @@ MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
 EXCHANGE_MARKS = str.maketrans(",.", ".,")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
 # A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
-MEASURED = re.compile(
-    r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?\s*"
-    r"((±|\+/?-)\s*[\d.,]+\s*)?([pnuµμm]?m|[nuµμmk]?g(/[µμm]?l|/kg)?|°?c|k|kcal/mol|kj/mol|h|min)?",
-    re.IGNORECASE,
-)
+BOUNDED_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?"
+ERROR = r"(±|\+/?-)\s*[\d.,]+"
+UNIT = r"[pnuµμm]?m|[nuµμmk]?g(/[µμm]?l|/kg)?|°?c|k|kcal/mol|kj/mol|h|min"
+MEASURED = re.compile(rf"{BOUNDED_NUMBER}\s*({ERROR}\s*)?({UNIT})?", re.IGNORECASE)
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
