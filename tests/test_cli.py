@@ -145,6 +145,9 @@ def test_the_values_of_a_list_may_be_typed_one_after_the_other():
     given = settings("baseline", ["ecfp-rf", "table.csv", *options])
     assert given["seeds"] == [0, 1] and given["task"].label_columns == ["a: b", "1"]
     assert given["output"] == "x"
+    corpora = settings("pretrain", ["--corpus", "a", "b", "--output", "x"])
+    assert corpora["data"].corpus == ["a", "b"]
+    assert settings("pretrain", ["--corpus", "a,b", "--output", "x"])["data"].corpus == "a,b"
 
 
 @pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])
@@ -329,6 +332,11 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (
             ("finetune", "--dataset", "bace", "--task.valid", "no.csv"),
             "no.csv does not exist; check the path of --task.valid",
+        ),
+        # `test` is the name of a column here
+        (
+            ("finetune", "--label_columns", "test", "log.P", "--dataset", "/nowhere.csv"),
+            "/nowhere.csv does not exist; check the path of --dataset",
         ),
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),

@@ -124,7 +124,8 @@ def _check_files(name: str, words: list[str], options: list[str]) -> None:
     """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
     there."""
     by_position = zip(COMMANDS[name].words, words, strict=False)
-    for option, value in [*by_position, *pairwise(options)]:
+    by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
+    for option, value in [*by_position, *by_name]:
         is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
         if is_file and not Path(value).exists():
             raise CommandLineError(f"{value} does not exist; check the path of {option}")

@@ -117,21 +117,30 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     exist."""
     full = list[str]()
     value_type = None
-    values: list[str] | None = None  # of a list, typed so far
+    values: list[str] | None = None  # of an option that takes several, typed so far
     for argument in arguments:
         if argument.startswith("--"):
             option, equals, value = argument[2:].partition("=")
             name = _full_name(option, option_types, command)
             value_type = option_types.get(name.removesuffix("+"))
             full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
-            values = [] if get_origin(value_type) is list and not equals else None
+            values = [] if _list_type(value_type) and not equals else None
         elif argument.startswith("-") or values is None:
             full.append(argument)
         else:
             full = full[:-1] if values else full
             values.append(argument)
+            # of `str | list[str]`, one value is a str
+            value_type = _list_type(value_type) if len(values) > 1 else value_type
             full.append(_as_yaml(",".join(values), value_type))
     return full
+
+
+def _list_type(hint: Any) -> Any:
+    """`list[X]` of itself and of `Y | list[X]`; None of other types."""
+    is_union = get_origin(hint) in (Union, UnionType)
+    members = get_args(hint) if is_union else (hint,)
+    return next((member for member in members if get_origin(member) is list), None)
 
 
 def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:

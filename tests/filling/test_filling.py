@@ -594,6 +594,16 @@ def test_bad_input_is_named(capsys, model, arguments, message):
     assert caught.value.code == 2 and message in error and "Traceback" not in error
 
 
+def test_a_model_without_a_table_of_positions_fills_texts_of_any_length(tmp_path):
+    def problem(objective: str) -> str | None:
+        directory = save(tmp_path / objective, objective, max_position_embeddings=8)
+        [text] = encode(*load_for_filling(str(directory)), ["CCCCCCCCC[MASK]"])
+        return text.problem
+
+    assert "too long: it expands to" in problem("exlm")
+    assert problem("mlm") is None
+
+
 def test_a_model_without_a_prediction_head_is_refused(tmp_path):
     save(tmp_path / "classifier", model_class=ExLMForSequenceClassification)
     with pytest.raises(

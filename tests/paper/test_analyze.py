@@ -273,7 +273,7 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
     analyze("repeated-mlm", **settings)
     table = pd.read_csv(tmp_path / "long.csv")
     table.iloc[:-1].to_csv(tmp_path / "long.csv", index=False)
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match="the content of its data has changed"):
         analyze("repeated-mlm", **settings)
     prepare([str(tmp_path / "two.smi")], corpus, held_out=0.2, workers=1, overwrite=True)
     with pytest.raises(InputError, match=r"other settings \((tokenizer|corpus)\)"):

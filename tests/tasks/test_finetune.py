@@ -207,7 +207,7 @@ def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, tab
     with pytest.raises(InputError, match=r"\(task.label_columns\): .*nitrogen.*ring"):
         run(pretrained, table, tmp_path, ["ring"])
     table.write_text(table.read_text().replace("m1,", "n1,"))
-    with pytest.raises(InputError, match=r"other settings \(data_sha256\)"):
+    with pytest.raises(InputError, match=r"the content of its data has changed"):
         run(pretrained, table, tmp_path, ["nitrogen"])
 
 

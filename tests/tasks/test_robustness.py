@@ -64,7 +64,7 @@ def test_a_row_that_changes_its_part_changes_the_data(bert, files):
     valid, train = pd.read_csv(files / "valid.csv"), pd.read_csv(files / "train.csv")
     pd.concat([train, valid[:4]]).to_csv(files / "train.csv", index=False)
     valid[4:].to_csv(files / "valid.csv", index=False)
-    with pytest.raises(InputError, match=r"other settings \(data_sha256\)"):
+    with pytest.raises(InputError, match=r"the content of its data has changed"):
         run(bert, files)
 
 

@@ -192,8 +192,10 @@ def test_make_split_explains_what_it_cannot_do(table):
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"
         ):
             make_split(kind, table, 0)
-    with pytest.raises(InputError, match="no train rows"):  # one scaffold, larger than train may be
+    with pytest.raises(InputError, match="10 of 10 .* the scaffold c1ccccc1, .* task.split random"):
         make_split("scaffold", table, 0)
+    with pytest.raises(InputError, match="9 of 10 molecules have no rings"):
+        scaffold_split(["CCO"] * 9 + ["c1ccccc1"], range(10))
 
 
 def test_split_hash_identifies_the_rows():

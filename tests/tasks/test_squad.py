@@ -284,6 +284,10 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
             "has 128 tokens; it must have at least 160, 32 more than task.stride",
         ),
         ({"metric": "accuracy"}, "no metric 'accuracy'"),
+        ({"train_rows": 5}, "has no task.train_rows; leave it out"),
+        ({"duplicates": "drop"}, "has no task.duplicates; leave it out"),
+        ({"text_column": "frage"}, "has no task.text_column; leave it out"),
+        ({"molecules": False}, "has no task.molecules; leave it out"),
     ],
 )
 def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, change, message):
@@ -293,6 +297,16 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
         QuestionAnswering(
             EncoderSource(str(tmp_path)), TaskConfig("train.json", "valid.json", **change)
         )
+
+
+def test_tables_of_questions_without_a_header_are_trained_on(tmp_path, tiny_config, tokenizer):
+    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
+    save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
+    table = tmp_path / "q.csv"
+    table.write_text("Who?,Ada.,Ada\nWhere?,In Rome.,Rome\n")
+    config = TaskConfig(str(table), str(table), header=False)
+    task = QuestionAnswering(EncoderSource(str(tmp_path / "model")), config)
+    assert task.sizes == {"train": 2, "valid": 2}
 
 
 def decoded(window, context):

@@ -48,6 +48,15 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, 2, 3, np.nan])
 
 
+def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
+    path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n")
+    problems = ["", "NA stands for a missing text", "nan stands for a missing text", ""]
+    assert load_table(path, "answer", ["grade"]).problems == problems
+    # in a list it may be two residues
+    peptides = read_frame(write(tmp_path / "peptides.csv", "sequence\nNA\nAN\n"))
+    assert make_table(peptides, "peptides", None, []).problems == ["", ""]
+
+
 def test_a_table_without_usable_row_is_an_error_for_training_only(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\n,1\n")
     with pytest.raises(InputError, match="no row can be used"):
@@ -183,7 +192,7 @@ def test_task_names_with_commas_and_quotes(tmp_path):
     "suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"]
 )
 def test_every_file_type_gives_the_same_table(tmp_path, suffix):
-    frame = pd.DataFrame({"text": ["NA", "2020-01-01", "c"], "y": [1.5, 2.25, -3.0]})
+    frame = pd.DataFrame({"text": ["1e3", "2020-01-01", "c"], "y": [1.5, 2.25, -3.0]})
     path = tmp_path / f"a.b{suffix}"
     if ".jsonl" in suffix:
         frame.to_json(path, orient="records", lines=True)
@@ -192,7 +201,7 @@ def test_every_file_type_gives_the_same_table(tmp_path, suffix):
     else:
         frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
     table = load_table(path, None, None)
-    assert table.texts == ["NA", "2020-01-01", "c"]
+    assert table.texts == ["1e3", "2020-01-01", "c"]
     assert table.labels.tolist() == [[1.5], [2.25], [-3.0]]
 
 

@@ -19,7 +19,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import evaluate
+from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import first_tokens
 from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
@@ -270,6 +270,8 @@ def test_lists_of_words_and_tags(tags, tmp_path):
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())
     assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)
+    with pytest.raises(InputError, match="several classes a row, so leave it out"):
+        predict(str(out), data, str(tmp_path / "p.csv"), interval=0.8)
 
 
 def test_a_row_without_any_word_has_no_label():

@@ -645,6 +645,31 @@ def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recip
     pretrain_with(recipe, model=enough, train=replace(recipe["train"], steps=3))
 
 
+def test_positions_are_enough_for_what_is_measured_at_the_end(recipe, corpus):
+    """Also where held-out sequences are judged with more masks than training has."""
+    held_out = int(Corpus(corpus, "valid").token_counts.max())
+    masks = int(held_out / 1.5)
+    evaluate = EvaluateConfig(by_masks=[masks])
+    needed = held_out + 2 + masks
+    few = replace(recipe["model"], max_position_embeddings=needed - 1)
+    with pytest.raises(InputError, match=f"can expand to {needed} positions"):
+        pretrain_with(recipe, model=few, evaluate=evaluate)
+    enough = replace(recipe["model"], max_position_embeddings=needed)
+    train = replace(recipe["train"], steps=3)
+    result = pretrain_with(recipe, model=enough, evaluate=evaluate, train=train)
+    assert list(result["evaluation"]["nll_by_masks"]) == [str(masks)]
+
+
+def test_a_fine_tuning_is_not_overwritten(recipe):
+    directory = Path(recipe["output"])
+    directory.mkdir()
+    for file, content in (("results.json", {}), ("config.json", {"task": {}})):
+        (directory / file).write_text(json.dumps(content))
+        with pytest.raises(InputError, match="holds a fine-tuning, which would be overwritten"):
+            pretrain(**recipe)
+        (directory / file).unlink()
+
+
 @pytest.mark.parametrize("repeat", [1, 3])
 @pytest.mark.parametrize("switches", [{"num_states": 5}, {"num_states": 3, "boundary_states": "k"}])
 def test_no_sequence_expands_further_than_is_said(recipe, corpus, switches, repeat):

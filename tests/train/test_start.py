@@ -16,8 +16,9 @@ from exlm.data.batching import MaskedBatches
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.pretrain.start import take_weights
+from exlm.pretrain.start import start_hash, take_weights
 from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.shipped import model_path
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.conftest import MOLECULES, train_smiles_tokenizer
@@ -215,6 +216,10 @@ def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
     Path(start, "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="model.safetensors does not match its SHA-256"):
         pretrain(**recipe, start_from=start)
+
+
+def test_a_start_may_be_a_model_that_comes_with_the_package():
+    assert start_hash("molecules-5M") == start_hash(model_path("molecules-5M"))
 
 
 def test_the_start_is_part_of_what_a_run_is(recipe, start, tmp_path, capsys):

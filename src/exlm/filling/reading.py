@@ -88,7 +88,7 @@ def _problem(
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"
         )
-    if length > longest:
+    if config.limits_positions and length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
     if tokenizer.unk_token_id in masked_text.ids:
         return describe_unknown_words(text, tokenizer)

@@ -140,6 +140,12 @@ class ArchitectureConfig:
         return OBJECTIVES[self.objective].has_links
 
     @property
+    def limits_positions(self) -> bool:
+        """Whether a sequence can expand to max_position_embeddings positions at most: gated
+        transitions have a weight for each of them."""
+        return self.has_links and self.transition == "gated"
+
+    @property
     def expands(self) -> bool:
         """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like
         any other."""

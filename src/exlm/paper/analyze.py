@@ -20,10 +20,10 @@ from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import read_or_empty, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
+from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import resolve, task_files
 from exlm.tasks.finetune import finetune
-from exlm.tasks.grid import GRID_REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 

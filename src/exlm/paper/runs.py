@@ -19,8 +19,8 @@ from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, title
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
-from exlm.tasks.grid import GRID_REPORT
 
 Json = dict[str, Any]
 Record = TypeVar("Record")

@@ -1,6 +1,7 @@
 """The batches of a pre-training: masked, expanded, with their prior; and how long they can be."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -31,26 +32,47 @@ def complete_batch(
     return {**batch, "lattice": expander.expand(**batch), "prior": prior}
 
 
-def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
+def expanded_length(
+    tokens: int, data: DataConfig, model: ArchitectureConfig, masks: int | None = None
+) -> int:
     """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
-    EOS) can expand to."""
+    EOS) can expand to, with exactly so many `masks` if they are given."""
     length = (tokens + SPECIALS) * data.repeat
     # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
     if model.states_per_boundary > 1:
         return length * model.states_per_boundary
-    largest_share = share_bounds(data.mask_ratio)[1]
-    masks = math.ceil(largest_share * (tokens * data.repeat))
+    if masks is None:
+        largest_share = share_bounds(data.mask_ratio)[1]
+        masks = math.ceil(largest_share * (tokens * data.repeat))
     return length + masks * (model.states_per_mask - 1)
 
 
-def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
+def least_tokens(masks: int) -> float:
+    """How many tokens a held-out sequence has at least that is judged with exactly so many masks: a
+    third of them stays visible."""
+    return 1.5 * masks
+
+
+def check_positions(
+    data: DataConfig, model: ArchitectureConfig, by_masks: Sequence[int] = ()
+) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the
-    model has."""
-    has_limit = model.has_links and model.transition == "gated"
-    if not has_limit:
+    model has. `by_masks` are the numbers of masks with which held-out sequences are judged."""
+    if not model.limits_positions:
         return
-    longest = max(int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS)
-    needed = expanded_length(longest, data, model)
+    longest_of_parts = [
+        int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
+    ]
+    longest = max(longest_of_parts)
+    held_out = longest_of_parts[SPLITS.index("valid")]
+    needed = max(
+        expanded_length(longest, data, model),
+        *(
+            expanded_length(held_out, data, model, masks)
+            for masks in by_masks
+            if least_tokens(masks) <= held_out * data.repeat
+        ),
+    )
     if needed > model.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "

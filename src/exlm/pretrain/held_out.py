@@ -20,6 +20,7 @@ from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
 from exlm.ops.transition import PriorStrength
+from exlm.pretrain.batches import least_tokens
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
@@ -121,11 +122,10 @@ def evaluate_by_masks(
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
-    judged at every m. So that a third of its tokens stays visible, a sequence needs 1.5 m tokens;
-    an m for which none is long enough is left out."""
+    judged at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
     held_out = HeldOutData(data, tokenizer, seed)
     token_counts = held_out.repeated_token_counts
-    mask_counts = [masks for masks in config.by_masks if 1.5 * masks <= token_counts.max()]
+    mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         words = ", ".join(map(str, left_out))
@@ -133,7 +133,7 @@ def evaluate_by_masks(
     if not mask_counts:
         return {}
     order = held_out.order
-    long_enough = order[token_counts[order] >= 1.5 * max(mask_counts)][: config.sequences]
+    long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
     scores = {
         str(masks): score_held_out(model, held_out.batches(long_enough, masks), prior)
         for masks in mask_counts

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
+from exlm.errors import InputError
 from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
@@ -27,10 +28,10 @@ from exlm.pretrain.settings import (
 )
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
-from exlm.storage.files import read_log, to_json_types, write_json, write_yaml
+from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
-from exlm.storage.runs import finished_result, identity, lock, machine
+from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
 
@@ -82,6 +83,10 @@ def pretrain(
     train = train.with_warmup_steps()
     recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
     directory = Path(output)
+    if (directory / GRID_REPORT).exists() or "task" in read_or_empty(directory / "config.json"):
+        raise InputError(
+            f"{directory} holds a fine-tuning, which would be overwritten; choose another output"
+        )
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
@@ -97,7 +102,7 @@ def pretrain(
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
-        check_positions(data, model)
+        check_positions(data, model, evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)

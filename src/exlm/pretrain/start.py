@@ -12,6 +12,7 @@ from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model, verify, weight_hash
+from exlm.storage.shipped import model_path
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
 # Weights fit other rotations as well, but were learned with these, so the line says where they
@@ -25,10 +26,10 @@ ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 def start_hash(path: str) -> str:
     """SHA-256 of the weights of a start; InputError if `path` is no model directory or is
     damaged."""
-    if not Path(path).is_dir():
+    if not Path(model_path(path)).is_dir():
         raise InputError(
-            f"start_from is {path}, which is no directory; give that of a pre-trained model, and "
-            "keep it until the run is finished (a run that goes on is compared with the weights it "
+            f"start_from is {path}, which is no directory; give that of a pre-trained model, or "
+            "a name that exlm models lists, and keep it until the run is finished (a run that goes on is compared with the weights it "
             "started from)"
         )
     verify(path)

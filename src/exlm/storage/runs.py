@@ -23,6 +23,8 @@ from exlm.storage.files import read_or_empty, to_json_types, write_json
 RECORDED_DEFAULTS = {"model.state_share": 0.5}
 LONGEST = 80  # characters of a value in a message
 
+GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
+
 # In a `resumable_directory`: the settings that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"

@@ -13,6 +13,8 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.errors import InputError
 
+# What R, pandas and spreadsheets write in place of a missing text
+MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
 # Words for label 0 and for label 1, in any case
 NEGATIVE = ("inactive", "no", "false")
 POSITIVE = ("active", "yes", "true")
@@ -41,7 +43,8 @@ def read_texts(
     """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
     has; rows that are `malformed` keep their reason.
 
-    A list of words is joined by spaces. A column that is named twice has lists of two texts.
+    A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
+    table of several columns MISSING_TEXTS stand for no text; in a list of texts, `NA` may be one.
     InputError for cells that are no text, as `exlm prepare` refuses them."""
     problems = list(malformed)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
@@ -57,6 +60,10 @@ def read_texts(
                     problems[row] = problems[row] or _problem_of_words(cell, index, path)
             cells = cells.map(lambda cell: " ".join(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
+        if len(frame.columns) > 1:
+            for row, text in enumerate(texts[-1]):
+                if text in MISSING_TEXTS and not isinstance(frame[name].iloc[row], list):
+                    problems[row] = problems[row] or f"{text} stands for a missing text"
     return texts, problems
 
 

@@ -87,7 +87,7 @@ def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
     by_model = []
     for model in models:
         if "validation_errors" not in model.saved:
-            if model.saved["task_type"] == "multilabel":
+            if model.saved["task_type"] in ("multilabel", "token_classification"):
                 raise InputError(
                     "interval is for numbers and for one class a row; "
                     f"{model.directory} predicts several classes a row, so leave it out"

@@ -13,12 +13,17 @@ from exlm.describe.card import write_card
 from exlm.errors import InputError, TrainingStopped
 from exlm.storage.files import read_or_empty, replacing, to_json_types, write_json
 from exlm.storage.manifest import MANIFEST
-from exlm.storage.runs import finished_result, identity, machine, resumable_directory
+from exlm.storage.runs import (
+    GRID_REPORT,
+    finished_result,
+    identity,
+    machine,
+    resumable_directory,
+)
 from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
 SEED_RESULT = "result.json"
-GRID_REPORT = "results.json"
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic

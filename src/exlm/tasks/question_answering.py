@@ -55,6 +55,20 @@ NOT_FOR_QUESTIONS = (
     "interval",
     "explain",
 )
+# settings of the training that are for tables alone
+SETTINGS_OF_TABLES = (
+    "text_column",
+    "pair_column",
+    "label_columns",
+    "mask_column",
+    "positive",
+    "split",
+    "molecules",
+    "standardize",
+    "duplicates",
+    "train_rows",
+    "sheet",
+)
 
 
 class QuestionAnswering:
@@ -78,7 +92,7 @@ class QuestionAnswering:
         counts = []
         invalid_rows = []
         for split, file in task_files(config).items():
-            questions, unusable = read_questions(file)
+            questions, unusable = read_questions(file, header=config.header)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
             invalid_rows += [(row + 1, *details, split) for row, *details in unusable + unfit]
@@ -221,14 +235,9 @@ def _check(config: TaskConfig, metric: str) -> None:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
         )
-    if config.train_rows is not None:
-        raise InputError(
-            "question answering always trains on all questions; leave out task.train_rows"
-        )
-    if config.sheet or config.positive or config.duplicates != "keep":
-        raise InputError(
-            "question answering has no task.sheet, task.positive or task.duplicates; leave them out"
-        )
+    for name in SETTINGS_OF_TABLES:
+        if getattr(config, name) not in (None, "keep"):
+            raise InputError(f"question answering has no task.{name}; leave it out")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering needs a file of its own for the valid part; name it with task.valid"

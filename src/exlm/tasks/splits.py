@@ -69,7 +69,8 @@ def scaffold_split(
     by size, then by smallest row number, both descending. With n parsable rows, a group goes to
     train if train then has at most 0.8 n rows; else to valid if train and valid together then have
     at most 0.9 n rows; else to test. Rows that are the `same` molecule ([all rows] its first row),
-    in other spellings, have the scaffold of the first of them."""
+    in other spellings, have the scaffold of the first of them. InputError if one group has more
+    than 0.8 n rows."""
     scaffolds: dict[int, str] = {}  # by molecule
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
@@ -84,6 +85,13 @@ def scaffold_split(
             groups[scaffolds.setdefault(first_row, scaffold)].append(row)
     parsable = sum(map(len, groups.values()))
     most_train = FRACTIONS[0] * parsable
+    scaffold, largest = max(groups.items(), key=lambda item: len(item[1]), default=("", []))
+    if len(largest) > most_train:
+        in_words = f"have the scaffold {scaffold}" if scaffold else "have no rings"
+        raise InputError(
+            f"{len(largest)} of {parsable} molecules {in_words}, so that a scaffold split "
+            "cannot divide them; use task.split random"
+        )
     most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
     split: dict[str, list[int]] = {part: [] for part in PARTS}
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
