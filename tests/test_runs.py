@@ -87,6 +87,9 @@ def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
         finished_result(result, "identity", {"seed": 2})
     with pytest.raises(InputError, match=r"\(share\): not recorded instead of 0.5"):
         finished_result(result, "identity", {"seed": 1, "share": 0.5})
+    write_json(result, {"identity": {"data_sha256": "ab"}})
+    with pytest.raises(InputError, match="the content of its data has changed since; choose"):
+        finished_result(result, "identity", {"data_sha256": "cd"})
 
 
 def test_a_setting_that_was_changed_before_and_is_not_now_differs():

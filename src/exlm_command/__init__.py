@@ -36,17 +36,24 @@ def main(arguments: list[str] | None = None) -> None:
         global is_running
         is_running = True
         arguments = sys.argv[1:]
+        signal.signal(signal.SIGTERM, _interrupt)
     name, *others = arguments or [""]
     try:
         _run(name, others)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+    except KeyboardInterrupt as interrupt:
+        number = next(iter(interrupt.args), signal.SIGINT)
+        _leave(128 + number, f"exlm {name}: interrupted")
     except BrokenPipeError:
         # Who read the output, such as `head`, has seen enough. What is left is thrown away, or
         # Python would try to write it once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """SIGTERM, which a cluster sends, ends a command as Ctrl-C does."""
+    raise KeyboardInterrupt(number)
 
 
 def _run(name: str, others: list[str]) -> None:

@@ -492,7 +492,8 @@ def test_interrupt_leaves_nothing(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are listed in /proc")
-def test_workers_end_when_their_command_is_killed(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_when_their_command_is_killed(tmp_path, number):
     _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 300_000)
     command = [
         sys.executable,
@@ -504,14 +505,18 @@ def test_workers_end_when_their_command_is_killed(tmp_path):
         str(tmp_path / "out"),
     ]
     process = subprocess.Popen(
-        [*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True
+        [*command, "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert _until(lambda: len(_processes_of(process.pid)) >= 5), (
         "itself, two workers, and what starts and tidies them"
     )
-    process.kill()
-    process.wait()
+    process.send_signal(number)
+    _, printed = process.communicate()
     assert _until(lambda: not _processes_of(process.pid))
+    if number == signal.SIGTERM:
+        assert process.returncode == 128 + number
+        assert printed.endswith("exlm prepare: interrupted\n") and "Traceback" not in printed
+        assert os.listdir(tmp_path) == ["in.smi"]
 
 
 def _until(happens):

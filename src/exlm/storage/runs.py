@@ -83,6 +83,11 @@ def finished_result(
         return None
     if difference := first_difference(result[entry], settings):
         name, before, now = difference
+        if "_sha256" in name:
+            raise InputError(
+                f"{path.parent} holds a finished run, and the content of its "
+                f"{name.partition('_sha256')[0]} has changed since; {advice}"
+            )
         raise InputError(
             f"{path.parent} holds a finished run with other settings ({name}): "
             f"{before} instead of {now}; {advice}"
