@@ -11,6 +11,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from pages import fill, table
+from table_1 import PRINTED
 
 from exlm.paper.values import MAIN_TABLES, SHARES, title
 from exlm.tasks.baselines import BASELINES
@@ -51,7 +52,7 @@ def cell(result: dict[str, Any] | None) -> str:
 
 
 def classification(results: Results) -> str:
-    """ROC-AUC beside the rows that the paper quotes and its own."""
+    """ROC-AUC beside the rows that the paper quotes; its own are in table-1.md."""
     rows = []
     for name in BASELINES:
         found = [results.get((name, task)) for task in CLASSIFICATION]
@@ -59,10 +60,9 @@ def classification(results: Results) -> str:
             mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
             rows.append([title(name), *map(cell, found), mean])
     for name, values in MOLECULES["paper"].items():
-        quoted = [
-            name.replace("*", r"\*"),
-            *("" if value is None else str(value) for value in values),
-        ]
+        if name in PRINTED:
+            continue
+        quoted = [name, *("" if value is None else str(value) for value in values)]
         rows.append([text and f"*{text}*" for text in quoted])
     return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)
 
