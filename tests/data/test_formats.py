@@ -1,6 +1,7 @@
 """One list of formats for all commands: every file gives the same texts to `prepare` and to the
 commands on tables."""
 
+import csv
 import gzip
 import io
 import json
@@ -344,6 +345,32 @@ def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
         read_frame(path, sheet="X")
     with pytest.raises(InputError, match="a.csv has no sheets; leave out sheet"):
         read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), sheet="IC50")
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+def test_quoted_cells_between_tabs_are_read_as_other_programs_wrote_them(tmp_path, quoting):
+    texts = ['"Well," he said', "two\nlines", "a\ttab", "plain", 'a 5" screen']
+    table = pd.DataFrame({"text": texts, "y": range(5)})
+    for name in ("a.tsv", "a.csv", "a.txt"):
+        table.to_csv(tmp_path / name, sep="\t", index=False, quoting=quoting)
+        assert read_frame(tmp_path / name)["text"].tolist() == texts
+
+
+@pytest.mark.parametrize(
+    "text", ['"Well," he said', '"Well," he said, ""no""', 'a ""b"" c', '"whole"', '"" or ""', '"']
+)
+def test_quotes_that_enclose_no_cells_are_part_of_the_text(tmp_path, text):
+    frame = read_frame(write(tmp_path / "a.tsv", f"y\ttext\n0\t{text}\n1\tb\n"))
+    assert frame["text"].tolist() == [text, "b"]
+
+
+def test_only_columns_of_several_types_become_strings_in_parquet(tmp_path):
+    frame = pd.DataFrame({"row": [0, 1, 2], "dates": [5, "K", None], "y": [0.5, None, 2.0]})
+    write_frame(frame, tmp_path / "a.parquet")
+    written = pd.read_parquet(tmp_path / "a.parquet")
+    assert written["row"].tolist() == [0, 1, 2]
+    assert written["dates"].tolist()[:2] == ["5", "K"] and pd.isna(written["dates"][2])
+    assert written["y"].isna().tolist() == [False, True, False]
 
 
 def test_sentences_of_conll_files(tmp_path):

@@ -24,7 +24,7 @@ from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import score_predictions
-from exlm.tasks.predict import predict
+from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from tests.tasks.tiny_models import predicted
 
@@ -118,6 +118,8 @@ def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, 
     frame.to_csv(table, index=False)
     run(pretrained, table, tmp_path, ["nitrogen", "never"])
     assert "(the mean over 1 of 2 labels: the others have only one" in capsys.readouterr().out
+    evaluate(str(tmp_path / "out"), str(table), str(tmp_path / "e.json"), resamples=0)
+    assert "roc_auc are means over the labels that have both classes" in capsys.readouterr().out
 
 
 def test_a_label_may_be_called_like_the_spread_of_another(pretrained, table, tmp_path):

@@ -453,6 +453,14 @@ def canonical(smiles: str) -> str:
     return standardize(smiles, "canonical")
 
 
+def test_the_range_of_numbers_is_said():
+    """A -99 for a missing answer shows in it."""
+    frame = pd.DataFrame({"text": ["a", "b", "c", "d"], "y": [1.5, 5, -99, 3], "z": [""] * 4})
+    table = make_table(frame, "a.csv", "text", ["y", "z"], "regression")
+    line = "4 texts, regression of y (-99 to 5, median 2.25), z (no label)"
+    assert describe_table(table, False).startswith(line)
+
+
 def test_rows_with_the_same_molecule_are_counted_and_merged():
     frame = pd.DataFrame(
         {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
@@ -463,7 +471,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert describe_duplicates(table).startswith("5 rows share 2 texts or molecules, 1 of these")
     mean = resolve_duplicates(table, "mean")
     assert mean.usable.tolist() == [True, True, False, False, False, False]
-    assert mean.labels[:2, 0].tolist() == [3, 2]
+    assert mean.labels[:5, 0].tolist() == [3, 2, 3, 3, 2]
     drop = resolve_duplicates(table, "drop")
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"

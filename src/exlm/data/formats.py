@@ -1,6 +1,7 @@
 """File formats. A reader yields a record for each row of a file, in constant memory."""
 
 import csv
+import io
 import json
 import re
 import sys
@@ -36,6 +37,8 @@ SEPARATORS = ",;\t"
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
 ENTITY_TAG = re.compile(r"O|[BIESLU]-\S+")
+# a cell between tabs that begins with a quote and has two in a row
+DOUBLED_QUOTE = re.compile(r'(^|\t)"([^"]|"")*?""', re.MULTILINE)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
 HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
@@ -146,9 +149,28 @@ def _separated(name: str, header: Header, separator: str) -> Iterator[Record]:
 
 def _tsv(name: str, header: Header) -> Iterator[Record]:
     separator = _separator(name, "\t")
-    if separator != "\t":
+    # Columns are given for files of GLUE, in which quotes are part of the text.
+    may_have_quotes = isinstance(header, bool)
+    if separator != "\t" or (may_have_quotes and _has_quoted_cells(name)):
         return _separated(name, header, separator)
     return _records(_tsv_rows(name), header, name, may_be_short=False)
+
+
+def _has_quoted_cells(name: str) -> bool:
+    """Whether quotes enclose cells between tabs, as R and pandas write them: every cell of the first
+    MiB that begins with a quote also ends with one, and the first cell does, or a quote inside is
+    doubled. In other files quotes are part of the text."""
+    with open_text(name) as file:
+        sample = file.read(2**20)
+    if not (sample.startswith('"') or DOUBLED_QUOTE.search(sample)):
+        return False
+    try:
+        for _ in csv.reader(io.StringIO(sample, newline=""), delimiter="\t", strict=True):
+            pass
+    except csv.Error as error:
+        is_cut = len(sample) == 2**20
+        return is_cut and "end of data" in str(error)
+    return True
 
 
 def _separator(name: str, usual: str) -> str:

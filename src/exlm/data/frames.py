@@ -196,12 +196,15 @@ def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
-    """The frame as an Arrow table. Where a column has cells of several types, as in JSONL, all
-    cells become strings."""
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except pa.ArrowException:
-        return pa.Table.from_pandas(frame.astype(str), preserve_index=False)
+    """The frame as an Arrow table. The cells of a column that has several types, as in JSONL, become
+    strings, but for missing ones."""
+    frame = frame.copy(deep=False)
+    for name, column in frame.items():
+        try:
+            pa.Array.from_pandas(column)
+        except pa.ArrowException:
+            frame[name] = column.map(str, na_action="ignore")
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:

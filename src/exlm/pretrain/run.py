@@ -83,10 +83,7 @@ def pretrain(
     train = train.with_warmup_steps()
     recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
     directory = Path(output)
-    if (directory / GRID_REPORT).exists() or "task" in read_or_empty(directory / "config.json"):
-        raise InputError(
-            f"{directory} holds a fine-tuning, which would be overwritten; choose another output"
-        )
+    _check_output(directory)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
@@ -118,6 +115,14 @@ def pretrain(
         write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result, model.has_links)}")
         return result
+
+
+def _check_output(directory: Path) -> None:
+    """InputError if a fine-tuning would be overwritten."""
+    if (directory / GRID_REPORT).exists() or "task" in read_or_empty(directory / "config.json"):
+        raise InputError(
+            f"{directory} holds a fine-tuning, which would be overwritten; choose another output"
+        )
 
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def describe_duplicates(table: LabelledTable) -> str:
 
 def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
     """The table where only the first of rows with the same text can be used, as `how` says; rows of
-    different files are not compared. InputError for means of classes."""
+    different files are not compared. With `mean`, all of them have the mean of their labels.
+    InputError for means of classes."""
     if how == "keep":
         return table
     if how == "mean" and not table.label_type.is_number:
@@ -60,7 +61,7 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
         first = rows[0]
         if how == "mean":
             has_label = ~np.isnan(labels[rows]).all(0)
-            labels[first, has_label] = np.nanmean(labels[rows][:, has_label], 0)
+            labels[np.ix_(rows, has_label)] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
             rows_to_split[first] = False
             problems[first] = "another row with the same text or molecule has another label"

@@ -97,10 +97,17 @@ class LabelledTask(ABC):
         return self._splits[seed]
 
     def _check_split(self, split: RowSplit) -> None:
-        """InputError if a number to predict has no label in train, or if the metric of the valid
-        part is not defined."""
+        """InputError if nothing can be learned in train, if a number to predict has no label there,
+        or if the metric of the valid part is not defined."""
         table = self.table
-        unlabelled = np.isnan(table.labels[split["train"]]).all(0)
+        train_labels = table.labels[split["train"]]
+        columns = train_labels.reshape(-1, 1) if table.unit else train_labels
+        if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
+            raise InputError(
+                f"{listed(table.label_columns, 5)} has only one value in the train part, from which "
+                "nothing can be learned; use another split"
+            )
+        unlabelled = np.isnan(train_labels).all(0)
         if table.label_type.is_number and unlabelled.any():
             raise InputError(
                 f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
@@ -331,10 +338,11 @@ def describe_table(table: LabelledTable, molecules: bool) -> str:
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
-    line = (
-        f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
-    )
     labels = table.labels[table.usable]
+    label_names = table.label_columns
+    if table.label_type.is_number:
+        label_names = list(map(_with_range, table.label_columns, labels.T))
+    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
     names = table.classes or table.words or []
     counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
     if counts:
@@ -343,6 +351,14 @@ def describe_table(table: LabelledTable, molecules: bool) -> str:
         return line
     options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
     return f"{line} (found without being told, set it if it is wrong: {options})"
+
+
+def _with_range(name: str, labels: np.ndarray) -> str:
+    """A label to predict as a number with its range, in which a -99 for a missing one shows."""
+    present = labels[~np.isnan(labels)]
+    if not len(present):
+        return f"{name} (no label)"
+    return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
 
 
 def notes_of_classes(table: LabelledTable) -> list[str]:

@@ -19,7 +19,7 @@ from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
 from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, with_intervals
+from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, NEEDS_BOTH_CLASSES, with_intervals
 from exlm.tasks.predictions import (
     ChunkPredictor,
     Predictions,
@@ -190,9 +190,16 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
         print(ERRORS_IN_UNITS)
-    if report["labels"]:
+    labels = report["labels"]
+    metrics = next(iter(report["metrics"].values()))
+    if labels and "tasks_scored" in metrics and metrics["tasks_scored"]["value"] < len(labels):
+        print(
+            f"{' and '.join(sorted(NEEDS_BOTH_CLASSES))} are means over the labels that have both "
+            f"classes here (tasks_scored of {len(labels)}), the other metrics over all of them"
+        )
+    if labels:
         print("every label by itself, in its own units:")
-        print(pd.DataFrame(report["labels"]).T.to_string(max_rows=20, float_format="%.4f"))
+        print(pd.DataFrame(labels).T.to_string(max_rows=20, float_format="%.4f"))
 
 
 def _warn_of_training(count: int | None) -> None:

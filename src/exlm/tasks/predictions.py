@@ -162,9 +162,12 @@ class TablePredictor:
         needed_columns = {*label_columns, self.saved.get("mask_column")} - {None}
         if not needed_columns <= set(rows):
             note = ""
-            if set(label_columns) <= set(rows):
-                missing = listed(needed_columns - set(rows))
-                note = f"the table has no column {missing}, which the model was trained with"
+            if not set(label_columns).isdisjoint(rows):
+                missing = listed(sorted(needed_columns - set(rows)))
+                note = (
+                    f"the table has no column {missing}, which the model was trained with; "
+                    "add it, with empty cells where there is nothing, to score the others"
+                )
             return Predictions(result, counts, note=note)
         try:
             saved: SavedTask = {**self.saved, "label_columns": label_columns}
