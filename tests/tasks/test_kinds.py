@@ -19,17 +19,41 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
+from exlm.tasks.saved_labels import LABELS, SavedLabels
 from exlm.tasks.table import LABEL_TYPES, LabelType
 from exlm.tasks.table_task import TableTask
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
 
+class TagPredictor:
+    """Counts the models and labels."""
+
+    def __init__(self, models, path, options):
+        self.models, self.path = models, path
+
+    def chunk_predictor(self):
+        return None
+
+    def predict(self):
+        networks = [model.loaded.network for model in self.models]
+        assert all(isinstance(network, BertForTokenClassification) for network in networks)
+        frame = pd.read_csv(self.path).assign(
+            models=len(networks), tags=networks[0].config.num_labels
+        )
+        return Predictions(
+            frame,
+            {"rows tagged": len(frame)},
+            {"ensemble": lambda rows: {"accuracy": 1.0}},
+            np.arange(len(frame)),
+        )
+
+
 class Tagging:
-    """Stands in for a class that trains: it saves models with new heads. Predicting counts the
-    models and labels."""
+    """Stands in for a class that trains: it saves models with new heads."""
 
     model_classes = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    predictor = TagPredictor
     metric, summary, invalid_rows = "accuracy", "tags", pd.DataFrame()
     data_settings = {"departures": []}
 
@@ -45,22 +69,6 @@ class Tagging:
         network = self.encoder.load(self.model_classes, hyper, settings)
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
-
-    @classmethod
-    def chunk_predictor(cls, models, input, options):
-        return None
-
-    @staticmethod
-    def predict(models, input, options):
-        networks = [model.loaded.network for model in models]
-        assert all(isinstance(network, BertForTokenClassification) for network in networks)
-        frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
-        return Predictions(
-            frame,
-            {"rows tagged": len(frame)},
-            {"ensemble": lambda rows: {"accuracy": 1.0}},
-            np.arange(len(frame)),
-        )
 
 
 def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
@@ -81,14 +89,8 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0
 
 
-class Grades(TableTask):
+class GradeTask(TableTask):
     """Classes in order. An output for each but the first: whether the label is at least it."""
-
-    fits_temperature = False
-
-    @staticmethod
-    def head_names(saved):
-        return [f"at least {name}" for name in saved["classes"][1:]]
 
     def batch_labels(self, batch, rows, saved):
         steps = np.arange(1, len(self.table.classes))
@@ -98,8 +100,17 @@ class Grades(TableTask):
         losses = binary_cross_entropy_with_logits(outputs, labels, reduction="none").mean(1)
         return losses.sum(), losses.new_full((), len(losses))
 
-    @staticmethod
-    def as_predictions(outputs, saved, temperature=1.0):
+
+class Grades(SavedLabels):
+    """What such outputs say of the classes."""
+
+    fits_temperature = False
+
+    @property
+    def head_names(self):
+        return [f"at least {name}" for name in self.names[1:]]
+
+    def as_predictions(self, outputs, temperature=1.0):
         at_least = np.minimum.accumulate(1 / (1 + np.exp(-outputs)), 1)
         ones = np.ones((len(outputs), 1))
         return -np.diff(np.hstack([ones, at_least, 0 * ones]))
@@ -110,7 +121,8 @@ def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
-    monkeypatch.setitem(KINDS, "grades", Grades)
+    monkeypatch.setitem(KINDS, "grades", GradeTask)
+    monkeypatch.setitem(LABELS, "grades", Grades)
     monkeypatch.setitem(LABEL_TYPES, "grades", LabelType(has_classes=True, one_class=True))
     monkeypatch.setitem(METRICS, "grades", METRICS["multiclass"])
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

@@ -21,15 +21,9 @@ from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import first_tokens
+from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_labels, spelled
 from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
-from exlm.tasks.token_classification import (
-    RESIDUE,
-    WORD,
-    TokenClassification,
-    read_labels,
-    spelled,
-)
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
@@ -235,7 +229,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     table = replace(table, unit_starts=np.full((3, 3), -1))
     task = {"unit": RESIDUE, "classes": ["H", "E"], "precision": "fp32"}
     rows = np.flatnonzero(table.usable)
-    found = TokenClassification.outputs(TunedModel(torch.nn.Linear(1, 1), None, task), table, rows)
+    found = UnitLabels(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), table, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()

@@ -81,16 +81,6 @@ class SavedTask(TypedDict, total=False):
     max_answer: int  # longest answer in tokens
 
 
-def prediction_names(saved: SavedTask) -> list[str]:
-    """What there is a prediction of for every row: the classes, or else the labels."""
-    return saved["classes"] or saved["label_columns"]
-
-
-def prediction_titles(saved: SavedTask) -> list[str]:
-    """The columns of predictions."""
-    return [f"predicted {name}" for name in prediction_names(saved)]
-
-
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
 DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
@@ -156,12 +146,10 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
 
 
 class TunedModel(NamedTuple):
-    """A model with the head of a task, its tokenizer, and what is saved with it about its task
-    (`saved_task`)."""
+    """A model with the head of a task, and its tokenizer."""
 
     network: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    saved: SavedTask
 
 
 @dataclass(frozen=True)
@@ -179,7 +167,7 @@ class SeedModel:
         """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
         distributed.place_model(network, self.device)
-        return TunedModel(network, tokenizer, self.saved)
+        return TunedModel(network, tokenizer)
 
 
 def saved_task(path: str) -> SavedTask:

@@ -28,10 +28,11 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.encoders import SavedTask, prediction_titles
+from exlm.tasks.encoders import SavedTask
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
+from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable
 
@@ -104,8 +105,8 @@ class LabelledTask(ABC):
         columns = train_labels.reshape(-1, 1) if table.unit else train_labels
         if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
             raise InputError(
-                f"{listed(table.label_columns, 5)} has only one value in the train part, from which "
-                "nothing can be learned; use another split"
+                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+                "which nothing can be learned; use another split"
             )
         unlabelled = np.isnan(train_labels).all(0)
         if table.label_type.is_number and unlabelled.any():
@@ -206,7 +207,7 @@ class LabelledTask(ABC):
         predictions for every row, except for a train part that has its own file."""
         table = self.table
         saved = self.saved_table(split["train"])
-        self._write_predictions(run_dir, split, predictions, saved)
+        self._write_predictions(run_dir, split, predictions, labels_of(saved))
         if self.config.molecules:
             lines = [f"{table.texts[row]}\n" for row in split["train"]]
             write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
@@ -252,29 +253,22 @@ class LabelledTask(ABC):
         return rows
 
     def _write_predictions(
-        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, saved: SavedTask
+        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, labels: SavedLabels
     ) -> None:
         table = self.table
         part_of_row = np.full(len(predictions), "", dtype=object)
         for name, rows in split.items():
             part_of_row[rows] = name
-        columns = {"split": part_of_row, **self.prediction_columns(predictions, table, saved)}
+        columns = {"split": part_of_row, **labels.columns(predictions, table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
-            columns |= {f"mean {name}": labels for name, labels in means}
+            columns |= {f"mean {name}": values for name, values in means}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             used = [table.text_column, table.pair_column, *table.label_columns]
             unused = [name for name in table.frame if name not in used]
             frame = frame.drop(columns=unused)[self.rows_to_predict(split)]
         write_frame(frame, run_dir / "predictions.csv")
-
-    @staticmethod
-    def prediction_columns(
-        predictions: np.ndarray, table: LabelledTable, saved: SavedTask
-    ) -> dict[str, Any]:
-        """Predictions [rows, outputs] as columns: one per class, or one per label."""
-        return dict(zip(prediction_titles(saved), predictions.T, strict=True))
 
 
 def positive_or_one(deviations: np.ndarray) -> np.ndarray:

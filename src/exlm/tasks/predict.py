@@ -16,18 +16,19 @@ from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictions, load_baseline
-from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
+from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
+from exlm.tasks.encoders import Models, SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, NEEDS_BOTH_CLASSES, with_intervals
 from exlm.tasks.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
+    Predictor,
+    TablePredictor,
     training_molecules,
 )
-from exlm.tasks.table_task import TableTask
-from exlm.tasks.task import FinetuningTask, kind_of
+from exlm.tasks.task import kind_of
 
 
 def predict(
@@ -56,15 +57,15 @@ def predict(
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(label_columns=label_columns, **options)
-    kind, models = _seed_models(model, predict_options)
+    predictor_class, models = _seed_models(model, predict_options)
+    predictor = predictor_class(models, input, predict_options)
     # parts of a workbook cannot be joined
-    in_parts = target.suffix != ".xlsx"
-    predict_chunk = kind.chunk_predictor(models, input, predict_options) if in_parts else None
+    predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
     if predict_chunk:
         counts = _predict_in_chunks(predict_chunk, models, input, target, predict_options)
         print(f"{in_words(counts)}: {target}")
         return target
-    predictions = kind.predict(models, input, predict_options)
+    predictions = predictor.predict()
     write_frame(predictions.frame, target)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
@@ -111,14 +112,14 @@ def explain_prediction(model: str, text: str, page: str) -> None:
     """Draws what the prediction of a fine-tuned model for one text rests on, as `explain` does for
     a file. InputError if there is no prediction."""
     options = PredictOptions(explain=page)
-    kind, models = _seed_models(model, options)
+    predictor_class, models = _seed_models(model, options)
     saved = models[0].saved
-    if not issubclass(kind, TableTask) or saved["pair_column"]:
+    if not issubclass(predictor_class, TablePredictor) or saved["pair_column"]:
         raise InputError(
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = pd.DataFrame({saved["text_column"]: [text]})
-    kind.predictor(kind, models, "the text", options, row).predict(row)
+    predictor_class(models, "the text", options, row).predict()
     print(f"1 prediction: {page}")
 
 
@@ -153,8 +154,8 @@ def evaluate(
         if value < 0:
             raise InputError(f"{name} is {value}; it must be 0 or more")
     predict_options = PredictOptions(label_columns=label_columns, **options)
-    kind, models = _seed_models(model, predict_options)
-    predictions = kind.predict(models, input, predict_options)
+    predictor_class, models = _seed_models(model, predict_options)
+    predictions = predictor_class(models, input, predict_options).predict()
     labelled = predictions.labelled
     if not len(labelled):
         names = listed(models[0].saved.get("label_columns", ["answer"]), 5)
@@ -229,21 +230,23 @@ def _in_words(metric: dict[str, float]) -> str:
     return f"{value:.4f}"
 
 
-def _seed_models(
-    model: str, options: PredictOptions
-) -> tuple[type[FinetuningTask], list[SeedModel]]:
-    """The kind of task of a fine-tuned model, and the model, or those of all its seeds. InputError
+def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], list[SeedModel]]:
+    """What predicts with a fine-tuned model, and the model, or those of all its seeds. InputError
     if it is no such model."""
     run_dirs = seed_directories(model)
-    kind: type[FinetuningTask]
+    predictor_class: type[Predictor]
+    model_classes: Models
     if (run_dirs[0] / BASELINE_FILE).is_file():
-        kind = BaselinePredictions
         tasks = [load_baseline(run_dir).task for run_dir in run_dirs]
+        predictor_class = BaselinePredictor
+        model_classes = {}
     else:
         tasks = [saved_task(str(run_dir)) for run_dir in run_dirs]
         kind = kind_of(tasks[0]["task_type"])
+        predictor_class = kind.predictor
+        model_classes = kind.model_classes
     models = []
     for run_dir, task in zip(run_dirs, tasks, strict=True):
         saved: SavedTask = {**task, "precision": options.precision}
-        models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))
-    return kind, models
+        models.append(SeedModel(run_dir, saved, model_classes, options.device))
+    return predictor_class, models

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints
 from exlm.data.columns import check_columns, listed, match_columns
-from exlm.data.frames import with_columns
-from exlm.data.parts import output_path
+from exlm.data.frames import read_frame, read_frames, with_columns
+from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.tasks.certainty import (
     calibration_error,
@@ -22,14 +22,12 @@ from exlm.tasks.certainty import (
     conformal_errors,
     conformal_margins,
 )
-from exlm.tasks.encoders import SavedTask, SeedModel, prediction_titles
+from exlm.tasks.encoders import SeedModel
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
 from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules
-from exlm.tasks.table import LABEL_TYPES, LabelledTable, Tokens
-
-if TYPE_CHECKING:
-    from exlm.tasks.table_task import TableTask
+from exlm.tasks.saved_labels import labels_of
+from exlm.tasks.table import LabelledTable, Tokens
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
@@ -98,29 +96,52 @@ class Predictions:
     texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
 
 
+class Predictor(Protocol):
+    """The models of all seeds of a kind of task, and the file that they predict for."""
+
+    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
+        """InputError for options that these models do not have."""
+
+    def predict(self) -> Predictions:
+        """What the models predict for all of the file, and how it can be scored."""
+        ...
+
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """A function that predicts for some rows of the file, so that it need not fit into memory;
+        None if it has to be predicted as a whole, as it must be to be scored."""
+        ...
+
+
 class TablePredictor:
-    """The models of all seeds, and the file that they predict for. What is decided once for all of
-    its rows: whether its texts are `molecules`, the fingerprints of the `training` molecules for
-    distances, and the `margins` [labels] of intervals."""
+    """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
+    once for all of its rows: whether its texts are `molecules`, the fingerprints of the `training`
+    molecules for distances, and the `margins` [labels] of intervals. `rows` are all rows of the
+    table, if they are not to be read from `path`."""
+
+    fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
 
     def __init__(
         self,
-        kind: type["TableTask"],
         models: Sequence[SeedModel],
         path: str,
         options: PredictOptions,
-        first_rows: pd.DataFrame,
+        rows: pd.DataFrame | None = None,
     ) -> None:
-        self.kind = kind
         self.models = models
         self.path = path
         self.options = options
         self.saved = models[0].saved
+        self.labels = labels_of(self.saved)
+        self.rows = rows
+        if rows is None:
+            rows = next(read_frames(path, options.header, ROWS, sheet=options.sheet))
+        label_columns = options.labels_in(rows, path, self.saved["label_columns"])
+        self.has_labels = set(label_columns) <= set(rows)
         self._check_options()
         self.margins = None
         if options.interval is not None:
             self.margins = conformal_margins(models, options.interval)
-        texts = kind.table_to_predict(first_rows, path, options, self.saved).texts
+        texts = self.labels.table_to_predict(rows, path, options.text_column).texts
         self.molecules = decide_molecules(texts, self.saved["molecules"], options.molecules, path)
         self.training: list[ExplicitBitVect] = []
         if options.distance:
@@ -144,7 +165,7 @@ class TablePredictor:
                 "distance compares molecules, but this model was fine-tuned on other texts; "
                 "leave it out"
             )
-        if options.explain and not self.kind.can_explain:
+        if options.explain and (self.fits_again or not self.labels.can_explain):
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
@@ -152,8 +173,12 @@ class TablePredictor:
         if options.explain:
             output_path("", self.path, options.explain, "", (".html",))
 
-    def predict(self, rows: pd.DataFrame) -> Predictions:
-        """Predictions for all rows of the file, and how they are scored if it has labels."""
+    def predict(self) -> Predictions:
+        """Predictions for all rows: means over the models, with standard deviations; and how they
+        are scored if the table has labels."""
+        rows = self.rows
+        if rows is None:
+            rows = read_frame(self.path, self.options.header, self.options.sheet)
         table, runs = self.run(rows, shows_progress=True)
         result, counts = self._with_predictions(table, runs)
         if self.options.explain:
@@ -163,15 +188,14 @@ class TablePredictor:
         if not needed_columns <= set(rows):
             note = ""
             if not set(label_columns).isdisjoint(rows):
-                missing = listed(sorted(needed_columns - set(rows)))
+                missing = listed(sorted(map(str, needed_columns - set(rows))))
                 note = (
                     f"the table has no column {missing}, which the model was trained with; "
                     "add it, with empty cells where there is nothing, to score the others"
                 )
             return Predictions(result, counts, note=note)
         try:
-            saved: SavedTask = {**self.saved, "label_columns": label_columns}
-            labels = self.kind.saved_labels(table, self.path, saved)
+            labels = self.labels.read(table, self.path, label_columns)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         if len(runs) > 1:
@@ -186,7 +210,13 @@ class TablePredictor:
             texts=table.texts,
         )
 
-    def predict_chunk(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """None for a table that has the label columns: its rows are scored together."""
+        if self.fits_again or self.has_labels or self.options.explain:
+            return None
+        return self._predict_chunk
+
+    def _predict_chunk(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         """Some rows of the file with their predictions, and how many there are of every kind."""
         return self._with_predictions(*self.run(rows, shows_progress=False))
 
@@ -203,7 +233,7 @@ class TablePredictor:
             standardize=self.saved.get("standardize", "none"),
             on_invalid=self.options.on_invalid,
         )
-        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
         table = reader.read_chunk(table, self.path)
         usable_rows = np.flatnonzero(table.usable)
         runs = dict[str, np.ndarray]()
@@ -221,9 +251,10 @@ class TablePredictor:
         progress: str | None = None,
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
-        outputs = self.kind.outputs(model.loaded, table, rows, progress)
+        labels = labels_of(model.saved)
+        outputs = labels.outputs(model.loaded, table, rows, progress)
         temperature = model.saved["temperature"] if self.options.calibrated else 1.0
-        return self.kind.as_predictions(outputs, model.saved, temperature)
+        return labels.as_predictions(outputs, temperature)
 
     def _with_predictions(
         self, table: LabelledTable, runs: dict[str, np.ndarray]
@@ -231,10 +262,10 @@ class TablePredictor:
         """The rows of a table with their predictions: means, standard deviations, and for one label
         with classes the predicted class; and how many rows there are of every kind."""
         means = np.mean(list(runs.values()), 0)
-        columns = self.kind.prediction_columns(means, table, self.saved)
+        columns = self.labels.columns(means, table)
         if len(runs) > 1 and means.ndim == 2:
             spread = np.std(list(runs.values()), 0, ddof=1)
-            spreads = self.kind.prediction_columns(spread, table, self.saved)
+            spreads = self.labels.columns(spread, table)
             values = columns
             columns = {}
             for name in values:
@@ -242,7 +273,7 @@ class TablePredictor:
                 title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
                 columns[name] = values[name]
                 columns[title] = spreads[name]
-        if LABEL_TYPES[self.saved["task_type"]].one_class:
+        if self.labels.label_type.one_class:
             columns |= self._class_columns(means)
         if self.margins is not None:
             columns |= conformal_columns(means, self.margins, self.saved)
@@ -281,7 +312,7 @@ class TablePredictor:
 
         tokenizer = self.models[0].loaded.tokenizer
         explanations = explain(table, predict, tokenizer, self.saved, self.molecules)
-        names = prediction_titles(self.saved)
+        names = self.labels.titles
         assert self.options.explain
         write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
         return [explanation and explanation.as_json(names) for explanation in explanations]
@@ -292,7 +323,7 @@ class TablePredictor:
         """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
         errors within the `margins`."""
         saved = self.saved
-        label_type = LABEL_TYPES[saved["task_type"]]
+        label_type = self.labels.label_type
         labels = labels[rows]
         predictions = predictions[rows]
         scores = score_predictions(

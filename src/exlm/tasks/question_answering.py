@@ -40,7 +40,7 @@ from exlm.tasks.encoders import (
     load_encoder_tokenizer,
 )
 from exlm.tasks.metrics import RowScorer, quick_interval
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
 from exlm.tasks.supervised import train_best_epoch
 
@@ -71,11 +71,70 @@ SETTINGS_OF_TABLES = (
 )
 
 
+class QuestionPredictor:
+    """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
+
+    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
+        for name in NOT_FOR_QUESTIONS:
+            if getattr(options, name):
+                raise InputError(f"question answering has no {name}; leave it out")
+        self.models = models
+        self.path = path
+        self.options = options
+
+    def predict(self) -> Predictions:
+        """Answers all questions; `problem` says why one cannot be answered."""
+        path = self.path
+        header = self.options.header
+        saved = self.models[0].saved
+        questions, problems = read_questions(path, labelled=False, header=header)
+        runs: dict[str, pd.DataFrame] = {}
+        for model in self.models:
+            network, tokenizer = model.loaded
+            windows, too_long = make_windows(
+                questions, tokenizer, saved["max_length"], saved["stride"]
+            )
+            runs[model.directory.name] = answer(
+                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
+            )
+        problems = problems + too_long
+        if problems and self.options.on_invalid == "error":
+            row, question, problem = problems[0]
+            raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
+        voted = vote(questions, [*runs.values()])
+        frame = _with_problems(voted, problems)
+        counts = {
+            "questions answered": len(frame) - len(problems),
+            "marked in the column problem": len(problems),
+        }
+        if plain_suffix(path) != ".json":
+            answers = frame.drop(columns=["row", "id", "question"])
+            columns = {str(name): answers[name] for name in answers}
+            frame = with_columns(read_frame(path, header), columns)
+        answered_questions = read_answered_questions(path, header)
+        if answered_questions is None:
+            return Predictions(frame, counts)
+        if len(runs) > 1:
+            # The threshold of the scores is 0, and an ensemble has decided by its vote.
+            margin = np.where(voted["answer"] == "", 1.0, -1.0)
+            runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
+        scorers = {
+            name: partial(summarise_answers, score_answers(answered_questions, run))
+            for name, run in runs.items()
+        }
+        return Predictions(frame, counts, scorers, np.arange(len(answered_questions)))
+
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """None: the questions of a file are answered together."""
+        return None
+
+
 class QuestionAnswering:
     """Questions and contexts, cut into windows, and how to train a model on them."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     has_baselines: ClassVar[bool] = False
+    predictor: ClassVar[type[Predictor]] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -110,58 +169,6 @@ class QuestionAnswering:
             "metric": self.metric,
             "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
-
-    @staticmethod
-    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
-        """Answers a file's questions with all models; `problem` says why a question cannot be
-        answered."""
-        for name in NOT_FOR_QUESTIONS:
-            if getattr(options, name):
-                raise InputError(f"question answering has no {name}; leave it out")
-        saved = models[0].saved
-        questions, problems = read_questions(input, labelled=False, header=options.header)
-        runs: dict[str, pd.DataFrame] = {}
-        for model in models:
-            network, tokenizer, _ = model.loaded
-            windows, too_long = make_windows(
-                questions, tokenizer, saved["max_length"], saved["stride"]
-            )
-            runs[model.directory.name] = answer(
-                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
-            )
-        problems = problems + too_long
-        if problems and options.on_invalid == "error":
-            row, question, problem = problems[0]
-            raise InputError(f"{input}: row {row + 1}, {question!r}: {problem}; correct it")
-        voted = vote(questions, [*runs.values()])
-        frame = _with_problems(voted, problems)
-        counts = {
-            "questions answered": len(frame) - len(problems),
-            "marked in the column problem": len(problems),
-        }
-        if plain_suffix(input) != ".json":
-            answers = frame.drop(columns=["row", "id", "question"])
-            columns = {str(name): answers[name] for name in answers}
-            frame = with_columns(read_frame(input, options.header), columns)
-        answered_questions = read_answered_questions(input, options.header)
-        if answered_questions is None:
-            return Predictions(frame, counts)
-        if len(runs) > 1:
-            # The threshold of the scores is 0, and an ensemble has decided by its vote.
-            margin = np.where(voted["answer"] == "", 1.0, -1.0)
-            runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
-        scorers = {
-            name: partial(summarise_answers, score_answers(answered_questions, run))
-            for name, run in runs.items()
-        }
-        return Predictions(frame, counts, scorers, np.arange(len(answered_questions)))
-
-    @classmethod
-    def chunk_predictor(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> ChunkPredictor | None:
-        """None: the questions of a file are answered together."""
-        return None
 
     def split_of(self, seed: int) -> Mapping[str, object]:
         """The same parts for all seeds."""

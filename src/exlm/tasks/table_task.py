@@ -1,19 +1,14 @@
-"""A table whose rows have labels, classes or numbers: load it once, then train any number of seeds;
-and what their outputs say."""
+"""A table whose rows have labels, classes or numbers: load it once, then train any number of
+seeds."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.special import softmax
 from torch import Tensor, nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
-from exlm.data.frames import read_frame, read_frames
-from exlm.data.parts import ROWS
 from exlm.data.tokenization import alphabet_name
 from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
@@ -24,21 +19,20 @@ from exlm.tasks.encoders import (
     EncoderSource,
     Models,
     SavedTask,
-    SeedModel,
     TunedModel,
     fold_label_scale,
     load_config,
     load_encoder_tokenizer,
-    prediction_names,
 )
-from exlm.tasks.inference import model_inputs, pad, row_outputs
+from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.labelled import LabelledTask, positive_or_one
 from exlm.tasks.metrics import as_rows
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, TablePredictor
+from exlm.tasks.predictions import Predictor, TablePredictor
 from exlm.tasks.reading import TextReader, text_kind
+from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LABEL_TYPES, LabelledTable, make_table
+from exlm.tasks.table import LabelledTable
 
 DEFAULT_LENGTH = 512
 
@@ -46,21 +40,13 @@ DEFAULT_LENGTH = 512
 class TableTask(LabelledTask):
     """A labelled table, its tokens, and how to train a model on it (`FinetuningTask`).
 
-    A further kind of task changes what it needs of the hooks. For training: `load_table` (labels),
-    `head_names` (how many outputs the head has), `batch_labels` and `loss`. For predictions:
-    `outputs`, `as_predictions` and `prediction_columns`. What a hook needs of a saved model is in
-    `saved`, which `saved_table` and `task_to_save` make. The flags below and those of its entry in
-    LABEL_TYPES decide the rest."""
+    A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
+    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `saved_table` and
+    `task_to_save` return."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = True
-    # Whether a temperature is fitted that divides the outputs before they become probabilities;
-    # never where the labels are numbers. False if the outputs are no logits of the labels.
-    fits_temperature: ClassVar[bool] = True
-    predicts_in_chunks: ClassVar[bool] = True  # whether some rows can be predicted without the rest
-    can_explain: ClassVar[bool] = True  # whether texts can be masked, and have one prediction each
-    padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
-    predictor: ClassVar[type[TablePredictor]] = TablePredictor
+    predictor: ClassVar[type[Predictor]] = TablePredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -86,34 +72,39 @@ class TableTask(LabelledTask):
             return backend.normalizer.normalize_str(text)
         return super().spelling(text)
 
-    # Training
-
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
         `record` tells."""
         torch.manual_seed(seed)
         split = self.split_of(seed)
-        saved = self.task_to_save(split["train"])
-        names = self.head_names(saved)
+        labels = labels_of(self.task_to_save(split["train"]))
+        names = labels.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": self.problem_type,
-            "task": saved,
+            "task": labels.saved,
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
-        tuned = TunedModel(network, self.tokenizer, saved)
-        best_epoch = self._train(tuned, run_dir, hyper, seed, split)
+        tuned = TunedModel(network, self.tokenizer)
+        best_epoch = self._train(tuned, labels, run_dir, hyper, seed, split)
 
         predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = self.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
-        network.config.task = self._completed(tuned, outputs[split["valid"]], split["valid"])
+        outputs = labels.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
+        valid = split["valid"]
+        network.config.task = self._completed(network, labels, outputs[valid], valid)
         save_model(run_dir, network, self.tokenizer)
-        predictions = self.as_predictions(outputs, saved)
+        predictions = labels.as_predictions(outputs)
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
     def _train(
-        self, tuned: TunedModel, run_dir: Path, hyper: FinetuneConfig, seed: int, split: RowSplit
+        self,
+        tuned: TunedModel,
+        labels: SavedLabels,
+        run_dir: Path,
+        hyper: FinetuneConfig,
+        seed: int,
+        split: RowSplit,
     ) -> int:
         """Trains a network in place; returns the epoch that is best on valid, whose weights it
         has."""
@@ -121,8 +112,8 @@ class TableTask(LabelledTask):
 
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
             examples = [self.table.examples[row] for row in rows]
-            batch = pad(examples, self.tokenizer, self.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, tuned.saved)}
+            batch = pad(examples, self.tokenizer, labels.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows, labels.saved)}
 
         def training_loss(
             model: nn.Module, batch: dict[str, Tensor]
@@ -132,9 +123,9 @@ class TableTask(LabelledTask):
             return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
-            outputs = self.outputs(tuned, self.table, split["valid"])
-            predictions = self.as_predictions(outputs, tuned.saved)
-            return self.score(predictions, split["valid"], tuned.saved["error_units"])
+            outputs = labels.outputs(tuned, self.table, split["valid"])
+            predictions = labels.as_predictions(outputs)
+            return self.score(predictions, split["valid"], labels.saved["error_units"])
 
         lengths = [len(example["input_ids"]) for example in self.table.examples]
         return train_best_epoch(
@@ -148,29 +139,25 @@ class TableTask(LabelledTask):
             device=self.device,
         )
 
-    def _completed(self, tuned: TunedModel, outputs: np.ndarray, valid: np.ndarray) -> SavedTask:
+    def _completed(
+        self, network: PreTrainedModel, labels: SavedLabels, outputs: np.ndarray, valid: np.ndarray
+    ) -> SavedTask:
         """What is saved with a trained network, whose outputs for the `valid` rows are [n,
         outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
         errors on valid."""
-        label_type = self.table.label_type
-        labels = self.table.labels[valid]
-        saved = tuned.saved
+        label_type = labels.label_type
+        truth = self.table.labels[valid]
+        saved = labels.saved
         if label_type.is_number or label_type.one_class:
-            predictions = self.as_predictions(outputs, saved)
-            errors = conformal_errors(labels, predictions, label_type.has_classes)
+            errors = conformal_errors(truth, labels.as_predictions(outputs), label_type.has_classes)
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
-            return fold_label_scale(tuned.network, saved)
-        if not self.fits_temperature:
+            return fold_label_scale(network, saved)
+        if not labels.fits_temperature:
             return saved
-        labels, logits = as_rows(labels, outputs)
-        temperature = fit_temperature(logits, labels, label_type.has_classes)
+        truth, logits = as_rows(truth, outputs)
+        temperature = fit_temperature(logits, truth, label_type.has_classes)
         return {**saved, "temperature": temperature}
-
-    @staticmethod
-    def head_names(saved: SavedTask) -> list[str]:
-        """A name for every output of the model's head; there are as many as outputs."""
-        return prediction_names(saved)
 
     @property
     def problem_type(self) -> str:
@@ -206,83 +193,3 @@ class TableTask(LabelledTask):
             "mean": mean.tolist(),
             "std": std.tolist(),
         }
-
-    # Predicting
-
-    @classmethod
-    def outputs(
-        cls, tuned: TunedModel, table: LabelledTable, rows: np.ndarray, progress: str | None = None
-    ) -> np.ndarray:
-        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
-        `progress` names a bar."""
-        network, tokenizer, saved = tuned
-        outputs = row_outputs(
-            model=network,
-            function=lambda **batch: network(**batch).logits,
-            width=len(cls.head_names(saved)),
-            table=table,
-            rows=rows,
-            tokenizer=tokenizer,
-            precision=saved["precision"],
-            progress=progress,
-        )
-        return outputs.astype(np.float64)
-
-    @staticmethod
-    def as_predictions(
-        outputs: np.ndarray, saved: SavedTask, temperature: float = 1.0
-    ) -> np.ndarray:
-        """Predictions [rows, `prediction_names`] from a head's outputs: probabilities, of logits
-        divided by a `temperature`, or values in the units of the labels. Models whose head returns
-        real units have mean 0 and std 1."""
-        label_type = LABEL_TYPES[saved["task_type"]]
-        if label_type.is_number:
-            return outputs * np.asarray(saved["std"]) + np.asarray(saved["mean"])
-        if label_type.has_classes:
-            return softmax(outputs / temperature, -1)
-        return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
-
-    @staticmethod
-    def saved_labels(table: LabelledTable, path: str, saved: SavedTask) -> np.ndarray:
-        """The labels of a table in the form that the model was trained on: [rows, labels].
-        InputError if a value is no label."""
-        labelled = make_table(
-            frame=table.frame,
-            path=path,
-            text_column=table.text_column,
-            label_columns=saved["label_columns"],
-            task_type=saved["task_type"],
-            classes=saved["classes"] or saved.get("words"),
-            skip_unknown_classes=True,
-        )
-        return labelled.labels
-
-    @staticmethod
-    def table_to_predict(
-        frame: pd.DataFrame, path: str, options: PredictOptions, saved: SavedTask
-    ) -> LabelledTable:
-        """The rows of a frame, without labels."""
-        text_column = options.text_column
-        if text_column is None and saved["text_column"] in frame:
-            text_column = saved["text_column"]
-        return make_table(frame, path, text_column, [], pair_column=saved["pair_column"])
-
-    @classmethod
-    def predict(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> Predictions:
-        """Predictions for a table: means over the models, with standard deviations."""
-        rows = read_frame(input, options.header, options.sheet)
-        return cls.predictor(cls, models, input, options, rows).predict(rows)
-
-    @classmethod
-    def chunk_predictor(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> ChunkPredictor | None:
-        """Predicts for some rows of a table, which must not have the label columns."""
-        if not cls.predicts_in_chunks or options.explain:
-            return None
-        rows = next(read_frames(input, options.header, ROWS, sheet=options.sheet))
-        if set(options.labels_in(rows, input, models[0].saved["label_columns"])) <= set(rows):
-            return None
-        return cls.predictor(cls, models, input, options, rows).predict_chunk

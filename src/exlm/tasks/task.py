@@ -1,10 +1,10 @@
 """What a task is for training, and what a kind of task is for the commands; the kinds there are.
 
 A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
-rows it is a `TableTask` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), and
-its metrics are in METRICS (`metrics.py`)."""
+rows it is a `TableTask` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), what
+outputs say of them in LABELS (`saved_labels.py`), and its metrics are in METRICS (`metrics.py`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -12,8 +12,8 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models, SeedModel
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.encoders import EncoderSource, Models
+from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table_task import TableTask
 from exlm.tasks.token_classification import TokenClassification
@@ -50,22 +50,10 @@ class FinetuningTask(Task, Protocol):
 
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
     has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
+    predictor: ClassVar[type[Predictor]]  # what the models that it trains predict
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         """Reads the data for an encoder; `device` is where it is trained."""
-
-    @staticmethod
-    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
-        """What the models of all seeds predict for the rows of a file."""
-        ...
-
-    @classmethod
-    def chunk_predictor(
-        cls, models: Sequence[SeedModel], input: str, options: PredictOptions
-    ) -> ChunkPredictor | None:
-        """A function that predicts for some rows of a file, so that it need not fit into memory;
-        None if it has to be predicted as a whole, as it must be to be scored."""
-        ...
 
 
 KINDS: dict[str, type[FinetuningTask]] = {

@@ -20,7 +20,6 @@ from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
 from exlm.tasks.predictions import TablePredictor
 from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import TableTask
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -82,12 +81,14 @@ def in_all_rows(table: LabelledTable, predictions: np.ndarray) -> np.ndarray:
 
 
 class BaselinePredictor(TablePredictor):
-    """Predictions with saved baselines, which are fitted again."""
+    """Predictions with saved baselines."""
+
+    fits_again: ClassVar[bool] = True
 
     def run(
         self, rows: pd.DataFrame, shows_progress: bool
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
-        table = self.kind.table_to_predict(rows, self.path, self.options, self.saved)
+        table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
         table.check(self.path, self.options.on_invalid)
@@ -106,11 +107,3 @@ class BaselinePredictor(TablePredictor):
             predictions = fit_predict(inputs, model.directory / "predict.log")[size:]
             runs[model.directory.name] = in_all_rows(table, predictions)
         return table, runs
-
-
-class BaselinePredictions(TableTask):
-    """Of `TableTask` what comes after a model's outputs."""
-
-    predicts_in_chunks: ClassVar[bool] = False  # every chunk of a file would fit the model again
-    can_explain: ClassVar[bool] = False
-    predictor: ClassVar[type[TablePredictor]] = BaselinePredictor

@@ -1,0 +1,247 @@
+"""What the labels of a saved model mean: how its outputs become predictions and columns of a table.
+
+Labels of rows are `SavedLabels`. Those of residues and words, which are the units of a text, are
+`UnitLabels`: labels and predictions are arrays over the units of a row, so that they do not depend
+on the tokenizer. What a model says about a unit is what it says about its first token."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from exlm.ops.expansion import IGNORED
+from exlm.tasks.encoders import SavedTask, TunedModel
+from exlm.tasks.inference import batch_outputs, row_outputs
+from exlm.tasks.metrics import diverged
+from exlm.tasks.table import (
+    LABEL_TYPES,
+    LabelledTable,
+    LabelType,
+    TaskType,
+    make_table,
+    note_unscored,
+)
+
+# the units, as regular expressions
+RESIDUE = r"\S"
+WORD = r"\S+"
+NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
+NOT_READ = "-"  # in place of the label of a unit that was cut off
+
+
+class SavedLabels:
+    """The labels of rows that a model was trained on, as `saved` with it.
+
+    Further kinds of labels change what they need: `head_names` (how many outputs the head has) and
+    `as_predictions`, or `outputs`, `columns` and `read` if a row has more than one label of a
+    column. They are in LABELS."""
+
+    # Whether a temperature is fitted that divides the outputs before they become probabilities;
+    # never where the labels are numbers. False if the outputs are no logits of the labels.
+    fits_temperature: ClassVar[bool] = True
+    can_explain: ClassVar[bool] = True  # whether a row has one prediction of each name
+    padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
+
+    def __init__(self, saved: SavedTask) -> None:
+        self.saved = saved
+
+    @property
+    def label_type(self) -> LabelType:
+        return LABEL_TYPES[self.saved["task_type"]]
+
+    @property
+    def names(self) -> list[str]:
+        """What there is a prediction of for every row: the classes, or else the labels."""
+        return self.saved["classes"] or self.saved["label_columns"]
+
+    @property
+    def titles(self) -> list[str]:
+        """The columns of predictions."""
+        return [f"predicted {name}" for name in self.names]
+
+    @property
+    def head_names(self) -> list[str]:
+        """A name for every output of the model's head; there are as many as outputs."""
+        return self.names
+
+    def table_to_predict(
+        self, frame: pd.DataFrame, path: str, text_column: str | None
+    ) -> LabelledTable:
+        """The rows of a frame, without labels. Where it is None, `text_column` is that of the
+        training, or one with a usual name."""
+        if text_column is None and self.saved["text_column"] in frame:
+            text_column = self.saved["text_column"]
+        table = make_table(frame, path, text_column, [], pair_column=self.saved["pair_column"])
+        return replace(table, unit=self.saved.get("unit"))
+
+    def outputs(
+        self,
+        tuned: TunedModel,
+        table: LabelledTable,
+        rows: np.ndarray,
+        progress: str | None = None,
+    ) -> np.ndarray:
+        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
+        `progress` names a bar."""
+        network, tokenizer = tuned
+        outputs = row_outputs(
+            model=network,
+            function=lambda **batch: network(**batch).logits,
+            width=len(self.head_names),
+            table=table,
+            rows=rows,
+            tokenizer=tokenizer,
+            precision=self.saved["precision"],
+            progress=progress,
+        )
+        return outputs.astype(np.float64)
+
+    def as_predictions(self, outputs: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+        """Predictions [rows, `names`] from a head's outputs: probabilities, of logits divided by a
+        `temperature`, or values in the units of the labels. Models whose head returns real units
+        have mean 0 and std 1."""
+        if self.label_type.is_number:
+            return outputs * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
+        if self.label_type.has_classes:
+            return softmax(outputs / temperature, -1)
+        return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
+
+    def columns(self, predictions: np.ndarray, table: LabelledTable) -> dict[str, Any]:
+        """Predictions [rows, outputs] as columns: one per class, or one per label."""
+        return dict(zip(self.titles, predictions.T, strict=True))
+
+    def read(self, table: LabelledTable, path: str, label_columns: list[str]) -> np.ndarray:
+        """The labels of a table in the form that the model was trained on: [rows, labels].
+        InputError if a value is no label."""
+        labelled = make_table(
+            frame=table.frame,
+            path=path,
+            text_column=table.text_column,
+            label_columns=label_columns,
+            task_type=self.saved["task_type"],
+            classes=self.saved["classes"] or self.saved.get("words"),
+            skip_unknown_classes=True,
+        )
+        return labelled.labels
+
+
+class UnitLabels(SavedLabels):
+    """The labels of the residues or words of texts, a class each."""
+
+    can_explain: ClassVar[bool] = False
+    padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
+
+    def outputs(
+        self,
+        tuned: TunedModel,
+        table: LabelledTable,
+        rows: np.ndarray,
+        progress: str | None = None,
+    ) -> np.ndarray:
+        """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
+        Diverged if one is no number."""
+        network, tokenizer = tuned
+        assert table.unit_starts is not None  # `TextReader` found them
+        shape = (*table.unit_starts.shape, len(self.head_names))
+        result = np.full(shape, np.nan, np.float32)
+        batches = batch_outputs(
+            model=network,
+            function=lambda **batch: network(**batch).logits,
+            examples=[table.examples[row] for row in rows],
+            tokenizer=tokenizer,
+            precision=self.saved["precision"],
+            progress=progress,
+            padding_side=self.padding_side,
+        )
+        for numbers, logits in batches:
+            if np.isnan(logits).any():
+                raise diverged("the outputs are not numbers")
+            starts = table.unit_starts[rows[numbers]]
+            unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
+            unit_logits[starts < 0] = np.nan
+            result[rows[numbers]] = unit_logits
+        return result
+
+    def columns(self, predictions: np.ndarray, table: LabelledTable) -> dict[str, Any]:
+        """The labels of every row in one string."""
+        labels = spelled(predictions, table.texts, self.names, self.saved["unit"])
+        return {"predicted label": labels}
+
+    def read(self, table: LabelledTable, path: str, label_columns: list[str]) -> np.ndarray:
+        """The classes of the units [rows, units], NaN where a row has no labels that fit."""
+        [label_column] = label_columns
+        labels, problems = read_labels(
+            table, label_column, self.saved["mask_column"], self.saved["unit"], self.names
+        )
+        cells = table.frame[label_column].fillna("")
+        unscored = {row: problems[row] for row, cell in enumerate(cells) if cell and problems[row]}
+        note_unscored(unscored, table.frame.index, path)
+        return labels
+
+
+# those that are no `SavedLabels`
+LABELS: dict[TaskType, type[SavedLabels]] = {"token_classification": UnitLabels}
+
+
+def labels_of(saved: SavedTask) -> SavedLabels:
+    """The labels of a model's task."""
+    return LABELS.get(saved["task_type"], SavedLabels)(saved)
+
+
+def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
+    """The residues or words in every cell, which may be a list of them."""
+    return [
+        [str(item) for item in cell] if isinstance(cell, list) else re.findall(unit, str(cell))
+        for cell in cells
+    ]
+
+
+def read_labels(
+    table: LabelledTable,
+    label_column: str,
+    mask_column: str | None,
+    unit: str,
+    classes: Sequence[str],
+) -> tuple[np.ndarray, list[str]]:
+    """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, ""
+    if nothing is."""
+    texts = units(table.texts, unit)
+    names_of_rows = units(table.frame[label_column].fillna(""), unit)
+    masks = [["1"] * len(names) for names in names_of_rows]
+    if mask_column:
+        masks = units(table.frame[mask_column].fillna(""), unit)
+    index = {name: float(i) for i, name in enumerate(classes)}
+    labels = np.full((len(texts), max(map(len, texts))), np.nan)
+    problems = [""] * len(texts)
+    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
+        unknown_labels = set(names) - {*index, NO_LABEL}
+        if not len(text) == len(names) == len(mask):
+            problems[row] = (
+                f"{len(text)} residues or words, but {len(names)} labels and a mask of {len(mask)}"
+            )
+        elif unknown_labels:
+            problems[row] = f"the model has no label {min(unknown_labels)!r}"
+        else:
+            classes_of_units = np.array([index.get(name, np.nan) for name in names])
+            is_masked = np.array([mark == "0" for mark in mask], dtype=bool)
+            labels[row, : len(names)] = np.where(is_masked, np.nan, classes_of_units)
+    return labels, problems
+
+
+def spelled(
+    predictions: np.ndarray, texts: list[str], classes: Sequence[str], unit: str
+) -> list[str]:
+    """The most probable labels of every row as one string, from predictions [rows, units, classes];
+    "" for rows without any."""
+    was_read = ~np.isnan(predictions[..., 0])
+    best = np.nan_to_num(predictions).argmax(-1)
+    labels = np.where(was_read, np.array(classes, dtype=object)[best], NOT_READ)
+    space = "" if unit == RESIDUE else " "
+    return [
+        space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
+        for row, text_units in enumerate(units(texts, unit))
+    ]
