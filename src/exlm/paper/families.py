@@ -119,7 +119,7 @@ def families(runs: Runs) -> list[Family]:
     groups: list[tuple[Kind, Cells]] = []
     ids: list[set[str]] = []
     for kind, _ in kinds.most_common():
-        if any(other[:2] == kind[:2] and kind.exlm_only < other.exlm_only for other in kinds):
+        if any(kind.is_part_of(other) for other in kinds):
             continue
         cells = _cells(kind, all_runs, set().union(*ids), runs)
         groups.append((kind, cells))

@@ -55,6 +55,12 @@ class Kind(NamedTuple):
     steps: int
     exlm_only: frozenset[tuple[str, Any]]
 
+    def is_part_of(self, other: "Kind") -> bool:
+        """Whether the family of the other kind has all runs of this one, and further ones: it is
+        equal, but has more settings of EXLM_ONLY."""
+        is_equal = (self.settings, self.steps) == (other.settings, other.steps)
+        return is_equal and self.exlm_only < other.exlm_only
+
 
 class Pretraining:
     """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
