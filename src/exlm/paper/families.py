@@ -1,7 +1,7 @@
 """Groups comparable runs into families, and averages their seeds for each cell of the paper's
 tables."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from functools import cached_property
 from statistics import fmean
@@ -166,13 +166,15 @@ def _plus_steps(steps: int, same_settings: list[Pretraining], runs: Runs) -> dic
         hours = [run.hours for run in exlm if run.cell.p == mlm.cell.p]
         return abs(mlm.hours - fmean(hours)) if hours else 0.0
 
-    longer = []
+    longer: defaultdict[float, list[Pretraining]] = defaultdict(list)
     for run in same_settings if exlm else []:
         if run.steps > steps and run.cell == Cell(MLM, 1, run.cell.p):
-            longer.append(run)
-    # The last one at each ratio counts: the closest and, of two that are as close, the longer one.
-    longer.sort(key=lambda run: (-cost_apart(run), run.steps))
-    return {run.cell.p: run.steps for run in longer}
+            longer[run.cell.p].append(run)
+    # of two that are as close, the longer one
+    closest = {
+        p: min(mlms, key=lambda mlm: (cost_apart(mlm), -mlm.steps)) for p, mlms in longer.items()
+    }
+    return {p: mlm.steps for p, mlm in closest.items()}
 
 
 def _tunings(members: list[Pretraining], runs: Runs) -> dict[tuple[str, str], Finetuning]:
