@@ -186,8 +186,9 @@ def _tunings(members: list[Pretraining], runs: Runs) -> dict[tuple[str, str], Fi
             if not tuning.from_scratch:
                 candidates.append((run.id, tuning))
     counts = Counter((tuning.task, tuning.compared) for _, tuning in candidates)
-    # The first of each task is the most frequent.
-    frequent = dict(reversed([settings for settings, _ in counts.most_common()]))
+    frequent: dict[str, str] = {}
+    for (task, compared), _ in counts.most_common():
+        frequent.setdefault(task, compared)
     tunings: dict[tuple[str, str], Finetuning] = {}
     for run_id, tuning in candidates:
         if tuning.compared == frequent[tuning.task]:
