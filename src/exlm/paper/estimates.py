@@ -87,17 +87,22 @@ def standard_error(cells: Sequence[Terms]) -> float | None:
     """The standard error of a sum over independent cells, each with its terms, pooled over their
     pre-training seeds; None if a cell has one seed. Several scores of the same runs are not
     independent, so they are added up in every run."""
-    weights = [terms[0][0] if len(terms) == 1 else 1.0 for terms in cells]
-    seeds = []
-    for terms in cells:
-        sums = run_by_run(terms) if len(terms) > 1 else terms[0][1].centers
-        seeds.append(list(sums.values()))
+    weighted = [_weight_and_values(terms) for terms in cells]
+    seeds = [values for _, values in weighted]
     if min(map(len, seeds)) < 2:
         return None
     squares = sum((len(values) - 1) * variance(values) for values in seeds)
     pooled = squares / sum(len(values) - 1 for values in seeds)
-    weighted = zip(weights, seeds, strict=True)
     return math.sqrt(pooled * sum(weight**2 / len(values) for weight, values in weighted))
+
+
+def _weight_and_values(terms: Terms) -> tuple[float, list[float]]:
+    """The terms of a cell as one: a weight, and a value for every pre-training seed. A sum of
+    several terms has the weight 1."""
+    if len(terms) > 1:
+        return 1.0, list(run_by_run(terms).values())
+    [(weight, number)] = terms
+    return weight, list(number.centers.values())
 
 
 def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
