@@ -4,6 +4,7 @@ have in common."""
 import hashlib
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, departures, load_labelled
+from exlm.tasks.datasets import GLUE, departures
 from exlm.tasks.duplicates import (
     count_shared,
     count_stereoisomers,
@@ -43,14 +44,19 @@ class LabelledTask(ABC):
     """A labelled table, how it is split, and how predictions for it are scored and recorded: a
     `Task` (`task.py`) but for its training."""
 
-    def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
-        """Reads the table, by `load_table` and `read_rows`; a subclass sets what these need before
-        it calls this. `trained_on` is the kind of text that the model knows."""
-        table = self.load_table(config)
-        self.config = complete_config(config, table, trained_on)
+    def __init__(
+        self,
+        config: TaskConfig,
+        table: LabelledTable,
+        rows: LabelledTable,
+        spelling: Callable[[str], str],
+    ) -> None:
+        """`config` is complete (`complete_config`), `table` is as it was loaded, and `rows` is the
+        same with what the model reads, and with what is wrong with it. Texts with the same
+        `spelling` are equal."""
+        self.config = config
         self.metric = main_metric(config, table)
-        rows = self.read_rows(table)
-        rows = replace(rows, groups=find_groups(rows, self.spelling))
+        rows = replace(rows, groups=find_groups(rows, spelling))
         self.table = resolve_duplicates(rows, config.duplicates)
         self.invalid_rows = self.table.invalid_rows()
         self.data_settings = {
@@ -59,29 +65,12 @@ class LabelledTask(ABC):
             "departures": departures(config, table, int(self.table.usable.sum())),
         }
         self._splits = dict[int, RowSplit]()  # by seed
-        self.summary = describe_table(self.table, bool(self.config.molecules))
+        self.summary = describe_table(self.table, bool(config.molecules))
         repeated = describe_duplicates(rows)
         if repeated:
             self.summary += f"; {repeated}"
         for note in [*notes_of_classes(self.table), *notes_of_numbers(self.table)]:
             print(f"note: {note}", file=sys.stderr)
-
-    def load_table(self, config: TaskConfig) -> LabelledTable:
-        """The table with its labels."""
-        return load_labelled(config)
-
-    @abstractmethod
-    def read_rows(self, table: LabelledTable) -> LabelledTable:
-        """The table with what the model reads, and with what is wrong with it, by the completed
-        `config`."""
-
-    def spelling(self, text: str) -> str:
-        """A text in the spelling by which equal ones are recognised: molecules as they are
-        standardised, at least as canonical SMILES."""
-        if not self.config.molecules:
-            return text
-        how = self.config.standardize or "none"
-        return standardize(text, "canonical" if how == "none" else how)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
@@ -277,7 +266,15 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
 
 
 def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:
-    """The config with the kind of texts, their spelling and the split, where it leaves them out."""
+    """The config with the kind of texts, their spelling and the split, where it leaves them out.
+    `trained_on` is the kind of text that the model knows. InputError if settings do not fit the
+    table."""
+    metrics = metric_names(table.task_type, table.classes)
+    if config.metric and config.metric not in metrics:
+        raise InputError(
+            f"a {table.task_type} task has no metric {config.metric!r}; "
+            f"use one of {', '.join(metrics)}"
+        )
     user_says = False if config.dataset in GLUE else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
     model_knows = True if trained_on.molecules else None
@@ -305,12 +302,16 @@ def main_metric(config: TaskConfig, table: LabelledTable) -> str:
     task type."""
     metrics = metric_names(table.task_type, table.classes)
     default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
-    if config.metric and config.metric not in metrics:
-        raise InputError(
-            f"a {table.task_type} task has no metric {config.metric!r}; "
-            f"use one of {', '.join(metrics)}"
-        )
     return config.metric or default
+
+
+def usual_spelling(config: TaskConfig) -> Callable[[str], str]:
+    """From a text to the spelling by which equal ones are recognised: molecules as they are
+    standardised, at least as canonical SMILES."""
+    if not config.molecules:
+        return str
+    how = config.standardize or "none"
+    return partial(standardize, how="canonical" if how == "none" else how)
 
 
 def content_hash(table: LabelledTable) -> str:

@@ -14,6 +14,7 @@ from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import (
     SCORING,
     EncoderSource,
@@ -25,7 +26,7 @@ from exlm.tasks.encoders import (
     load_encoder_tokenizer,
 )
 from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.labelled import LabelledTask, positive_or_one
+from exlm.tasks.labelled import LabelledTask, complete_config, positive_or_one, usual_spelling
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.predictions import Predictor, TablePredictor
 from exlm.tasks.reading import TextReader, text_kind
@@ -54,23 +55,25 @@ class TableTask(LabelledTask):
         self.tokenizer, self.max_length = load_encoder_tokenizer(
             encoder.name, config.max_length or DEFAULT_LENGTH
         )
-        super().__init__(config, text_kind(load_config(encoder.name)))
-
-    def read_rows(self, table: LabelledTable) -> LabelledTable:
+        table = self.load_table(config)
+        config = complete_config(config, table, text_kind(load_config(encoder.name)))
         reader = TextReader(
             tokenizer=self.tokenizer,
             max_length=self.max_length,
-            molecules=bool(self.config.molecules),
-            standardize=self.config.standardize or "none",
-            on_invalid=self.config.on_invalid,
+            molecules=bool(config.molecules),
+            standardize=config.standardize or "none",
+            on_invalid=config.on_invalid,
         )
-        return reader.read(table)
-
-    def spelling(self, text: str) -> str:
+        spelling = usual_spelling(config)
         backend = self.tokenizer.backend_tokenizer
-        if alphabet_name(backend):  # capitals, and no * at the end
-            return backend.normalizer.normalize_str(text)
-        return super().spelling(text)
+        if alphabet_name(backend):
+            spelling = backend.normalizer.normalize_str  # capitals, and no * at the end
+        super().__init__(config, table, reader.read(table), spelling)
+
+    @staticmethod
+    def load_table(config: TaskConfig) -> LabelledTable:
+        """The table with its labels."""
+        return load_labelled(config)
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what

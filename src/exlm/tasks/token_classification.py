@@ -40,7 +40,8 @@ class TokenClassification(TableTask):
         config = replace(config, label_columns=label_columns, molecules=False)
         super().__init__(encoder, config, device)
 
-    def load_table(self, config: TaskConfig) -> LabelledTable:
+    @staticmethod
+    def load_table(config: TaskConfig) -> LabelledTable:
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns

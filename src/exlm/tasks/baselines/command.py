@@ -22,11 +22,10 @@ from exlm.tasks.baselines.saved import (
     usable_texts,
 )
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import resolve
+from exlm.tasks.datasets import load_labelled, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.labelled import LabelledTask
+from exlm.tasks.labelled import LabelledTask, complete_config, usual_spelling
 from exlm.tasks.reading import TextKind
-from exlm.tasks.table import LabelledTable
 from exlm.tasks.task import kind_of
 
 
@@ -96,26 +95,25 @@ class BaselineTask(LabelledTask):
                 f"{config.task_type} has no baseline; "
                 "use a table with labels for each row as a whole"
             )
-        super().__init__(config, TextKind(molecules=None, standardize="none", text_column=None))
-        molecules = self.config.molecules
+        table = load_labelled(config)
+        no_model = TextKind(molecules=None, standardize="none", text_column=None)
+        config = complete_config(config, table, no_model)
+        molecules = config.molecules
         if molecules != BASELINES[name].molecules:
             fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
             raise InputError(
                 f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
                 f"not read; use {', '.join(fitting)}, or set task.molecules"
             )
+        if molecules and config.on_invalid == "keep":
+            raise InputError(
+                "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
+            )
+        rows = leave_out_what_is_no_molecule(table) if molecules else table
+        rows = replace(rows, rows_to_split=rows.usable)
+        super().__init__(config, table, rows, usual_spelling(config))
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)
-
-    def read_rows(self, table: LabelledTable) -> LabelledTable:
-        """The table without tokens. What RDKit cannot parse is left out."""
-        if self.config.molecules:
-            if self.config.on_invalid == "keep":
-                raise InputError(
-                    "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
-                )
-            table = leave_out_what_is_no_molecule(table)
-        return replace(table, rows_to_split=table.usable)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
