@@ -72,7 +72,7 @@ def run_grid(
     for i, seed in enumerate(seeds):
         # a cell that was not the best of an earlier grid has lost its weights
         weights = (directory / best / f"seed-{seed}").glob("*.safetensors")
-        if "best_epoch" in runs[best][i] and not any(weights):
+        if has_model(runs[best][i]) and not any(weights):
             runs[best][i] = train_run(best, seed)
     for run in runs[best]:
         if "stopped" in run:
@@ -96,6 +96,11 @@ def finished_runs(
     }
 
 
+def has_model(result: Result) -> bool:
+    """Whether a seed has left a model, as neither a baseline nor a training that stopped has."""
+    return "best_epoch" in result
+
+
 def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
     """The settings that two runs must share to be the same, with those hyper-parameters that change
     the numbers."""
@@ -116,7 +121,7 @@ def _train_run(
                 raise
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
-        if "best_epoch" in result:  # it has a model
+        if has_model(result):
             write_card(run_dir, result)
         write_json(run_dir / SEED_RESULT, result)
     return result
@@ -158,8 +163,7 @@ def _write_report(
     for entry in ("counts", "interval"):
         if all(entry in run for run in runs[best]):  # those of earlier versions lack them
             report[entry] = summarise_runs(runs[best], entry)
-    has_model = "best_epoch" in runs[best][0]
-    if has_model:
+    if has_model(runs[best][0]):
         source = directory / best / f"seed-{report['best_seed']}"
         # The manifest comes last: after an interruption the copy is damaged, until the same command
         # is run again.
@@ -167,7 +171,7 @@ def _write_report(
             with replacing(directory / name) as partial:
                 shutil.copyfile(source / name, partial)
     write_json(directory / GRID_REPORT, report)
-    if has_model:
+    if has_model(runs[best][0]):
         write_card(directory)
     return report
 
