@@ -69,8 +69,7 @@ def predict(
     write_frame(predictions.frame, target)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
-        score = next(iter(predictions.scorers.values()))
-        scores = score(predictions.labelled)
+        scores = predictions.scorers[predictions.main](predictions.labelled)
         words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
         _warn_of_training(_count_in_training([seed.directory for seed in models], predictions))
@@ -179,20 +178,21 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    _print_evaluation(report, bool(models[0].saved.get("error_units")))
+    _print_evaluation(report, predictions.main, bool(models[0].saved.get("error_units")))
     print(f"everything is in {target}")
     return report
 
 
-def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
-    """Prints what `evaluate` found. `in_units`: whether errors are in `error_units`."""
+def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None:
+    """Prints what `evaluate` found. `main` is the name of the ensemble or of the only model;
+    `in_units`: whether errors are in `error_units`."""
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
         print(ERRORS_IN_UNITS)
     labels = report["labels"]
-    metrics = next(iter(report["metrics"].values()))
+    metrics = report["metrics"][main]
     if labels and "tasks_scored" in metrics and metrics["tasks_scored"]["value"] < len(labels):
         print(
             f"{' and '.join(sorted(NEEDS_BOTH_CLASSES))} are means over the labels that have both "

@@ -87,13 +87,18 @@ class Predictions:
 
     frame: pd.DataFrame  # all of the file, with predictions, or in `problem` why a row has none
     counts: dict[str, int]  # of rows, by what they are
-    # how rows are scored, by the model's name; of several, `ensemble` is the first
+    # how rows are scored, by the model's name, or `ensemble`
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
     note: str = ""  # why there are no scores, if the file has labels
-    # the metrics of every label, by the first of `scorers`; {} if there is only one label
+    # the metrics of every label, by the `main` scorer; {} if there is only one label
     label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
+
+    @property
+    def main(self) -> str:
+        """The name in `scorers` of the ensemble or, without one, of the only model."""
+        return next(iter(self.scorers))
 
 
 class Predictor(Protocol):
@@ -198,15 +203,16 @@ class TablePredictor:
             labels = self.labels.read(table, self.path, label_columns)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
+        means = np.mean(list(runs.values()), 0)
         if len(runs) > 1:
-            runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
+            runs = {"ensemble": means, **runs}
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         return Predictions(
             frame=result,
             counts=counts,
             scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
             labelled=labelled,
-            label_scores=self._label_scores(labels[labelled], next(iter(runs.values()))[labelled]),
+            label_scores=self._label_scores(labels[labelled], means[labelled]),
             texts=table.texts,
         )
 
