@@ -72,7 +72,7 @@ class BestEpoch:
 
     def __init__(self, weights: Path) -> None:
         self.weights = weights
-        self.epoch = 0
+        self.epoch = 0  # none yet: they count from 1
         self.goodness = -np.inf
         # The best epoch may be later than the newest checkpoint. Training then repeats it, with the
         # same result.
