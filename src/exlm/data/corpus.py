@@ -18,10 +18,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
-from jinja2 import Template
 
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty
+from exlm.storage.files import read_or_empty, render
 from exlm.storage.manifest import MANIFEST, damage
 
 FORMAT_VERSION = 1
@@ -184,8 +183,7 @@ def corpus_name(paths: str | Sequence[str]) -> str:
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long
     the sequences are."""
-    template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
-    return Template(template).render(manifest, output=output)
+    return render(Path(__file__).with_name("describe.txt"), **manifest, output=output)
 
 
 class CorpusWriter:

@@ -1,17 +1,17 @@
 """What is known about a run, and the card of a model (`README.md` in its directory)."""
 
 import re
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import ALPHABETS, alphabet_name
-from exlm.storage.files import read_log, read_or_empty, to_json_types, write_text
+from exlm.storage.files import read_log, read_or_empty, render, to_json_types, write_text
 from exlm.storage.manifest import MANIFEST
 
+FACTS = Path(__file__).with_name("facts.md")
+CARD = Path(__file__).with_name("card.md")
 # by the end of the name of the model's class; of all others, fill-mask
 PIPELINES = {
     "ForSequenceClassification": "text-classification",
@@ -33,8 +33,8 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     tokenizer = directory / "tokenizer.json"
     letters = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
     log = read_log(directory / "log.jsonl")
-    return _render(
-        "facts.md",
+    return render(
+        FACTS,
         config=config,
         recipe=recipe,
         result=result,
@@ -64,8 +64,8 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     recipes = [read_or_empty(place / "recipe.yaml") for place in list(directory.parents)[1::-1]]
     recipes.append(read_or_empty(directory / "recipe.yaml"))
     licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
-    text = _render(
-        "card.md",
+    text = render(
+        CARD,
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
         license=licenses[-1] if licenses else None,
@@ -76,11 +76,6 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
         facts=run_facts(directory, result),
     )
     write_text(directory / "README.md", text)
-
-
-def _render(template: str, **values: Any) -> str:
-    text = (resources.files("exlm.describe") / template).read_text(encoding="utf-8")
-    return Template(text).render(values)
 
 
 def _name(path_or_name: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib
 import torch
-from jinja2 import Environment, FileSystemLoader, select_autoescape
 from matplotlib.colors import to_hex
 from rdkit import rdBase
 from transformers import PreTrainedTokenizerFast
@@ -30,7 +29,7 @@ from exlm.filling.texts import (
     spell,
 )
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.files import replacing
+from exlm.storage.files import render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
 from exlm.train import distributed
 
@@ -40,9 +39,8 @@ Segment = tuple[str, int | None]
 
 END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(["html", "svg"])
-)
+PAGE = Path(__file__).with_name("page.html")
+FIGURE = Path(__file__).with_name("figure.svg")
 
 
 def explore(
@@ -218,7 +216,7 @@ def _segments(
 def page(case: Case) -> str:
     """The page as HTML that loads no other file. The case is JSON inside it, in which no text can
     act as a tag."""
-    return TEMPLATES.get_template("page.html").render(case=case)
+    return render(PAGE, case=case)
 
 
 def figure(case: Case) -> str:
@@ -240,8 +238,9 @@ def figure(case: Case) -> str:
         }
         nodes.append(node)
     parts = [text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]]
-    return TEMPLATES.get_template("figure.svg").render(
-        case,
+    return render(
+        FIGURE,
+        **case,
         nodes=nodes,
         title=_visible("".join(parts))[:120],
         colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template as TextTemplate
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
@@ -23,11 +22,11 @@ from exlm.filling.proposals import fill_templates, judged, with_fillings
 from exlm.filling.reading import fills_molecules, load_for_filling
 from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import Record, fill_texts
-from exlm.storage.files import replacing
+from exlm.storage.files import render, replacing
 from exlm.train import distributed
 
 # how a record is printed
-TABLE = TextTemplate(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))
+TABLE = Path(__file__).with_name("fillings.txt")
 
 
 def fill(
@@ -130,7 +129,7 @@ def fill(
         print(f"{tally.summary()}: {output}")
     else:
         for record in tally:
-            print(TABLE.render(record))
+            print(render(TABLE, **record))
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:

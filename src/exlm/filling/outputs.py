@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
 from transformers import PreTrainedTokenizerFast
@@ -16,12 +15,13 @@ from exlm.data.drawing import coloured, draw_grid, draw_molecule
 from exlm.errors import InputError
 from exlm.filling.proposals import OF_MOLECULES, Segment, segments_of
 from exlm.filling.texts import Record
+from exlm.storage.files import render
 
 COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
 COLUMNS += ["token_count", "length_probability", "passes"]
 LAST_COLUMNS = ["warning", "problem"]
 MOST_DRAWINGS = 300  # on a page or in a picture
-TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+PAGE = Path(__file__).with_name("fillings.html")
 
 
 class Writing(NamedTuple):
@@ -108,8 +108,7 @@ def _page(records: Iterable[Record], writing: Writing) -> None:
     for record, entry, segments in _drawable(records, writing.tokenizer):
         svg = draw_molecule(entry["text"], segments)
         drawings.append({**entry, "line": record["line"], "of": record["text"], "svg": svg})
-    content = TEMPLATES.get_template("fillings.html").render(drawings=drawings)
-    writing.path.write_text(content, encoding="utf-8")
+    writing.path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")
 
 
 WRITERS: dict[str, Callable[[Iterable[Record], Writing], None]] = {

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and values as JSON and YAML."""
+"""Files that are written whole or not at all, values as JSON and YAML, and templates of texts."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 
 def sha256(path: Path) -> str:
@@ -45,6 +46,14 @@ def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
         sync(partial)
+
+
+def render(template: Path, /, **values: Any) -> str:
+    """The text that a Jinja template gives. In HTML and SVG, values cannot act as tags."""
+    environment = Environment(
+        loader=FileSystemLoader(template.parent), autoescape=select_autoescape(["html", "svg"])
+    )
+    return environment.get_template(template.name).render(values)
 
 
 def to_json_types(value: Any) -> Any:

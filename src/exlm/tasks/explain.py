@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader
 from matplotlib.colors import to_hex, to_rgba
 from rdkit import Chem
 from tqdm import tqdm
@@ -16,14 +15,14 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import standardize
 from exlm.data.drawing import atom_starts, draw
 from exlm.errors import InputError
-from exlm.storage.files import write_text
+from exlm.storage.files import render, write_text
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.table import LabelledTable, Tokens
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"
 STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion
 MOST_DRAWINGS = 100
-TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+PAGE = Path(__file__).with_name("explanations.html")
 
 
 class Unit(NamedTuple):
@@ -116,9 +115,7 @@ def write_page(
         if not one_class or output == explanation.predictions.argmax()
     ]
     drawings = [_drawing(*entry) for entry in to_draw[:MOST_DRAWINGS]]
-    page = TEMPLATES.get_template("explanations.html").render(
-        drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS
-    )
+    page = render(PAGE, drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS)
     write_text(path, page)
 
 

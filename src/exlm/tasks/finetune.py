@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Template
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.ops.precision import used_precision
-from exlm.storage.files import to_json_types, write_yaml
+from exlm.storage.files import render, to_json_types, write_yaml
 from exlm.storage.runs import identity, lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
@@ -26,6 +25,8 @@ from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLAS
 from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
+
+REPORT = Path(__file__).with_name("report.txt")
 
 
 def finetune(
@@ -137,9 +138,9 @@ def run_task(
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
-    template = Template(Path(__file__).with_name("report.txt").read_text(encoding="utf-8"))
-    words = template.render(
-        report,
+    words = render(
+        REPORT,
+        **report,
         report=report,
         directory=directory,
         units=ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None,
