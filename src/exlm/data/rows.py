@@ -153,17 +153,21 @@ def map_chunks(
 
 
 def _prepare_worker() -> None:
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     # Garbage collection would write to every page shared with the other processes, and so copy it.
     gc.freeze()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
 
 
-def _end_with_parent() -> None:
-    """Ends this process if its parent is killed: nobody would use or stop it."""
-    multiprocessing.parent_process().join()  # type: ignore[union-attr]
-    os._exit(1)
+def end_with_parent() -> None:
+    """From now on, this process ends if its parent is killed: nobody would use or stop it."""
+
+    def wait() -> None:
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def count_and_parse(

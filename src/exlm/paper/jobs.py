@@ -9,12 +9,12 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
 import transformers
 
+from exlm.data.rows import end_with_parent
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.files import write_json
 from exlm.storage.runs import made_with
@@ -108,14 +108,7 @@ def _begin(threads: int) -> None:
     transformers are silent."""
     # Ctrl-C now reaches only the calling process, which passes it on once.
     os.setpgrp()
-    Thread(target=_end_with_caller, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-
-
-def _end_with_caller() -> None:
-    caller = multiprocessing.parent_process()
-    if caller is not None:
-        caller.join()
-        os._exit(1)
