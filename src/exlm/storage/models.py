@@ -200,16 +200,24 @@ def _check_model(path: str, config: "PreTrainedConfig", tokenizer: PreTrainedTok
         raise InputError(
             f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC"
         )
-    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-        raise InputError(
-            f"the tokenizer in {path} has {len(tokenizer)} tokens and the mask "
-            f"{tokenizer.mask_token_id}, but the model {config.vocab_size} and "
-            f"{config.mask_token_id}; restore it"
-        )
+    check_tokenizer(path, config, tokenizer)
     largest_table = max(config.vocab_size, config.num_hidden_layers * config.intermediate_size)
     bytes_on_disk = sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))
     if config.hidden_size * largest_table > bytes_on_disk:
         raise ValueError("its config.json claims more weights than its files can hold")
+
+
+def check_tokenizer(
+    name: str, config: "PreTrainedConfig", tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """InputError if a tokenizer has tokens that the model lacks, or not the mask of an ExLM."""
+    mask = config.mask_token_id if config.model_type == "exlm" else tokenizer.mask_token_id
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != mask:
+        raise InputError(
+            f"{name}: the tokenizer has {len(tokenizer)} tokens and the mask "
+            f"{tokenizer.mask_token_id}, the model {config.vocab_size} and {mask}; "
+            "they do not belong together, restore one of them"
+        )
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:

@@ -29,6 +29,7 @@ from exlm.data.columns import listed
 from exlm.errors import InputError, first_line
 from exlm.storage.models import (
     check_name,
+    check_tokenizer,
     load_fast_tokenizer,
     load_tokenizer,
     verify,
@@ -208,18 +209,13 @@ def load_encoder_tokenizer(
     positions allow. The tokenizer returns only what the model takes, and token_type_ids if both the
     model and the tokenizer have them."""
     config = load_config(name)
-    is_exlm = config.model_type == "exlm"
-    tokenizer = load_tokenizer(name) if is_exlm else load_fast_tokenizer(name)
+    load = load_tokenizer if config.model_type == "exlm" else load_fast_tokenizer
+    tokenizer = load(name)
     if tokenizer.pad_token_id is None:
         raise InputError(
             f"the tokenizer {name} has no pad token; add it and save the tokenizer again"
         )
-    mask_differs = is_exlm and tokenizer.mask_token_id != config.mask_token_id
-    if len(tokenizer) > config.vocab_size or mask_differs:
-        raise InputError(
-            f"{name}: the tokenizer has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), "
-            f"the model {config.vocab_size}; they do not belong together"
-        )
+    check_tokenizer(name, config, tokenizer)
     names = _shared_inputs(tokenizer, config)
     tokenizer.model_input_names = names
     # This one is saved with the tokenizer, so that pipelines use it too.
