@@ -140,8 +140,8 @@ class TablePredictor:
         self.rows = rows
         if rows is None:
             rows = next(read_frames(path, options.header, ROWS, sheet=options.sheet))
-        label_columns = options.labels_in(rows, path, self.saved["label_columns"])
-        self.has_labels = set(label_columns) <= set(rows)
+        self.label_columns = options.labels_in(rows, path, self.saved["label_columns"])
+        self.has_labels = set(self.label_columns) <= set(rows)
         self._check_options()
         self.margins = None
         if options.interval is not None:
@@ -188,11 +188,10 @@ class TablePredictor:
         result, counts = self._with_predictions(table, runs)
         if self.options.explain:
             result = with_columns(result, {"explanation": self._explain(table)})
-        label_columns = self.options.labels_in(rows, self.path, self.saved["label_columns"])
-        needed_columns = {*label_columns, self.saved.get("mask_column")} - {None}
+        needed_columns = {*self.label_columns, self.saved.get("mask_column")} - {None}
         if not needed_columns <= set(rows):
             note = ""
-            if not set(label_columns).isdisjoint(rows):
+            if not set(self.label_columns).isdisjoint(rows):
                 missing = listed(sorted(map(str, needed_columns - set(rows))))
                 note = (
                     f"the table has no column {missing}, which the model was trained with; "
@@ -200,7 +199,7 @@ class TablePredictor:
                 )
             return Predictions(result, counts, note=note)
         try:
-            labels = self.labels.read(table, self.path, label_columns)
+            labels = self.labels.read(table, self.path, self.label_columns)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         means = np.mean(list(runs.values()), 0)
