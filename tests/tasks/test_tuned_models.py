@@ -45,6 +45,7 @@ from exlm.tasks.metrics import with_intervals
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
+from exlm.tasks.saved_labels import SavedLabels
 from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
 from exlm_command import main
@@ -267,10 +268,10 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.table_task.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.predictions.ROWS", 6)
     monkeypatch.setattr("exlm.data.parts.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], TableTask.outputs.__func__
+    made, original = [], SavedLabels.outputs
 
     def failing(*given):
         made.append(None)
@@ -278,7 +279,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given)
 
-    monkeypatch.setattr(TableTask, "outputs", classmethod(failing))
+    monkeypatch.setattr(SavedLabels, "outputs", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
@@ -793,7 +794,7 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "config.json").write_text(json.dumps(config))
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
-    monkeypatch.setattr("exlm.tasks.table_task.ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.predictions.ROWS", 2)
     monkeypatch.setattr("exlm.data.parts.ROWS", 2)
     readings = []
     monkeypatch.setattr(
