@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
-from exlm.tasks.encoders import Models, SavedTask, SeedModel, saved_task
+from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, NEEDS_BOTH_CLASSES, with_intervals
 from exlm.tasks.predictions import (
@@ -234,19 +234,11 @@ def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], 
     """What predicts with a fine-tuned model, and the model, or those of all its seeds. InputError
     if it is no such model."""
     run_dirs = seed_directories(model)
-    predictor_class: type[Predictor]
-    model_classes: Models
-    if (run_dirs[0] / BASELINE_FILE).is_file():
-        tasks = [load_baseline(run_dir).task for run_dir in run_dirs]
-        predictor_class = BaselinePredictor
-        model_classes = {}
-    else:
-        tasks = [saved_task(str(run_dir)) for run_dir in run_dirs]
-        kind = kind_of(tasks[0]["task_type"])
-        predictor_class = kind.predictor
-        model_classes = kind.model_classes
+    is_baseline = (run_dirs[0] / BASELINE_FILE).is_file()
     models = []
-    for run_dir, task in zip(run_dirs, tasks, strict=True):
+    for run_dir in run_dirs:
+        task = load_baseline(run_dir).task if is_baseline else saved_task(str(run_dir))
+        kind = kind_of(task["task_type"])
         saved: SavedTask = {**task, "precision": options.precision}
-        models.append(SeedModel(run_dir, saved, model_classes, options.device))
-    return predictor_class, models
+        models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))
+    return BaselinePredictor if is_baseline else kind.predictor, models
