@@ -57,7 +57,7 @@ def read_texts(
         if cells.dtype == object:
             _check_lists_of_words(cells, path)
             is_list = cells.map(lambda cell: isinstance(cell, list)).to_numpy(dtype=bool)
-            for row in np.flatnonzero(is_list):
+            for row in np.flatnonzero(is_list).tolist():
                 problems[row] = problems[row] or _problem_of_words(cells.iloc[row])
             cells = cells.map(lambda cell: _joined(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
