@@ -23,6 +23,7 @@ from exlm.data.chemistry import Standardize, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Source, read_rows
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import draw, uniform
 
 CHUNK_ROWS = 4096
@@ -44,22 +45,60 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """The options of `prepare` on which the corpus depends, as its manifest has them."""
+    """The options of `prepare` on which the corpus depends, as its manifest has them.
+
+    Attributes:
+        inputs, tokenizer: as for `prepare`.
+        text_column: column of a table to read; by default that with a usual name (smiles, text,
+            ...), or the only one.
+        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
+            they are packed.
+        held_out: share of the examples for validation, chosen by content: equal rows are in the
+            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
+            and accents). Packed documents are held out whole, chosen by their first row.
+        drop_duplicates: keep only the first of such rows.
+        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
+            of packed rows).
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
+            text. By default on for SMILES tokenizers, off for bpe, wordpiece and packed rows; else
+            the first rows decide.
+        seed: seed of the choice of held-out examples.
+        documents: with `none`, every row is an example; otherwise rows are packed into examples of
+            max_length tokens. With `row`, every row is a document; with `blank`, blank rows and
+            ends of files separate documents.
+        cross_documents: pack all documents into one stream with EOS between them; else no example
+            has tokens of two.
+        vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
+        header: whether tables have a header line; without it, the columns are called `column 1`,
+            `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`). A model that is trained on the corpus remembers it."""
 
     inputs: list[str]
     tokenizer: str
-    text_column: str | None
-    max_length: int
-    held_out: float
-    drop_duplicates: bool
-    on_invalid: OnInvalid
-    molecules: bool | None  # None until the tokenizer or the first rows say it
-    seed: int
-    documents: Documents
-    cross_documents: bool
-    vocabulary_size: int
-    header: bool
-    standardize: Standardize
+    text_column: str | None = None
+    max_length: int = 512
+    held_out: float = 0.01
+    drop_duplicates: bool = False
+    on_invalid: OnInvalid | None = None
+    molecules: bool | None = None
+    seed: int = 0
+    documents: Documents = "none"
+    cross_documents: bool = True
+    vocabulary_size: int = 50265
+    header: bool = True
+    standardize: Standardize = "none"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise InputError(f"held_out is {self.held_out}; it must be at least 0 and less than 1")
+        check_at_least(self, max_length=SPECIALS + 1)
+        check_choices(self)
+        if self.packed and self.drop_duplicates:
+            raise InputError(
+                "drop_duplicates compares rows, but these are packed; "
+                "leave it out or use documents=none"
+            )
 
     @property
     def packed(self) -> bool:
