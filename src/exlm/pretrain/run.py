@@ -1,7 +1,7 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
-from exlm.pretrain.settings import DataConfig, Recipe
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
@@ -27,7 +27,7 @@ from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
-from exlm.train.loop import fit
+from exlm.train.loop import LoopConfig, fit
 
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
@@ -41,6 +41,8 @@ SMALLEST_TIE = 0.001
 def pretrain(
     output: str,
     data: DataConfig,
+    model: ArchitectureConfig = ArchitectureConfig(),
+    train: LoopConfig = LoopConfig(),
     resume_anyway: bool = False,
     device: str = "auto",
     **options: Any,
@@ -51,6 +53,8 @@ def pretrain(
     Args:
         output: directory for the model, its checkpoints and the log.
         data: corpus, masking and batches.
+        model: architecture and objective.
+        train: length of the run, optimizer, precision, evaluation and checkpoints.
         resume_anyway: continue from a checkpoint although training settings (not data or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
@@ -58,15 +62,15 @@ def pretrain(
 
     Returns the content of `result.json`; in all processes but the main one {}, unless the run was
     finished already."""
-    recipe = Recipe(output=output, data=data, **options)
-    recipe = replace(recipe, train=recipe.train.with_warmup_steps())
+    train = train.with_warmup_steps()
+    recipe = Recipe(output=output, data=data, model=model, train=train, **options)
     directory = Path(output)
     _check_output(directory)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
     with (
-        distributed.process_group(recipe.train.max_wait) as (rank, _),
+        distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
         origin = _origin(recipe, corpus)
@@ -75,9 +79,9 @@ def pretrain(
         advice = f"choose another output, and add --start_from {directory} to go on from it"
         result = finished_result(directory / "result.json", "identity", all_settings, advice)
         if result and damage(directory) is None:
-            print(f"{directory} is finished already: {_describe(result, recipe.model.has_links)}")
+            print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
-        check_positions(data, recipe.model, recipe.evaluate.by_masks)
+        check_positions(data, model, recipe.evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
@@ -86,12 +90,12 @@ def pretrain(
         if rank > 0:
             return {}
         result = _result(recipe, origin, settings, network, scores)
-        save_model(directory, network.eval(), tokenizer, step=recipe.train.steps)
+        save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
         # The last file says that the run is finished.
         write_json(directory / "result.json", result)
-        print(f"{directory}: {_describe(result, recipe.model.has_links)}")
+        print(f"{directory}: {_describe(result, model.has_links)}")
         return result
 
 

@@ -139,10 +139,8 @@ class Recipe:
     """All settings of a pre-training, as `recipe.yaml` has them.
 
     Attributes:
-        output, data: as for `pretrain`.
-        model: architecture and objective.
+        output, data, model, train: as for `pretrain`.
         prior: order prior of the links between states, and its schedule. An MLM has none.
-        train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: seed of initial weights, order, masks and dropout.
         evaluate: what is measured once more at the end.
         start_from: directory of a pre-trained model of this library; what fits is taken from it,
@@ -153,7 +151,7 @@ class Recipe:
 
     output: str
     data: DataConfig
-    model: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    model: ArchitectureConfig
     prior: PriorSchedule = field(default_factory=PriorSchedule)
     train: LoopConfig = field(default_factory=LoopConfig)
     seed: int = 0
