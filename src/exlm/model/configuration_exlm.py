@@ -153,6 +153,13 @@ class ArchitectureConfig:
         """States BOS and EOS become in the encoder."""
         return self.states_per_mask if self.boundary_states == "k" else 1
 
+    def expanded_length(self, length: int, masks: int) -> int:
+        """Positions that an input of `length` tokens expands to, `masks` of them masked and two of
+        them BOS and EOS."""
+        copies_of_masks = masks * (self.states_per_mask - 1)
+        copies_of_ends = 2 * (self.states_per_boundary - 1)
+        return length + copies_of_masks + copies_of_ends
+
     @property
     def plain_layers(self) -> int:
         """Layers that read the sequence before any expansion: 0 without late expansion."""
