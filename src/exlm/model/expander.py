@@ -83,6 +83,7 @@ class Expander:
             word = word.to(input_ids.device).expand_as(input_ids)
             positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
             in_place = replace(in_place, position_ids=positions)
+        # Layers behind a late expansion may rotate by two axes, so the two groups run apart.
         if 0 < config.plain_layers < config.read_layers:
             return replace(in_place, unexpanded=in_place)
         return in_place
