@@ -27,8 +27,12 @@ from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
-from exlm.train.loop import LoopConfig, fit
+from exlm.train.loop import ADVICE, LoopConfig, fit
 
+ADVICE_WITH_CHECKPOINTS = (
+    "the last good checkpoint is kept; change the learning rate or the precision and add "
+    "--resume_anyway true"
+)
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
     "the result changes by rounding alone, or with dropout by which units are dropped; "
@@ -193,6 +197,7 @@ def _train(
             identity={**compared_settings, "random streams": DRAWS_VERSION},
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+            advice=ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE,
             memory_advice=MEMORY_ADVICE,
         )
     # There are none if the newest checkpoint is that of the last update.
