@@ -40,14 +40,18 @@ def fill_templates(
     number is. Fillings are ranked by their probability times that of their length."""
     remaining = iter(texts)
     line = first_masked = 1
-    # with `free`, the numbers of tokens differ between texts
-    while batch := list(islice(remaining, 1 if options.free else TEMPLATES)):
+    # with `free`, each text has numbers of tokens of its own
+    size = 1 if options.free else TEMPLATES
+    while batch := list(islice(remaining, size)):
         outcomes = [_template_or_problem(make_template, text) for text in batch]
         masked = list[str]()
         for template in outcomes:
             if isinstance(template, Template):
                 masked += template.masked_texts(longest_only=options.free)
-        of_batch = _with_lengths(options, outcomes[0]) if options.free else options
+        of_batch = options
+        if options.free:
+            (template,) = outcomes
+            of_batch = _with_lengths(options, template)
         records = fill_texts(
             network,
             tokenizer,
