@@ -125,13 +125,15 @@ def _write_corpus(
             "set molecules to true, or leave it out"
         )
     if fixed_tokenizer is None:
-        tokenizer_of_corpus, parsed = _learn(options, sources, workers)
+        tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
     else:
-        tokenizer_of_corpus, parsed = fixed_tokenizer, []
+        tokenizer_of_corpus, known_molecules = fixed_tokenizer, []
     tokenizer_of_corpus.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
-    counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
+    counts = _write_examples(
+        writer, options, tokenizer_of_corpus, sources, known_molecules, workers
+    )
     lengths, duplicates = writer.write_splits(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
@@ -189,19 +191,19 @@ def _learn(
     options: PrepareOptions, sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
     """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
-    `count_and_parse` could parse."""
+    `count_and_parse` knows to be molecules."""
     chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
         return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
     molecules_only = options.molecules is True and options.on_invalid != "keep"
     count = partial(count_and_parse, molecules_only, options.standardize)
     total = Counter[str]()
-    parsed = []
+    known_molecules = []
     with closing(map_chunks(count, chunks, workers)) as counted:
-        for tokens, parsed_rows in counted:
+        for tokens, molecules_of_chunk in counted:
             total.update(tokens)
-            parsed.append(parsed_rows)
-    return smiles_tokenizer(total), parsed
+            known_molecules.append(molecules_of_chunk)
+    return smiles_tokenizer(total), known_molecules
 
 
 def _write_examples(
@@ -209,7 +211,7 @@ def _write_examples(
     options: PrepareOptions,
     tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
-    parsed: list[np.ndarray | None],
+    known_molecules: list[np.ndarray | None],
     workers: int,
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
@@ -218,11 +220,11 @@ def _write_examples(
     )
     chunks = read_chunks(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenising")
-    chunks_and_parsed = zip(chunks, chain(parsed, repeat(None)), strict=False)
+    chunks_and_molecules = zip(chunks, chain(known_molecules, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
-        closing(map_chunks(row_tokenizer, chunks_and_parsed, workers)) as tokenized,
+        closing(map_chunks(row_tokenizer, chunks_and_molecules, workers)) as tokenized,
     ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)

@@ -209,8 +209,8 @@ def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and which rows RDKit could parse, [rows] bool, so that `RowTokenizer` does
-    not parse them again, which takes most of the time; None if it must."""
+    those of molecules; and which rows are known to be molecules, [rows] bool, so that
+    `RowTokenizer` does not parse them again, which takes most of the time; None if it must."""
     counts = Counter[str]()
     is_molecule = []
     for row in chunk:
@@ -225,16 +225,17 @@ def count_and_parse(
 
 @dataclass(frozen=True)
 class RowTokenizer:
-    """Turns a chunk, and what `count_and_parse` says of its rows or None, into tokens. Leaves out
+    """Turns a chunk, and the known molecules of `count_and_parse` or None, into tokens. Leaves out
     blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
     options: PrepareOptions
 
-    def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
-        chunk, parsed = chunk_and_parsed
-        is_parsed = np.zeros(len(chunk), bool) if parsed is None else parsed
+    def __call__(self, chunk_and_molecules: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
+        chunk, known_molecules = chunk_and_molecules
+        if known_molecules is None:
+            known_molecules = np.zeros(len(chunk), bool)
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
         texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -246,7 +247,9 @@ class RowTokenizer:
         for number, text, encoding in zip(numbers, texts, encodings, strict=True):
             row, tokens = chunk[number], encoding.ids
             unknown_words, spelled_words = self._unusual_words(text, tokens)
-            reason, detail = self._judge(row, text, tokens, unknown_words, is_parsed[number])
+            reason, detail = self._judge(
+                row, text, tokens, unknown_words, is_known_molecule=known_molecules[number]
+            )
             keep = not reason or (keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row, text, tokens))
@@ -284,7 +287,12 @@ class RowTokenizer:
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
     def _judge(
-        self, row: Row, text: str, tokens: list[int], unknown_words: list[str], is_parsed: bool
+        self,
+        row: Row,
+        text: str,
+        tokens: list[int],
+        unknown_words: list[str],
+        is_known_molecule: bool,
     ) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if not text:
@@ -292,7 +300,7 @@ class RowTokenizer:
         length = len(tokens) + SPECIALS
         if length > self.options.max_length and not self.options.packed:
             return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
-        must_parse = self.options.molecules and not is_parsed
+        must_parse = self.options.molecules and not is_known_molecule
         if must_parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown_words:
