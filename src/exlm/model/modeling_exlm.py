@@ -246,14 +246,13 @@ class ExLMModel(ExLMPreTrainedModel):
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
         config, device = self.config, self.embeddings.weight.device
-        positions_to_compute = output_positions if trace is None else None
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
+        positions_to_compute = output_positions if trace is None else None
         layout = arrange(sequences, device, pack, positions_to_compute, count)
-        read_copies = config.expands and depth > config.plain_layers
         if sequences.unexpanded is None:
             layers = self.layers[:depth]
             hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
@@ -263,7 +262,8 @@ class ExLMModel(ExLMPreTrainedModel):
             hidden = self._before_expansion(sequences.unexpanded, pack, trace)
             assert layout.origin is not None
             hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        hidden = self._run(layers, hidden, layout, read_copies, sequences, trace)
+        tables = self._rotary_tables(layout, config.expands and depth > config.plain_layers)
+        hidden = self._run(layers, hidden, tables, layout, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
         if trace is None:
             return hidden
@@ -280,19 +280,12 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden = self.dropout(self._vectors(layout, sequences))
         add_to_trace(trace, hidden, layout, sequences)
         layers = self.layers[: self.config.plain_layers]
-        return self._run(layers, hidden, layout, False, sequences, trace)
+        tables = self._rotary_tables(layout, read_copies=False)
+        return self._run(layers, hidden, tables, layout, sequences, trace)
 
-    def _run(
-        self,
-        layers: nn.ModuleList,
-        hidden: Tensor,
-        layout: Layout,
-        read_copies: bool,
-        sequences: ExpandedInput,
-        trace: list[Tensor] | None,
-    ) -> Tensor:
-        """Hidden states [R, N, D] after some layers, which read copies of masks, or
-        none yet."""
+    def _rotary_tables(self, layout: Layout, read_copies: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for layers that read copies of masks, or none yet, in the precision of
+        their products."""
         config, weight = self.config, self.embeddings.weight
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
@@ -300,11 +293,24 @@ class ExLMModel(ExLMPreTrainedModel):
         positions = layout.position_ids[..., : config.rotary_axes(read_copies)]
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
-        tables = cos.to(dtype), sin.to(dtype)
-        for layer in layers:
-            output_positions = layout.output_positions if layer is layers[-1] else None
-            hidden = layer(hidden, tables, layout, output_positions)
+        return cos.to(dtype), sin.to(dtype)
+
+    def _run(
+        self,
+        layers: nn.ModuleList,
+        hidden: Tensor,
+        tables: tuple[Tensor, Tensor],
+        layout: Layout,
+        sequences: ExpandedInput,
+        trace: list[Tensor] | None,
+    ) -> Tensor:
+        """Hidden states [R, N, D] after some layers. The last one computes only the layout's
+        output positions."""
+        for layer in layers[:-1]:
+            hidden = layer(hidden, tables, layout)
             add_to_trace(trace, hidden, layout, sequences)
+        hidden = layers[-1](hidden, tables, layout, layout.output_positions)
+        add_to_trace(trace, hidden, layout, sequences)
         return hidden
 
     def _vectors(self, layout: Layout, sequences: ExpandedInput) -> Tensor:
