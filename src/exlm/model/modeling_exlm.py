@@ -13,7 +13,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
 from exlm.model.expander import Expander
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import ExpandedInput, Lattice
+from exlm.ops.expansion import EncoderInput, Lattice
 from exlm.ops.rotary import rotary_tables
 
 
@@ -148,7 +148,7 @@ class ExLMModel(ExLMPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_options: dict[str, Any] | None = None,
-    ) -> ExpandedInput:
+    ) -> EncoderInput:
         """`Expander.for_task` of the arguments that transformers' encoders take. InputError names
         one that this model cannot use.
 
@@ -158,7 +158,7 @@ class ExLMModel(ExLMPreTrainedModel):
             position_ids: [B, S] or [1, S] numbers of the words, by default from 0.
             token_type_ids: [B, S] zeros, which mean nothing to the model.
             inputs_embeds: [B, S, D] vectors in place of `input_ids`.
-            attention_options: as for `ExpandedInput`."""
+            attention_options: as for `EncoderInput`."""
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
@@ -175,9 +175,7 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, vectors, attention_options
         )
 
-    def hidden_for_task(
-        self, sequences: ExpandedInput, trace: list[Tensor] | None = None
-    ) -> Tensor:
+    def hidden_for_task(self, sequences: EncoderInput, trace: list[Tensor] | None = None) -> Tensor:
         """The states [B, repeat S, D] that tasks read of a `task_input`: no token is masked, and
         only the first `config.read_layers` layers are run. `trace` as for `encode`."""
         hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
@@ -208,7 +206,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def pool(
         self,
-        sequences: ExpandedInput,
+        sequences: EncoderInput,
         attention_mask: Tensor | None,
         pooling: Literal["mean", "first"],
         trace: list[Tensor] | None = None,
@@ -227,7 +225,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def encode(
         self,
-        sequences: ExpandedInput,
+        sequences: EncoderInput,
         output_positions: Tensor | None = None,
         count: Tensor | None = None,
         depth: int | None = None,
@@ -273,7 +271,7 @@ class ExLMModel(ExLMPreTrainedModel):
         return gather_positions(hidden, output_positions.to(device))
 
     def _before_expansion(
-        self, sequences: ExpandedInput, pack: bool, trace: list[Tensor] | None
+        self, sequences: EncoderInput, pack: bool, trace: list[Tensor] | None
     ) -> Tensor:
         """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
         layout = arrange(sequences, self.embeddings.weight.device, pack)
@@ -301,7 +299,7 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden: Tensor,
         tables: tuple[Tensor, Tensor],
         layout: Layout,
-        sequences: ExpandedInput,
+        sequences: EncoderInput,
         trace: list[Tensor] | None,
     ) -> Tensor:
         """Hidden states [R, N, D] after some layers. The last one computes only the layout's
@@ -313,7 +311,7 @@ class ExLMModel(ExLMPreTrainedModel):
         add_to_trace(trace, hidden, layout, sequences)
         return hidden
 
-    def _vectors(self, layout: Layout, sequences: ExpandedInput) -> Tensor:
+    def _vectors(self, layout: Layout, sequences: EncoderInput) -> Tensor:
         """The embeddings [R, L, D] of the tokens, or the vectors that stand in their place."""
         if sequences.vectors is None:
             return self.embeddings(layout.input_ids)
@@ -343,7 +341,7 @@ def refuse(reason: str, **arguments: Tensor | None) -> None:
 
 
 def add_to_trace(
-    trace: list[Tensor] | None, hidden: Tensor, layout: Layout, sequences: ExpandedInput
+    trace: list[Tensor] | None, hidden: Tensor, layout: Layout, sequences: EncoderInput
 ) -> None:
     """Adds hidden [R, L, D] to a trace as the states of the input tokens, [B, S, D]."""
     if trace is not None:
