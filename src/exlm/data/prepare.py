@@ -24,6 +24,7 @@ from exlm.data.packing import pack
 from exlm.data.rows import (
     Chunk,
     InvalidRow,
+    OnInvalid,
     PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
@@ -88,7 +89,7 @@ def prepare(
         raise InputError(f"workers is {workers}; it must be 0 (one per core) or more")
     prepare_options = PrepareOptions(inputs=inputs, tokenizer=tokenizer, **options)
     if prepare_options.on_invalid is None:
-        by_default = "keep" if prepare_options.packed else "skip"
+        by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
         prepare_options = replace(prepare_options, on_invalid=by_default)
     sources, ignored_files = find_sources(inputs, prepare_options.header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
