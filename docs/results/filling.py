@@ -20,12 +20,13 @@ HERE = Path(__file__).parent
 SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
 PASSES = ("1", "2", "4", "all")
 # Validity and quality in percent, as printed by GenMol (arXiv 2501.06158), also for SAFE-GPT, and
-# by its second version. GenMol's linker is that of one step.
+# by its second version (the repository NVIDIA-Digital-Bio/genmol). GenMol's linkers are those of
+# one step.
 PUBLISHED = {
     "linker": {"SAFE-GPT": "76.6, 21.7", "GenMol": "16.7, 4.3", "GenMol V2": "81.8, 28.6"},
     "motif": {"SAFE-GPT": "96.1, 18.6", "GenMol": "82.9, 30.1", "GenMol V2": "99.4, 49.0"},
     "decoration": {"SAFE-GPT": "97.7, 10.0", "GenMol": "96.6, 31.8", "GenMol V2": "99.2, 39.7"},
-    "superstructure": {"SAFE-GPT": "95.7, 14.3", "GenMol": "97.5, 34.8"},
+    "superstructure": {"SAFE-GPT": "95.7, 14.3", "GenMol": "97.5, 34.8", "GenMol V2": "99.7, 39.0"},
 }
 
 # Shares of valid sequences in one pass, as printed by VMD (arXiv 2510.23606).

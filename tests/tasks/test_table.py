@@ -48,6 +48,15 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, 2, 3, np.nan])
 
 
+def test_one_bad_list_of_words_is_the_problem_of_its_row():
+    frame = pd.DataFrame({"words": [["a", "b"], ["c", None], ["d"]]})
+    table = make_table(frame, "a.jsonl", "words", [])
+    assert table.problems == ["", "None in its list is not one word", ""]
+    assert table.texts == ["a b", "", "d"]
+    with pytest.raises(InputError, match=r"row 1: \[3, 0\] is not text; choose another column"):
+        make_table(pd.DataFrame({"tags": [[3, 0], [1]]}), "a.jsonl", "tags", [])
+
+
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
     path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n")
     problems = ["", "NA stands for a missing text", "nan stands for a missing text", ""]

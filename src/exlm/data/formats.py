@@ -157,9 +157,9 @@ def _tsv(name: str, header: Header) -> Iterator[Record]:
 
 
 def _has_quoted_cells(name: str) -> bool:
-    """Whether quotes enclose cells between tabs, as R and pandas write them: every cell of the first
-    MiB that begins with a quote also ends with one, and the first cell does, or a quote inside is
-    doubled. In other files quotes are part of the text."""
+    """Whether quotes enclose cells between tabs, as R and pandas write them: every cell of the
+    first MiB that begins with a quote also ends with one, and the first cell does, or a quote
+    inside is doubled. In other files quotes are part of the text."""
     with open_text(name) as file:
         sample = file.read(2**20)
     if not (sample.startswith('"') or DOUBLED_QUOTE.search(sample)):

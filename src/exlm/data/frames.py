@@ -196,8 +196,8 @@ def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
-    """The frame as an Arrow table. The cells of a column that has several types, as in JSONL, become
-    strings, but for missing ones."""
+    """The frame as an Arrow table. The cells of a column that has several types, as in JSONL,
+    become strings, but for missing ones."""
     frame = frame.copy(deep=False)
     for name, column in frame.items():
         try:

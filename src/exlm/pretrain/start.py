@@ -29,8 +29,8 @@ def start_hash(path: str) -> str:
     if not Path(model_path(path)).is_dir():
         raise InputError(
             f"start_from is {path}, which is no directory; give that of a pre-trained model, or "
-            "a name that exlm models lists, and keep it until the run is finished (a run that goes on is compared with the weights it "
-            "started from)"
+            "a name that exlm models lists, and keep it until the run is finished (a run that goes "
+            "on is compared with the weights it started from)"
         )
     verify(path)
     return weight_hash(path)

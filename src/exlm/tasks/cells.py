@@ -55,10 +55,11 @@ def read_texts(
         cells = frame[name].fillna("")
         check_no_list_as_text(cells, path)
         if cells.dtype == object:
-            for row, (index, cell) in enumerate(cells.items()):
-                if isinstance(cell, (list, dict)):
-                    problems[row] = problems[row] or _problem_of_words(cell, index, path)
-            cells = cells.map(lambda cell: " ".join(cell) if isinstance(cell, list) else cell)
+            _check_lists_of_words(cells, path)
+            is_list = cells.map(lambda cell: isinstance(cell, list)).to_numpy(dtype=bool)
+            for row in np.flatnonzero(is_list):
+                problems[row] = problems[row] or _problem_of_words(cells.iloc[row])
+            cells = cells.map(lambda cell: _joined(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
         if len(frame.columns) > 1:
             for row, text in enumerate(texts[-1]):
@@ -67,17 +68,28 @@ def read_texts(
     return texts, problems
 
 
-def _problem_of_words(cell: Any, index: Any, path: str | Path) -> str:
+def _check_lists_of_words(cells: pd.Series, path: str | Path) -> None:
+    """InputError if a cell is no text and no list, or if none of the lists has texts."""
+    nested = {index: cell for index, cell in cells.items() if isinstance(cell, (list, dict))}
+    has_words = any(map(_are_texts, nested.values()))
+    for index, cell in nested.items():
+        if isinstance(cell, dict) or not has_words:
+            raise InputError(
+                f"{path}, {row_name(index)}: {cell!r} is not text; "
+                "choose another column with text_column"
+            )
+
+
+def _problem_of_words(cell: list[Any]) -> str:
     """Why a list of words cannot be joined to a text, "" if it can."""
-    if not _are_texts(cell):
-        raise InputError(
-            f"{path}, {row_name(index)}: {cell!r} is not text; "
-            "choose another column with text_column"
-        )
     for word in cell:
-        if len(word.split()) != 1:
+        if not isinstance(word, str) or len(word.split()) != 1:
             return f"{word!r} in its list is not one word"
     return ""
+
+
+def _joined(words: list[Any]) -> str:
+    return " ".join(words) if _are_texts(words) else ""
 
 
 def _two_texts(cell: Any, index: Any, path: str | Path) -> list[str]:

@@ -104,8 +104,8 @@ class LabelledTask(ABC):
         columns = train_labels.reshape(-1, 1) if table.unit else train_labels
         if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
             raise InputError(
-                f"{listed(table.label_columns, 5)} has only one value in the train part, from which "
-                "nothing can be learned; use another split"
+                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+                "which nothing can be learned; use another split"
             )
         unlabelled = np.isnan(train_labels).all(0)
         if table.label_type.is_number and unlabelled.any():
