@@ -264,6 +264,11 @@ def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(
             {"documents": "page"},
             "documents is 'page'; it must be one of none, row, blank",
         ),
+        (
+            b"a b\n",
+            {"on_invalid": "drop"},
+            "on_invalid is 'drop'; it must be one of error, skip, keep",
+        ),
         (b"a b\n", {"drop_duplicates": True}, "drop_duplicates"),
         (
             b"a b c d e f\n",

@@ -45,10 +45,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """The options of `prepare` on which the corpus depends, as its manifest has them.
+    """The options of `prepare` on which the corpus depends, as its manifest has them; `prepare`
+    describes `inputs` and `tokenizer`.
 
     Attributes:
-        inputs, tokenizer: as for `prepare`.
         text_column: column of a table to read; by default that with a usual name (smiles, text,
             ...), or the only one.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless

@@ -136,10 +136,10 @@ class PriorSchedule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a pre-training, as `recipe.yaml` has them.
+    """All settings of a pre-training, as `recipe.yaml` has them; `pretrain` describes `output`,
+    `data`, `model` and `train`.
 
     Attributes:
-        output, data, model, train: as for `pretrain`.
         prior: order prior of the links between states, and its schedule. An MLM has none.
         seed: seed of initial weights, order, masks and dropout.
         evaluate: what is measured once more at the end.
