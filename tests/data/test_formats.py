@@ -8,6 +8,8 @@ import json
 import sys
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
@@ -362,6 +364,20 @@ def test_quoted_cells_between_tabs_are_read_as_other_programs_wrote_them(tmp_pat
 def test_quotes_that_enclose_no_cells_are_part_of_the_text(tmp_path, text):
     frame = read_frame(write(tmp_path / "a.tsv", f"y\ttext\n0\t{text}\n1\tb\n"))
     assert frame["text"].tolist() == [text, "b"]
+
+
+def test_long_whole_numbers_keep_their_digits(tmp_path):
+    """Also where some are missing, which would make floats of them."""
+    barcode = 2026112600000000001
+    ids = pa.table({"text": ["a", "b"], "id": pa.array([barcode, None], pa.int64())})
+    pq.write_table(ids, tmp_path / "a.parquet")
+    write(tmp_path / "a.jsonl", f'{{"text": "a", "id": {barcode}}}\n{{"text": "b", "id": null}}\n')
+    for name in ("a.parquet", "a.jsonl"):
+        frame = read_frame(tmp_path / name)
+        for target in ("out.csv", "out.jsonl", "out.parquet", "out.xlsx"):
+            write_frame(frame, tmp_path / target)
+            first, second = read_frame(tmp_path / target)["id"]
+            assert str(first) == str(barcode) and (second == "" or pd.isna(second))
 
 
 def test_only_columns_of_several_types_become_strings_in_parquet(tmp_path):

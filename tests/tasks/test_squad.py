@@ -597,7 +597,10 @@ def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, toke
     questions = write(squad([(text, asked)]))
     windows, _ = make_windows(questions, tokenizer, *SMALL)
     answers = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, LONGEST)
-    assert answers.loc[0].tolist() == ["", np.inf, {"": 1.0}]
+    text_of_unread, margin, candidates = answers.loc[0]
+    assert (text_of_unread, candidates) == ("", {}) and np.isnan(margin)
+    voted = vote(questions, [answers, answers])
+    assert voted.loc[0, ["probability", "null_minus_best", "probability std"]].isna().all()
     assert answers.loc[1, "answer"] in text and len(answers.loc[1, "candidates"]) > 1
     with pytest.raises(Diverged, match="diverged"):
         answer(Fixed(len(tokenizer), float("nan")), questions, windows, tokenizer, LONGEST)
@@ -623,6 +626,23 @@ def test_models_vote_by_their_mean_probability(write):
         ["Ada", 0.4, 0.5],
         ["", 1.0, np.inf],
     ]
+
+
+def test_the_thresholds_of_an_ensemble_are_on_the_scale_of_its_margins(write):
+    asked = [("Who?", ["Ada"]), ("Where?", []), ("Whose?", [])]
+    questions = write(
+        squad([("Ada, Bela.", [(q, [(a, 0) for a in answers]) for q, answers in asked])])
+    )
+    answers = pd.DataFrame(
+        {
+            "answer": ["Ada", "Bela", ""],
+            "null_minus_best": [-5.0, -1.0, 2.0],
+            "refused": [False, False, True],
+        }
+    )
+    scores = evaluate_answers(questions, answers)
+    assert scores["em"] == pytest.approx(200 / 3) and scores["best_em"] == 100
+    assert scores["best_em_threshold"] == -5
 
 
 # Models

@@ -738,6 +738,22 @@ def test_evaluate_questions(texts, capsys):
     } == pytest.approx(recorded)
 
 
+def test_questions_that_were_not_read_are_not_scored(texts, tmp_path):
+    if not (texts / "questions").exists():
+        test_the_model_of_auto_classes_answers_as_predict_does(texts)
+    content = json.loads((texts / "valid.json").read_text())
+    asked = content["data"][0]["paragraphs"][0]["qas"]
+    asked[0]["question"] = "where " * 70
+    (tmp_path / "long.json").write_text(json.dumps(content))
+    model = str(texts / "questions")
+    frame = predicted(model, str(tmp_path / "long.json"), str(tmp_path / "p.csv"))
+    is_long = frame["problem"] != ""
+    assert is_long.sum() == 1
+    assert frame.loc[is_long, ["probability", "null_minus_best"]].isna().all(axis=None)
+    report = evaluate(model, str(tmp_path / "long.json"), str(tmp_path / "e.json"), resamples=0)
+    assert report["labelled"] == len(frame) - 1
+
+
 def test_intervals_cover_the_mean_as_often_as_they_say():
     generator = np.random.default_rng(0)
     hits = 0

@@ -94,15 +94,27 @@ def _parts(
     of_sheet = {} if sheet is None else {"sheet": sheet}
     records = _without_blank_end(READERS[kind](str(path), header, **of_sheet))
     while part := list(islice(records, rows)):
-        frame = pd.DataFrame([record.cells for record in part], columns=columns)
+        frame = _with_whole_numbers(part, columns)
         faults = {row: record.fault for row, record in enumerate(part) if record.fault}
         yield frame if kind == "jsonl" else frame.fillna(""), faults
+
+
+def _with_whole_numbers(records: list[Record], columns: Any) -> pd.DataFrame:
+    """The cells of records. Whole numbers stay whole where some are missing: floats would change
+    the last digits of long ones, such as barcodes."""
+    frame = pd.DataFrame([record.cells for record in records], columns=columns)
+    for name in frame.select_dtypes("float"):
+        cells = [record.cells.get(name) for record in records]
+        if all(cell is None or type(cell) is int for cell in cells):
+            frame[name] = pd.Series(cells, dtype=object)
+    return frame
 
 
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     try:
-        frame = table.to_pandas()
+        # floats would change the last digits of long whole numbers
+        frame = table.to_pandas(integer_object_nulls=True)
         # An index with a name is a column like any other; a range of numbers is none.
         named = [name for name in frame.index.names if name is not None]
         if named:
@@ -147,13 +159,16 @@ def read_json(path: str | Path) -> Any:
 
 
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
-    """Writes an .xlsx file. A text that begins with = stays a text, and is no formula."""
+    """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
+    number of more than 15 digits becomes a text, because spreadsheet programs would round it."""
     with pd.ExcelWriter(file, engine="openpyxl") as writer:
         frame.to_excel(writer, index=False)
         for row in writer.book.active.iter_rows():
             for cell in row:
                 if cell.data_type == "f":
                     cell.data_type = "s"
+                elif isinstance(cell.value, int) and abs(cell.value) >= 10**15:
+                    cell.value = str(cell.value)
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
@@ -162,7 +177,8 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     if path.suffix not in (".parquet", ".jsonl"):
         frame = frame.copy(deep=False)
         for name in frame.select_dtypes("object"):
-            frame[name] = frame[name].map(_without_list)
+            cells = [_without_list(cell) for cell in frame[name]]
+            frame[name] = pd.Series(cells, frame.index, dtype=object)
     with replacing(path) as file:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)

@@ -30,8 +30,9 @@ def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]
 
 def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     """For every question (from `read_questions`) em and f1 of its best span in `answers` (from
-    `answer`), from 0 to 1, its null_minus_best, whether it has an answer (`answerable`), and
-    whether there is a best span (`answered`)."""
+    `answer`), from 0 to 1, its null_minus_best, whether it has an answer (`answerable`), whether
+    there is a best span (`answered`), and whether "no answer" is given (`refused`): as `answers`
+    have it, or where null_minus_best is above the threshold 0."""
     answers = answers.loc[questions.index]
     scores = []
     for references, text in zip(questions["answers"], answers["answer"], strict=True):
@@ -44,6 +45,7 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
         null_minus_best=answers["null_minus_best"].astype(float),
         answerable=questions["answers"].map(bool).astype(bool),
         answered=answers["answer"] != "",
+        refused=answers.get("refused", answers["null_minus_best"] > 0),
     )
 
 
@@ -53,15 +55,15 @@ def summarise_answers(
     """The scores of some questions together, in percent, from the scores of each (`score_answers`).
 
     Returns:
-        em, f1: "no answer" is given where it scores above the best span (threshold 0).
+        em, f1: those of the answers that are given (threshold 0, or an ensemble's vote).
             has_answer_em, has_answer_f1 and no_answer_accuracy are over answerable or unanswerable
             questions alone, NaN if there is none.
         questions, has_answer: how many questions there are, and how many of them have an answer.
         best_em, best_em_threshold, best_f1, best_f1_threshold: those of `best_threshold`."""
     scored = scored.iloc[rows]
     answerable = scored["answerable"].to_numpy()
-    refused = scored["null_minus_best"].to_numpy() > 0
-    # em and f1 of the answers at threshold 0
+    refused = scored["refused"].to_numpy(dtype=bool)
+    # em and f1 of the answers that are given
     final = {name: pd.Series(np.where(refused, ~answerable, scored[name])) for name in ("em", "f1")}
 
     def summary(name: str) -> dict[str, float]:

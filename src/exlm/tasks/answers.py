@@ -188,10 +188,11 @@ def answer(
     the start_logits and end_logits [B, S] of a model. The score of "no answer" is the lowest that
     any window gives.
 
-    Returns one row for each question, also for those without windows: answer (the best span's text,
-    "" if there is none), null_minus_best (how much higher, in logits, "no answer" scores than the
-    best span) and candidates (texts with probabilities, best first; "" stands for no answer and is
-    last). Raises Diverged if a logit is not a number."""
+    Returns one row for each question: answer (the best span's text, "" if there is none),
+    null_minus_best (how much higher, in logits, "no answer" scores than the best span) and
+    candidates (texts with probabilities, best first; "" stands for no answer and is last). A
+    question without windows has "", NaN and no candidates. Raises Diverged if a logit is not a
+    number."""
     model.eval()
     device = next(model.parameters()).device
     read_windows: defaultdict[int, list[tuple[Window, Tensor]]] = defaultdict(list)
@@ -217,7 +218,7 @@ def _best_answer(
     """The row that `answer` returns for one question, from its windows and their start and end
     logits [2, S]."""
     if not windows:
-        return "", np.inf, {"": 1.0}
+        return "", np.nan, {}
     if any(logits.isnan().any() for _, logits in windows):
         raise diverged("the logits are not numbers")
     null_score = min(float(logits[:, window.null].sum()) for window, logits in windows)
@@ -246,12 +247,17 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     """A table with id, question, answer ("" for none), probability and null_minus_best. The last
     two are means over `runs` (what `answer` returned for each model). The answer is the candidate
     with the highest mean probability. If there are several models, `probability std` is the
-    standard deviation of theirs."""
+    standard deviation of theirs. Numbers are NaN for a question that no model has read."""
     answers = []
     mean_probabilities = []
     probabilities_by_run = []
     for candidates_by_run in zip(*[run["candidates"] for run in runs], strict=True):
         texts = list(dict.fromkeys(chain(*candidates_by_run)))
+        if not texts:
+            answers.append("")
+            mean_probabilities.append(np.nan)
+            probabilities_by_run.append(np.full(len(runs), np.nan))
+            continue
         shares = [[by_text.get(text, 0.0) for text in texts] for by_text in candidates_by_run]
         probabilities = np.array(shares)  # [runs, texts]
         means = (probabilities / len(runs)).sum(0)

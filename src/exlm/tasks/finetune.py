@@ -159,7 +159,8 @@ def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None
         )
     was_cut = invalid_rows["action"] == "cut"
     cut_rows = invalid_rows[was_cut]
-    wrong_rows = invalid_rows[~was_cut]
+    # a question may have several problems
+    wrong_rows = invalid_rows[~was_cut].drop_duplicates(["part", "row"])
     if len(cut_rows):
         print(
             f"{len(cut_rows)} texts are longer than the model reads and were cut "

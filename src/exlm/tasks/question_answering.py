@@ -88,6 +88,7 @@ class QuestionAnswering:
         _check_window(self.max_length, config.stride)
         self.config = replace(config, max_length=self.max_length, task_type="question_answering")
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
+        self.read_rows: dict[str, np.ndarray] = {}  # the questions that fit into windows, by split
         hashes = {}
         counts = []
         invalid_rows = []
@@ -95,14 +96,18 @@ class QuestionAnswering:
             questions, unusable = read_questions(file, header=config.header)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             self.splits[split] = (questions, windows)
-            invalid_rows += [(row + 1, *details, split) for row, *details in unusable + unfit]
+            self.read_rows[split] = read_rows = _rows_with_windows(questions, windows)
+            rows_in_use = set(questions.index[read_rows])
+            for row, *details in unusable + unfit:
+                action = "kept" if row in rows_in_use else "left out"
+                invalid_rows.append((row + 1, *details, split, action))
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
-        invalid = pd.DataFrame(invalid_rows, columns=["row", "value", "reason", "part"])
-        self.invalid_rows = invalid.assign(action="left out")
+        columns = ["row", "value", "reason", "part", "action"]
+        self.invalid_rows = pd.DataFrame(invalid_rows, columns=columns)
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
@@ -147,14 +152,13 @@ class QuestionAnswering:
         if answered_questions is None:
             return Predictions(frame, counts)
         if len(runs) > 1:
-            # The threshold of the scores is 0, and an ensemble has decided by its vote.
-            margin = np.where(voted["answer"] == "", 1.0, -1.0)
-            runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
+            # An ensemble decides by its vote, not by a threshold.
+            runs = {"ensemble": voted.assign(refused=voted["answer"] == ""), **runs}
         scorers = {
             name: partial(summarise_answers, score_answers(answered_questions, run))
             for name, run in runs.items()
         }
-        return Predictions(frame, counts, scorers, np.arange(len(answered_questions)))
+        return Predictions(frame, counts, scorers, _rows_with_windows(answered_questions, windows))
 
     @classmethod
     def chunk_predictor(
@@ -196,7 +200,7 @@ class QuestionAnswering:
             batches=window_batches(train_windows, self.tokenizer, hyper.batch_size, seed),
             run_dir=run_dir,
             hyper=hyper,
-            score=lambda _: answer_split("valid")[1](np.arange(self.sizes["valid"])),
+            score=lambda _: answer_split("valid")[1](self.read_rows["valid"]),
             metric=self.metric,
             device=self.device,
         )
@@ -218,15 +222,20 @@ class QuestionAnswering:
             if split == "train":
                 continue
             answers, score = answer_split(split)
-            rows = np.arange(len(questions))
+            rows = self.read_rows[split]
             scores[split] = score(rows)
             interval = {split: quick_interval(score, rows, self.metric, 1)}
             table = vote(questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
             write_json(run_dir / f"predictions-{split}.json", answer_of_id)
-        counts = {split: {"rows": self.sizes[split]} for split in scores}
+        counts = {split: {"rows": len(self.read_rows[split])} for split in scores}
         return {"scores": scores, "counts": counts, "interval": interval}
+
+
+def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
+    """The positions of the questions that a model can read, which alone are scored."""
+    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
 
 
 def _check(config: TaskConfig, metric: str) -> None:
