@@ -3,13 +3,15 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from exlm.errors import InputError
 
 
 def sha256(path: Path) -> str:
@@ -25,6 +27,12 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_suffix(path: str | Path, suffixes: Iterable[str]) -> None:
+    """Raises InputError if a file to write has another ending."""
+    if Path(path).suffix not in suffixes:
+        raise InputError(f"cannot write {path}; the name must end in {' or '.join(suffixes)}")
 
 
 @contextmanager
