@@ -27,8 +27,18 @@ text() {
     "{sst-2: {task: {dataset: sst-2, train_rows: 4000}, train: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, dropout: 0.0}}}"
 }
 
+keep() { # directory of runs: what the report reads of them, without weights
+  (cd "$1" && find . -name results.json -o -name efficiency.json -o -path '*/pretrain/*/seed-*' \
+    '(' -name result.json -o -name measurements.json -o -name manifest.json -o -name log.jsonl -o -name case.svg ')') |
+    grep -v checkpoint | while read -r file; do
+      mkdir -p "$2/$(dirname "$file")"
+      sed "s|$EXLM_DATA|../shared/data|g" "$1/$file" > "$2/$file"
+    done
+}
+
 case ${1:-all} in
 molecules | text) "$1" ;;
+keep) keep "$2" "$3" ;;
 all)
   molecules
   text

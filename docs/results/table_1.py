@@ -94,8 +94,7 @@ def printed_row(model: str, head: list[str]) -> list[str]:
     """What the paper prints for one of its own models."""
     printed = MAIN_TABLES["main-molecules"]
     values = dict(zip(printed["columns"], printed["paper"][model], strict=True))
-    title = model.replace("*", r"\*")
-    return [f"*{title}*", *(f"*{values[name]}*" for name in head[1:])]
+    return [f"*{model.rstrip('*')}*", *(f"*{values[name]}*" for name in head[1:])]
 
 
 def parts() -> dict[str, str]:

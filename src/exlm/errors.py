@@ -1,7 +1,9 @@
 """The exceptions that users are meant to see."""
 
+from dataclasses import fields
 from importlib import import_module
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 
 class InputError(ValueError):
@@ -33,6 +35,19 @@ def check_at_least(config: object, **smallest: float) -> None:
         value = getattr(config, name)
         if value is not None and value < least:
             raise InputError(f"{name} is {value}; it must be at least {least}")
+
+
+def check_choices(config: Any) -> None:
+    """Raises InputError if a setting of a dataclass is none of the values that its type, a Literal,
+    lists; of `Literal | None`, None is one, too."""
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        hint = setting.type
+        if value is not None and NoneType in get_args(hint):
+            hint = get_args(hint)[0]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            names = ", ".join(map(str, get_args(hint)))
+            raise InputError(f"{setting.name} is {value!r}; it must be one of {names}")
 
 
 def import_optional(module: str, extra: str, purpose: str) -> Any:

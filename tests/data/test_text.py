@@ -259,7 +259,16 @@ def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(
         ),
         (b"a b\n", {"vocabulary_size": 260}, "vocabulary_size is 260 but must be at least 261"),
         (b"\n\n", {}, "no text found to learn a vocabulary from"),
-        (b"a b\n", {"documents": "page"}, "documents is page but must be one of none, row, blank"),
+        (
+            b"a b\n",
+            {"documents": "page"},
+            "documents is 'page'; it must be one of none, row, blank",
+        ),
+        (
+            b"a b\n",
+            {"on_invalid": "drop"},
+            "on_invalid is 'drop'; it must be one of error, skip, keep",
+        ),
         (b"a b\n", {"drop_duplicates": True}, "drop_duplicates"),
         (
             b"a b c d e f\n",

@@ -258,7 +258,7 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
         (("MODEL", "C!?[MASK]"), "not in the model's vocabulary"),
         (
             ("MODEL", TWO, "--output", "page.txt"),
-            "page.txt; the name must end in .html, .svg, .pdf or .png",
+            "page.txt; the name must end in .html or .svg or .pdf or .png",
         ),
         (("MODEL", TWO, "--words", "0"), "words is 0"),
         (("MODEL", TWO, "--threshold", "1.5"), "threshold is 1.5"),

@@ -357,6 +357,11 @@ def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_pa
     assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
 
 
+def test_a_method_that_there_is_not_is_refused():
+    with pytest.raises(InputError, match="method is 'greedy'; it must be one of beam, viterbi"):
+        FillOptions(method="greedy")
+
+
 def test_options_stay_as_they_are_given():
     options = FillOptions(tokens="2-3")
     assert options.all_paths and options.lengths == range(2, 4) and not options.free

@@ -29,7 +29,7 @@ from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain import run
-from exlm.pretrain.batches import expanded_length
+from exlm.pretrain.batches import most_positions
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
@@ -677,7 +677,7 @@ def test_no_sequence_expands_further_than_is_said(recipe, corpus, switches, repe
     model = replace(recipe["model"], **switches)
     data = replace(recipe["data"], repeat=repeat)
     network = ExLMModel(model.build(tokenizer, repeat))
-    bound = expanded_length(int(source.token_counts.max()), data, model)
+    bound = most_positions(int(source.token_counts.max()), data, model)
     longest = np.argsort(-source.token_counts.astype(int))[:40]
     reached = 0
     for seed in range(20):

@@ -14,12 +14,12 @@ TINTS = ("#BF9000", "#C55A11")  # of masks or sites, in turn, as in the paper
 COLUMNS = 3  # molecules in a row of a picture
 WIDTH, HEIGHT = 360, 260  # of a molecule, in pixels
 HEIGHT_WITHOUT_LEGEND = 240
+# a part of a filled text, and the mask or site that it fills (None: outside of them)
+Segment = tuple[str, int | None]
 Colours = dict[int, tuple[float, float, float, float]]  # by the number of an atom
 
 
-def coloured(
-    smiles: str, segments: Sequence[tuple[str, int | None]]
-) -> tuple[Chem.Mol, Colours] | None:
+def coloured(smiles: str, segments: Sequence[Segment]) -> tuple[Chem.Mol, Colours] | None:
     """The molecule, and the colours of the atoms that were filled in: those of segments with a
     number, of their mask or site. None if it is no molecule or empty."""
     molecule = Chem.MolFromSmiles(smiles)
@@ -45,7 +45,7 @@ def atom_starts(smiles: str, molecule: Chem.Mol) -> list[int]:
     return starts if len(starts) == molecule.GetNumAtoms() else []
 
 
-def draw_molecule(smiles: str, segments: Sequence[tuple[str, int | None]]) -> str | None:
+def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
     """The molecule as SVG, with filled-in atoms in the colours of their masks or sites. None if it
     is no molecule or empty."""
     drawn = coloured(smiles, segments)

@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 from exlm.data.files import STANDARD_INPUT, digest
 from exlm.data.frames import read_frames
 from exlm.errors import InputError, import_optional
-from exlm.storage.files import read_or_empty, replacing, sync, to_json_types, write_json
+from exlm.storage.files import (
+    check_suffix,
+    read_or_empty,
+    replacing,
+    sync,
+    to_json_types,
+    write_json,
+)
 from exlm.storage.runs import resumable_directory
 
 ROWS = 10_000  # of a part
@@ -43,8 +50,7 @@ def output_path(
         target = Path(input).with_name(f"{input_name}-{model_name}-{ending}")
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
-    if target.suffix not in suffixes:
-        raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    check_suffix(target, suffixes)
     folder = target.absolute().parent
     if folder.exists() and not os.access(folder, os.W_OK):
         raise InputError(f"nothing can be written to {folder}; choose another place with --output")

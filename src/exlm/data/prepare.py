@@ -12,18 +12,17 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import Standardize, are_molecules
+from exlm.data.chemistry import are_molecules
 from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
 from exlm.data.rows import (
     Chunk,
-    Documents,
     InvalidRow,
     OnInvalid,
     PrepareOptions,
@@ -61,20 +60,9 @@ def prepare(
     inputs: list[str],
     output: str,
     tokenizer: str = "smiles",
-    text_column: str | None = None,
-    max_length: int = 512,
-    held_out: float = 0.01,
-    drop_duplicates: bool = False,
-    on_invalid: OnInvalid | None = None,
-    molecules: bool | None = None,
     workers: int = 0,
-    seed: int = 0,
     overwrite: bool = False,
-    documents: Documents = "none",
-    cross_documents: bool = True,
-    vocabulary_size: int = 50265,
-    header: bool = True,
-    standardize: Standardize = "none",
+    **options: Any,
 ) -> dict[str, Any]:
     """Tokenise molecules or text once, into a corpus that training maps into memory; returns the
     manifest.
@@ -94,52 +82,18 @@ def prepare(
             uncased BERT's) learn a vocabulary from the inputs. `protein` has a token for each
             residue; rows with gaps or other characters that are no residue are invalid. Any other
             value names a saved tokenizer.
-        text_column: column of a table to read; by default that with a usual name (smiles, text,
-            ...), or the only one.
-        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
-            they are packed.
-        held_out: share of the examples for validation, chosen by content: equal rows are in the
-            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
-            and accents). Packed documents are held out whole, chosen by their first row.
-        drop_duplicates: keep only the first of such rows.
-        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
-            of packed rows).
-        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
-            text. By default on for SMILES tokenizers, off for bpe, wordpiece and packed rows; else
-            the first rows decide.
         workers: processes; 0 is one per core.
-        seed: seed of the choice of held-out examples.
         overwrite: replace the corpus at `output`.
-        documents: with `none`, every row is an example; otherwise rows are packed into examples of
-            max_length tokens. With `row`, every row is a document; with `blank`, blank rows and
-            ends of files separate documents.
-        cross_documents: pack all documents into one stream with EOS between them; else no example
-            has tokens of two.
-        vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
-        header: whether tables have a header line; without it, the columns are called `column 1`,
-            `column 2`, ...
-        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
-            and charges (`parent`). A model that is trained on the corpus remembers it."""
-    options = PrepareOptions(
-        inputs=inputs,
-        tokenizer=tokenizer,
-        text_column=text_column,
-        max_length=max_length,
-        held_out=held_out,
-        drop_duplicates=drop_duplicates,
-        on_invalid=on_invalid or ("skip" if documents == "none" else "keep"),
-        molecules=molecules,
-        seed=seed,
-        documents=documents,
-        cross_documents=cross_documents,
-        vocabulary_size=vocabulary_size,
-        header=header,
-        standardize=standardize,
-    )
-    _check_options(options, workers)
-    sources, ignored_files = find_sources(inputs, header)
+        options: the other settings of `PrepareOptions`."""
+    if workers < 0:
+        raise InputError(f"workers is {workers}; it must be 0 (one per core) or more")
+    prepare_options = PrepareOptions(inputs=inputs, tokenizer=tokenizer, **options)
+    if prepare_options.on_invalid is None:
+        by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
+        prepare_options = replace(prepare_options, on_invalid=by_default)
+    sources, ignored_files = find_sources(inputs, prepare_options.header)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
-        manifest = _write_corpus(folder, options, sources, ignored_files, workers)
+        manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
         (folder / MANIFEST).write_text(text, encoding="utf-8")
     print(describe(manifest, output))
@@ -172,13 +126,15 @@ def _write_corpus(
             "set molecules to true, or leave it out"
         )
     if fixed_tokenizer is None:
-        tokenizer_of_corpus, parsed = _learn(options, sources, workers)
+        tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
     else:
-        tokenizer_of_corpus, parsed = fixed_tokenizer, []
+        tokenizer_of_corpus, known_molecules = fixed_tokenizer, []
     tokenizer_of_corpus.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
-    counts = _write_examples(writer, options, tokenizer_of_corpus, sources, parsed, workers)
+    counts = _write_examples(
+        writer, options, tokenizer_of_corpus, sources, known_molecules, workers
+    )
     lengths, duplicates = writer.write_splits(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
@@ -189,25 +145,6 @@ def _write_corpus(
         **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
         **_identity(folder, tokenizer_of_corpus, writer),
     }
-
-
-def _check_options(options: PrepareOptions, workers: int) -> None:
-    if not 0 <= options.held_out < 1:
-        raise InputError(f"held_out is {options.held_out} but must be at least 0 and less than 1")
-    if options.max_length <= SPECIALS:
-        raise InputError(f"max_length is {options.max_length} but must be at least {SPECIALS + 1}")
-    if workers < 0:
-        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
-    choices = {"on_invalid": OnInvalid, "documents": Documents, "standardize": Standardize}
-    for name, choice in choices.items():
-        value = getattr(options, name)
-        if value not in get_args(choice):
-            raise InputError(f"{name} is {value} but must be one of {', '.join(get_args(choice))}")
-    if options.packed and options.drop_duplicates:
-        raise InputError(
-            "drop_duplicates compares rows, but these are packed; "
-            "leave it out or use documents=none"
-        )
 
 
 def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:
@@ -255,19 +192,19 @@ def _learn(
     options: PrepareOptions, sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
     """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
-    `count_and_parse` could parse."""
+    `count_and_parse` knows to be molecules."""
     chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
         return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
     molecules_only = options.molecules is True and options.on_invalid != "keep"
     count = partial(count_and_parse, molecules_only, options.standardize)
     total = Counter[str]()
-    parsed = []
+    known_molecules = []
     with closing(map_chunks(count, chunks, workers)) as counted:
-        for tokens, parsed_rows in counted:
+        for tokens, molecules_of_chunk in counted:
             total.update(tokens)
-            parsed.append(parsed_rows)
-    return smiles_tokenizer(total), parsed
+            known_molecules.append(molecules_of_chunk)
+    return smiles_tokenizer(total), known_molecules
 
 
 def _write_examples(
@@ -275,7 +212,7 @@ def _write_examples(
     options: PrepareOptions,
     tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
-    parsed: list[np.ndarray | None],
+    known_molecules: list[np.ndarray | None],
     workers: int,
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
@@ -284,11 +221,11 @@ def _write_examples(
     )
     chunks = read_chunks(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenising")
-    chunks_and_parsed = zip(chunks, chain(parsed, repeat(None)), strict=False)
+    chunks_and_molecules = zip(chunks, chain(known_molecules, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
-        closing(map_chunks(row_tokenizer, chunks_and_parsed, workers)) as tokenized,
+        closing(map_chunks(row_tokenizer, chunks_and_molecules, workers)) as tokenized,
     ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)

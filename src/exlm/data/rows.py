@@ -23,6 +23,7 @@ from exlm.data.chemistry import Standardize, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Source, read_rows
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import draw, uniform
 
 CHUNK_ROWS = 4096
@@ -44,22 +45,60 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """The options of `prepare` on which the corpus depends, as its manifest has them."""
+    """The options of `prepare` on which the corpus depends, as its manifest has them; `prepare`
+    describes `inputs` and `tokenizer`.
+
+    Attributes:
+        text_column: column of a table to read; by default that with a usual name (smiles, text,
+            ...), or the only one.
+        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
+            they are packed.
+        held_out: share of the examples for validation, chosen by content: equal rows are in the
+            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
+            and accents). Packed documents are held out whole, chosen by their first row.
+        drop_duplicates: keep only the first of such rows.
+        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
+            of packed rows).
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
+            text. By default on for SMILES tokenizers, off for bpe, wordpiece and packed rows; else
+            the first rows decide.
+        seed: seed of the choice of held-out examples.
+        documents: with `none`, every row is an example; otherwise rows are packed into examples of
+            max_length tokens. With `row`, every row is a document; with `blank`, blank rows and
+            ends of files separate documents.
+        cross_documents: pack all documents into one stream with EOS between them; else no example
+            has tokens of two.
+        vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
+        header: whether tables have a header line; without it, the columns are called `column 1`,
+            `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`). A model that is trained on the corpus remembers it."""
 
     inputs: list[str]
     tokenizer: str
-    text_column: str | None
-    max_length: int
-    held_out: float
-    drop_duplicates: bool
-    on_invalid: OnInvalid
-    molecules: bool | None  # None until the tokenizer or the first rows say it
-    seed: int
-    documents: Documents
-    cross_documents: bool
-    vocabulary_size: int
-    header: bool
-    standardize: Standardize
+    text_column: str | None = None
+    max_length: int = 512
+    held_out: float = 0.01
+    drop_duplicates: bool = False
+    on_invalid: OnInvalid | None = None
+    molecules: bool | None = None
+    seed: int = 0
+    documents: Documents = "none"
+    cross_documents: bool = True
+    vocabulary_size: int = 50265
+    header: bool = True
+    standardize: Standardize = "none"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise InputError(f"held_out is {self.held_out}; it must be at least 0 and less than 1")
+        check_at_least(self, max_length=SPECIALS + 1)
+        check_choices(self)
+        if self.packed and self.drop_duplicates:
+            raise InputError(
+                "drop_duplicates compares rows, but these are packed; "
+                "leave it out or use documents=none"
+            )
 
     @property
     def packed(self) -> bool:
@@ -174,8 +213,8 @@ def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and which rows RDKit could parse, [rows] bool, so that `RowTokenizer` does
-    not parse them again, which takes most of the time; None if it must."""
+    those of molecules; and which rows are known to be molecules, [rows] bool, so that
+    `RowTokenizer` does not parse them again, which takes most of the time; None if it must."""
     counts = Counter[str]()
     is_molecule = []
     for row in chunk:
@@ -190,16 +229,17 @@ def count_and_parse(
 
 @dataclass(frozen=True)
 class RowTokenizer:
-    """Turns a chunk, and what `count_and_parse` says of its rows or None, into tokens. Leaves out
+    """Turns a chunk, and the known molecules of `count_and_parse` or None, into tokens. Leaves out
     blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
     options: PrepareOptions
 
-    def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
-        chunk, parsed = chunk_and_parsed
-        is_parsed = np.zeros(len(chunk), bool) if parsed is None else parsed
+    def __call__(self, chunk_and_molecules: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
+        chunk, known_molecules = chunk_and_molecules
+        if known_molecules is None:
+            known_molecules = np.zeros(len(chunk), bool)
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
         texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -211,7 +251,9 @@ class RowTokenizer:
         for number, text, encoding in zip(numbers, texts, encodings, strict=True):
             row, tokens = chunk[number], encoding.ids
             unknown_words, spelled_words = self._unusual_words(text, tokens)
-            reason, detail = self._judge(row, text, tokens, unknown_words, is_parsed[number])
+            reason, detail = self._judge(
+                row, text, tokens, unknown_words, is_known_molecule=known_molecules[number]
+            )
             keep = not reason or (keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row, text, tokens))
@@ -249,7 +291,12 @@ class RowTokenizer:
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
     def _judge(
-        self, row: Row, text: str, tokens: list[int], unknown_words: list[str], is_parsed: bool
+        self,
+        row: Row,
+        text: str,
+        tokens: list[int],
+        unknown_words: list[str],
+        is_known_molecule: bool,
     ) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if not text:
@@ -257,7 +304,7 @@ class RowTokenizer:
         length = len(tokens) + SPECIALS
         if length > self.options.max_length and not self.options.packed:
             return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
-        must_parse = self.options.molecules and not is_parsed
+        must_parse = self.options.molecules and not is_known_molecule
         if must_parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown_words:

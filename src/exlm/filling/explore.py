@@ -14,7 +14,7 @@ from rdkit import rdBase
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.drawing import TINTS, draw_molecule
+from exlm.data.drawing import TINTS, Segment, draw_molecule
 from exlm.errors import InputError, import_optional
 from exlm.filling import search
 from exlm.filling.options import FillOptions
@@ -29,13 +29,11 @@ from exlm.filling.texts import (
     spell,
 )
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.files import render, replacing
+from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
 from exlm.train import distributed
 
 Case = dict[str, Any]
-# a part of a text, and the mask that it fills (None: outside the masks)
-Segment = tuple[str, int | None]
 
 END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
@@ -72,9 +70,8 @@ def explore(
         explain_prediction(model, text, output)
         return
     fill_options = FillOptions(n_best=n_best, **options)
+    check_suffix(output, [".html", ".svg", ".pdf", ".png"])
     suffix = Path(output).suffix
-    if suffix not in (".html", ".svg", ".pdf", ".png"):
-        raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
     converter: Any = None
     if suffix in (".pdf", ".png"):
         converter = import_optional("vl_convert", "figures", f"writing {output}")

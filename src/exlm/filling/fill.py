@@ -22,7 +22,7 @@ from exlm.filling.proposals import fill_templates, judged, with_fillings
 from exlm.filling.reading import fills_molecules, load_for_filling
 from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import Record, fill_texts
-from exlm.storage.files import render, replacing
+from exlm.storage.files import check_suffix, render, replacing
 from exlm.train import distributed
 
 # how a record is printed
@@ -133,8 +133,8 @@ def fill(
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
-    if output and Path(output).suffix not in WRITERS:
-        raise InputError(f"cannot write {output}; the name must end in {' or '.join(WRITERS)}")
+    if output:
+        check_suffix(output, WRITERS)
     if tokens_per_batch < 1:
         raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
     if top is not None and top < 1:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from exlm.errors import InputError
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.model.passes import Passes
 
 MOST_SAMPLES = 100_000  # of a text, for memory
@@ -59,16 +59,10 @@ class FillOptions:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if min(self.n_best, self.beam) < 1:
-            raise InputError(
-                f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1"
-            )
+        check_choices(self)
+        check_at_least(self, n_best=1, beam=1)
         if self.samples is not None and not 1 <= self.samples <= MOST_SAMPLES:
             raise InputError(f"samples is {self.samples}; give a number from 1 to {MOST_SAMPLES:,}")
-        if self.method not in ("beam", "viterbi"):
-            raise InputError(
-                f"method is {self.method}; give beam or viterbi, or samples to draw fillings"
-            )
         if self.samples is not None and self.method == "viterbi":
             raise InputError(
                 "viterbi finds the most probable path and draws no samples; leave one of them out"

@@ -11,9 +11,9 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.drawing import coloured, draw_grid, draw_molecule
+from exlm.data.drawing import Segment, coloured, draw_grid, draw_molecule
 from exlm.errors import InputError
-from exlm.filling.proposals import OF_MOLECULES, Segment, segments_of
+from exlm.filling.proposals import OF_MOLECULES, segments_of
 from exlm.filling.texts import Record
 from exlm.storage.files import render
 

@@ -12,6 +12,7 @@ from rdkit.Chem import QED
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem, similarity
+from exlm.data.drawing import Segment
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MASKS
@@ -22,8 +23,6 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 # what is known of fillings that are molecules
 OF_MOLECULES = ("smiles", "unique", "new", "qed", "sa_score", "similarity")
 TEMPLATES = 500  # how many are filled before the first of them is yielded
-# a part of a filled text, and the site that it fills: masks side by side are one (None: no site)
-Segment = tuple[str, int | None]
 
 
 def fill_templates(
@@ -41,14 +40,18 @@ def fill_templates(
     number is. Fillings are ranked by their probability times that of their length."""
     remaining = iter(texts)
     line = first_masked = 1
-    # with `free`, the numbers of tokens differ between texts
-    while batch := list(islice(remaining, 1 if options.free else TEMPLATES)):
+    # with `free`, each text has numbers of tokens of its own
+    size = 1 if options.free else TEMPLATES
+    while batch := list(islice(remaining, size)):
         outcomes = [_template_or_problem(make_template, text) for text in batch]
         masked = list[str]()
         for template in outcomes:
             if isinstance(template, Template):
                 masked += template.masked_texts(longest_only=options.free)
-        of_batch = _with_lengths(options, outcomes[0]) if options.free else options
+        of_batch = options
+        if options.free:
+            (template,) = outcomes
+            of_batch = _with_lengths(options, template)
         records = fill_texts(
             network,
             tokenizer,
@@ -115,7 +118,8 @@ def _merged(records: list[Record], problem: str | None, line: int, text: str) ->
 
 
 def segments_of(record: Record, entry: Record, tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
-    """The filled text of an entry of a record in parts, in order."""
+    """The filled text of an entry of a record in parts, in order. Masks side by side are one
+    site."""
     masked = entry["masked"] if "masked" in entry else record["text"]
     outside, *others = MASKS.split(masked.replace(str(tokenizer.mask_token), MASK))
     segments: list[Segment] = [(outside, None)]

@@ -79,7 +79,7 @@ def _problem(
     """Why a text cannot be filled; None if it can."""
     config = network.config
     ends = {config.bos_token_id, config.eos_token_id}
-    length = _expanded_length(network, masked_text)
+    length = config.expanded_length(len(masked_text.ids), len(masked_text.masks))
     longest = config.max_position_embeddings
     if not masked_text.masks:
         return "no mask: write [MASK] where something is missing, or name a --site"
@@ -95,13 +95,6 @@ def _problem(
     return None
 
 
-def _expanded_length(network: ExLMForMaskedLM, masked_text: MaskedText) -> int:
-    """How many positions a text takes in the encoder."""
-    copies_of_masks = len(masked_text.masks) * (network.config.states_per_mask - 1)
-    copies_of_ends = 2 * (network.config.states_per_boundary - 1)
-    return len(masked_text.ids) + copies_of_masks + copies_of_ends
-
-
 def all_graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -113,10 +106,12 @@ def all_graphs(
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(masked_texts) if text.problem is None]
-    lengths = [_expanded_length(network, masked_texts[number]) for number in usable]
+    texts = [masked_texts[number] for number in usable]
+    expanded_length = network.config.expanded_length
+    lengths = [expanded_length(len(text.ids), len(text.masks)) for text in texts]
     for rows in longest_first(lengths, max_tokens):
         batch = [usable[row] for row in rows]
-        graphs_of_batch = graphs(network, [masked_texts[i] for i in batch], tokenizer)
+        graphs_of_batch = graphs(network, [texts[row] for row in rows], tokenizer)
         yield from zip(batch, graphs_of_batch, strict=True)
 
 

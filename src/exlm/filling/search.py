@@ -169,30 +169,27 @@ def beam_search(
     at_first_state[0, 0] = 1.0
     no_tokens = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
     beginnings = _Beginnings(no_tokens, graph.probs.new_zeros(1), at_first_state)
-    # the largest bound of all dropped beginnings, a logarithm like all bounds but the scaled ones
+    # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
         arrived = beginnings.at_state @ _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
-        # Bounds [beginnings, N] for the fillings that go on with each state, as shares of the
-        # beginning's own probability, divided by exp(scale), lest they are rounded to 0.
-        scale = float(ceiling.max())
-        scaled_bound = arrived * (ceiling - scale).exp()
-        reachable = (scaled_bound > 0).any(0).nonzero()[:, 0]
+        # [beginnings, N] for the fillings that go on with each state
+        bounds = beginnings.log_prob[:, None] + arrived.log() + ceiling
+        reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
         if len(beginnings.token_ids) == 1:
             # for a single beginning, it is cheap to try every word
             words = torch.arange(graph.probs.shape[1], device=graph.probs.device)
         else:
             words = top_words.indices[reachable, :candidates].unique()
-            other_bounds = beginnings.log_prob + (scaled_bound @ best_other_word).log() + scale
+            other_bounds = _log_product(bounds, best_other_word[:, None])
             dropped_bound = max(dropped_bound, float(other_bounds.max()))
-        word_bounds = scaled_bound[:, reachable] @ graph.probs[reachable[:, None], words]
-        # All have the same scale, which changes no rank.
-        ranked = (beginnings.log_prob[:, None] + word_bounds.log()).flatten()
+        word_probs = graph.probs[reachable[:, None], words]
+        ranked = _log_product(bounds[:, reachable], word_probs).flatten()
         is_last = i == length - 1
         size = min(n_best if is_last else width, int((ranked > -torch.inf).sum()))
         best = ranked.topk(min(size + 1, len(ranked)))
         if not is_last and len(best.values) > size:
-            dropped_bound = max(dropped_bound, float(best.values[size]) + scale)
+            dropped_bound = max(dropped_bound, float(best.values[size]))
         parent = best.indices[:size] // len(words)
         word = words[best.indices[:size] % len(words)]
         beginnings = _extend(beginnings, parent, word, arrived, graph.probs)
@@ -203,17 +200,24 @@ def beam_search(
     return Fillings(beginnings.token_ids, log_prob, best_paths(graph, beginnings.token_ids), proven)
 
 
+def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
+    """log(exp(logs) @ factor), [n, m], of `logs` [n, N] and `factor` [N, m], without rounding small
+    numbers to 0."""
+    scale = logs.logsumexp(1, keepdim=True).clamp(min=torch.finfo(logs.dtype).min)
+    return ((logs - scale).exp() @ factor).log() + scale
+
+
 def _extend(
     beginnings: _Beginnings, parent: Tensor, word: Tensor, arrived: Tensor, probs: Tensor
 ) -> _Beginnings:
     """The beginnings with the numbers `parent` [n], each continued by its `word` [n]. `arrived` are
     the probabilities [parents, N] that the next token is emitted at each state."""
-    emitted = arrived[parent] * probs[:, word].T
-    step_probability = emitted.sum(1)
+    log_emitted = arrived[parent].log() + probs[:, word].T.log()
+    log_step = log_emitted.logsumexp(1)
     return _Beginnings(
         token_ids=torch.cat([beginnings.token_ids[parent], word[:, None]], dim=1),
-        log_prob=beginnings.log_prob[parent] + step_probability.log(),
-        at_state=emitted / step_probability[:, None],
+        log_prob=beginnings.log_prob[parent] + log_step,
+        at_state=(log_emitted - log_step[:, None]).exp(),
     )
 
 

@@ -1,14 +1,13 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
-import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from exlm.errors import InputError
+from exlm.errors import InputError, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, PriorStrength
@@ -97,17 +96,23 @@ class ArchitectureConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError if a setting, or a combination of two, is impossible."""
-        layers, share = self.num_hidden_layers, self.state_share
-        expanded = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
-        whole = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)
-        self._check_choices()
+        if self.objective not in OBJECTIVES:
+            names = ", ".join(OBJECTIVES)
+            raise InputError(f"objective is {self.objective!r}; it must be one of {names}")
+        check_choices(self)
         self._check(SIZES, lambda size: size >= 1, "be at least 1")
         self._check(RATES, lambda rate: 0 <= rate < 1, "lie in [0, 1)")
         self._check(STRENGTHS, lambda x: 0 <= x < math.inf, "be 0 or a positive number")
         self._check(["num_states"], lambda k: 1 <= k <= 64, "lie between 1 and 64")
         self._check(["rotary_base"], lambda base: 0 < base < math.inf, "be a positive number")
-        self._check(["expanded_layers"], lambda _: expanded, f"be all, or from 1 to {layers}")
-        self._check(["state_share"], lambda _: whole, "be 0, 0.5, 0.25, 0.125 or other 1/n")
+        layers = self.num_hidden_layers
+        if self.expanded_layers not in ("all", *range(1, layers + 1)):
+            raise InputError(
+                f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
+            )
+        share = self.state_share
+        if share != 0 and not (0 < share <= 0.5 and 1 / share % 1 == 0):
+            raise InputError(f"state_share is {share}; it must be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
             raise InputError(
@@ -120,19 +125,6 @@ class ArchitectureConfig:
         for name in names:
             if hasattr(self, name) and not possible(getattr(self, name)):
                 raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
-
-    def _check_choices(self) -> None:
-        """Raises InputError if a setting is none of the values that its type lists, or the
-        objective none of `OBJECTIVES`."""
-        choices: dict[str, tuple[Any, ...]] = {"objective": tuple(OBJECTIVES)}
-        for setting in dataclasses.fields(self):
-            if get_origin(setting.type) is Literal:
-                choices[setting.name] = get_args(setting.type)
-        for name, values in choices.items():
-            value = getattr(self, name)
-            if value not in values:
-                names = ", ".join(map(str, values))
-                raise InputError(f"{name} is {value!r}; it must be one of {names}")
 
     @property
     def has_links(self) -> bool:
@@ -161,6 +153,13 @@ class ArchitectureConfig:
         """States BOS and EOS become in the encoder."""
         return self.states_per_mask if self.boundary_states == "k" else 1
 
+    def expanded_length(self, length: int, masks: int) -> int:
+        """Positions that an input of `length` tokens expands to, `masks` of them masked and two of
+        them BOS and EOS."""
+        copies_of_masks = masks * (self.states_per_mask - 1)
+        copies_of_ends = 2 * (self.states_per_boundary - 1)
+        return length + copies_of_masks + copies_of_ends
+
     @property
     def plain_layers(self) -> int:
         """Layers that read the sequence before any expansion: 0 without late expansion."""
@@ -182,7 +181,7 @@ class ArchitectureConfig:
         training."""
         order, sticky = prior if self.has_links else NO_PRIOR
         return ExLMConfig(
-            **dataclasses.asdict(self),
+            **asdict(self),
             bos_token_id=tokenizer.bos_token_id,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -196,6 +195,7 @@ class ArchitectureConfig:
         )
 
 
+# transformers makes every subclass of PreTrainedConfig a dataclass.
 class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     """A model's architecture, and settings of its tokenizer, training and tasks; InputError if one
     is impossible."""

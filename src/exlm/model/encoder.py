@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.dropout import Dropout
 from exlm.ops.dropout import dropout as drop
-from exlm.ops.expansion import ExpandedInput, tensors_to
+from exlm.ops.expansion import EncoderInput, tensors_to
 from exlm.ops.rotary import apply_rotary
 
 # The operator behind `torch.nn.attention.varlen.varlen_attn`, which has no dropout.
@@ -65,7 +65,7 @@ class Layout:
 
 
 def arrange(
-    sequences: ExpandedInput,
+    sequences: EncoderInput,
     device: torch.device,
     pack: bool,
     output_positions: Tensor | None = None,
@@ -93,7 +93,7 @@ def arrange(
 
 
 def _packed(
-    sequences: ExpandedInput, output_positions: Tensor | None, count: Tensor | None
+    sequences: EncoderInput, output_positions: Tensor | None, count: Tensor | None
 ) -> Layout:
     mask = sequences.attention_mask
     real = mask.flatten().nonzero()[:, 0]
@@ -132,7 +132,7 @@ def _spans(lengths: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
-def at_tokens(hidden: Tensor, sequences: ExpandedInput) -> Tensor:
+def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
     """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token.
     For padding it may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)

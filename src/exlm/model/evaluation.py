@@ -65,10 +65,9 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
     scores = torch.where(masked[:, :, None], output.emission, 0.0)
-    no_emission = torch.zeros_like(scores)  # log 1: every state emits every token
     next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
     one_each = links.masked_fill(~next_mask, -torch.inf)
-    all_one_each = sum_over_paths(no_emission, one_each, lattice)[with_masks]
+    all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
     state_posterior = output.state_posterior[masked]  # [masked tokens, N]

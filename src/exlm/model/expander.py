@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops.expansion import IGNORED, ExpandedInput, Lattice, expand, leave_in_place
+from exlm.ops.expansion import IGNORED, EncoderInput, Lattice, expand, unexpanded_input
 
 
 class Expander:
@@ -51,7 +51,7 @@ class Expander:
             positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
             lattice = replace(lattice, position_ids=positions)
         if config.plain_layers:
-            unexpanded = leave_in_place(input_ids, attention_mask, padding)
+            unexpanded = unexpanded_input(input_ids, attention_mask, padding)
             lattice = replace(lattice, unexpanded=unexpanded)
         return lattice
 
@@ -62,11 +62,11 @@ class Expander:
         position_ids: Tensor | None = None,
         vectors: Tensor | None = None,
         attention_options: dict[str, Any] | None = None,
-    ) -> ExpandedInput:
+    ) -> EncoderInput:
         """The input of a task [B, S]: no token counts as masked, not even [MASK], and each is
         repeated `config.repeat` times. BOS and EOS are copied where `config.tasks_copy_boundaries`.
         `position_ids` number the words, by default from 0; `vectors` and `attention_options` are
-        those of `ExpandedInput`."""
+        those of `EncoderInput`."""
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -75,7 +75,7 @@ class Expander:
         if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return self.expand(input_ids, attention_mask, masked=nothing)
-        in_place = leave_in_place(input_ids, attention_mask, config.pad_token_id or 0)
+        in_place = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
         in_place = replace(in_place, vectors=vectors, attention_options=attention_options or {})
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
@@ -83,6 +83,7 @@ class Expander:
             word = word.to(input_ids.device).expand_as(input_ids)
             positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
             in_place = replace(in_place, position_ids=positions)
+        # Layers behind a late expansion may rotate by two axes, so the two groups run apart.
         if 0 < config.plain_layers < config.read_layers:
             return replace(in_place, unexpanded=in_place)
         return in_place

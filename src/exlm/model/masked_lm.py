@@ -88,22 +88,26 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
         if return_logits is None:
             return_logits = not self.training
-        result = ExLMMaskedLMOutput()
+        logits = None
         if labels is None or return_logits:
             hidden = self.exlm.encode(lattice, trace=trace)
             states = gather_positions(hidden, lattice.state_index.to(hidden.device))
             output = self.lattice_output(lattice, states, prior)
-            result.logits = self._logits(hidden, output)
+            logits = self._logits(hidden, output)
         else:
             output = self.lattice_output(lattice, self.lattice_states(lattice, trace), prior)
-        if labels is not None:
-            loss = self.objective.loss(output)
-            result.loss = loss.total / loss.count.clamp(min=1)
-            result.move_to_end("loss", last=False)  # as a tuple, the output begins with the loss
-            result.total, result.count, result.infeasible = loss.total, loss.count, loss.infeasible
-        if trace is not None:
-            result.hidden_states = tuple(trace)
-        return result
+        hidden_states = None if trace is None else tuple(trace)
+        if labels is None:
+            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
+        loss = self.objective.loss(output)
+        return ExLMMaskedLMOutput(
+            loss=loss.total / loss.count.clamp(min=1),
+            logits=logits,
+            hidden_states=hidden_states,
+            total=loss.total,
+            count=loss.count,
+            infeasible=loss.infeasible,
+        )
 
     def _logits(self, hidden: Tensor, output: LatticeOutput) -> Tensor:
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the

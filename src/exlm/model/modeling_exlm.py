@@ -13,7 +13,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
 from exlm.model.expander import Expander
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import ExpandedInput, Lattice
+from exlm.ops.expansion import EncoderInput, Lattice
 from exlm.ops.rotary import rotary_tables
 
 
@@ -148,7 +148,7 @@ class ExLMModel(ExLMPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_options: dict[str, Any] | None = None,
-    ) -> ExpandedInput:
+    ) -> EncoderInput:
         """`Expander.for_task` of the arguments that transformers' encoders take. InputError names
         one that this model cannot use.
 
@@ -158,7 +158,7 @@ class ExLMModel(ExLMPreTrainedModel):
             position_ids: [B, S] or [1, S] numbers of the words, by default from 0.
             token_type_ids: [B, S] zeros, which mean nothing to the model.
             inputs_embeds: [B, S, D] vectors in place of `input_ids`.
-            attention_options: as for `ExpandedInput`."""
+            attention_options: as for `EncoderInput`."""
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
@@ -175,9 +175,7 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, vectors, attention_options
         )
 
-    def hidden_for_task(
-        self, sequences: ExpandedInput, trace: list[Tensor] | None = None
-    ) -> Tensor:
+    def hidden_for_task(self, sequences: EncoderInput, trace: list[Tensor] | None = None) -> Tensor:
         """The states [B, repeat S, D] that tasks read of a `task_input`: no token is masked, and
         only the first `config.read_layers` layers are run. `trace` as for `encode`."""
         hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
@@ -208,7 +206,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def pool(
         self,
-        sequences: ExpandedInput,
+        sequences: EncoderInput,
         attention_mask: Tensor | None,
         pooling: Literal["mean", "first"],
         trace: list[Tensor] | None = None,
@@ -227,7 +225,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def encode(
         self,
-        sequences: ExpandedInput,
+        sequences: EncoderInput,
         output_positions: Tensor | None = None,
         count: Tensor | None = None,
         depth: int | None = None,
@@ -246,14 +244,13 @@ class ExLMModel(ExLMPreTrainedModel):
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
         config, device = self.config, self.embeddings.weight.device
-        positions_to_compute = output_positions if trace is None else None
         depth = depth or config.num_hidden_layers
         if depth <= config.plain_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
+        positions_to_compute = output_positions if trace is None else None
         layout = arrange(sequences, device, pack, positions_to_compute, count)
-        read_copies = config.expands and depth > config.plain_layers
         if sequences.unexpanded is None:
             layers = self.layers[:depth]
             hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
@@ -263,7 +260,8 @@ class ExLMModel(ExLMPreTrainedModel):
             hidden = self._before_expansion(sequences.unexpanded, pack, trace)
             assert layout.origin is not None
             hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        hidden = self._run(layers, hidden, layout, read_copies, sequences, trace)
+        tables = self._rotary_tables(layout, config.expands and depth > config.plain_layers)
+        hidden = self._run(layers, hidden, tables, layout, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
         if trace is None:
             return hidden
@@ -273,26 +271,19 @@ class ExLMModel(ExLMPreTrainedModel):
         return gather_positions(hidden, output_positions.to(device))
 
     def _before_expansion(
-        self, sequences: ExpandedInput, pack: bool, trace: list[Tensor] | None
+        self, sequences: EncoderInput, pack: bool, trace: list[Tensor] | None
     ) -> Tensor:
         """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
         layout = arrange(sequences, self.embeddings.weight.device, pack)
         hidden = self.dropout(self._vectors(layout, sequences))
         add_to_trace(trace, hidden, layout, sequences)
         layers = self.layers[: self.config.plain_layers]
-        return self._run(layers, hidden, layout, False, sequences, trace)
+        tables = self._rotary_tables(layout, read_copies=False)
+        return self._run(layers, hidden, tables, layout, sequences, trace)
 
-    def _run(
-        self,
-        layers: nn.ModuleList,
-        hidden: Tensor,
-        layout: Layout,
-        read_copies: bool,
-        sequences: ExpandedInput,
-        trace: list[Tensor] | None,
-    ) -> Tensor:
-        """Hidden states [R, N, D] after some layers, which read copies of masks, or
-        none yet."""
+    def _rotary_tables(self, layout: Layout, read_copies: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for layers that read copies of masks, or none yet, in the precision of
+        their products."""
         config, weight = self.config, self.embeddings.weight
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
@@ -300,14 +291,27 @@ class ExLMModel(ExLMPreTrainedModel):
         positions = layout.position_ids[..., : config.rotary_axes(read_copies)]
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
-        tables = cos.to(dtype), sin.to(dtype)
-        for layer in layers:
-            output_positions = layout.output_positions if layer is layers[-1] else None
-            hidden = layer(hidden, tables, layout, output_positions)
+        return cos.to(dtype), sin.to(dtype)
+
+    def _run(
+        self,
+        layers: nn.ModuleList,
+        hidden: Tensor,
+        tables: tuple[Tensor, Tensor],
+        layout: Layout,
+        sequences: EncoderInput,
+        trace: list[Tensor] | None,
+    ) -> Tensor:
+        """Hidden states [R, N, D] after some layers. The last one computes only the layout's
+        output positions."""
+        for layer in layers[:-1]:
+            hidden = layer(hidden, tables, layout)
             add_to_trace(trace, hidden, layout, sequences)
+        hidden = layers[-1](hidden, tables, layout, layout.output_positions)
+        add_to_trace(trace, hidden, layout, sequences)
         return hidden
 
-    def _vectors(self, layout: Layout, sequences: ExpandedInput) -> Tensor:
+    def _vectors(self, layout: Layout, sequences: EncoderInput) -> Tensor:
         """The embeddings [R, L, D] of the tokens, or the vectors that stand in their place."""
         if sequences.vectors is None:
             return self.embeddings(layout.input_ids)
@@ -337,7 +341,7 @@ def refuse(reason: str, **arguments: Tensor | None) -> None:
 
 
 def add_to_trace(
-    trace: list[Tensor] | None, hidden: Tensor, layout: Layout, sequences: ExpandedInput
+    trace: list[Tensor] | None, hidden: Tensor, layout: Layout, sequences: EncoderInput
 ) -> None:
     """Adds hidden [R, L, D] to a trace as the states of the input tokens, [B, S, D]."""
     if trace is not None:

@@ -60,22 +60,23 @@ class LatticeOutput:
         assert self.transition is not None
         return self.transition(self.states, self.lattice, self.prior)
 
+    @property
+    def no_emission(self) -> Tensor:
+        """Log 1, [B, T, N]: every state emits every token, so that the transitions alone count."""
+        return self.links.new_zeros(*self.lattice.targets.shape, self.links.shape[1])
+
     @cached_property
     def all_paths(self) -> Tensor:
         """Log weight [B] in float64 of all paths of T states, by the transitions alone."""
-        # log 1: every state emits every token
-        no_emission = torch.zeros_like(self.emission)
-        return sum_over_paths(no_emission, self.links, self.lattice)
+        return sum_over_paths(self.no_emission, self.links, self.lattice)
 
     @cached_property
     def state_posterior(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
         the transitions alone."""
         lattice = self.lattice
-        # log 1: every state emits every token
-        no_emission = self.links.new_zeros(*lattice.targets.shape, self.links.shape[1])
         state_posterior, _ = alignment.posterior(
-            no_emission, self.links, lattice.target_lengths, lattice.state_lengths
+            self.no_emission, self.links, lattice.target_lengths, lattice.state_lengths
         )
         return state_posterior
 

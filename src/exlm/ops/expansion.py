@@ -33,8 +33,8 @@ def tensors_to(record: Any, device: torch.device) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpandedInput:
-    """What the encoder reads: the tokens, some of them copied."""
+class EncoderInput:
+    """What the encoder reads: the tokens; those of a lattice are copied, some of them."""
 
     input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions
@@ -43,7 +43,7 @@ class ExpandedInput:
     source_token: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
-    unexpanded: "ExpandedInput | None" = None
+    unexpanded: "EncoderInput | None" = None
     # [tokens, D] vectors in place of embeddings; then `input_ids` are their rows, not token ids
     vectors: Tensor | None = None
     # for an implementation of attention that is not the model's own
@@ -56,7 +56,7 @@ class ExpandedInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lattice(ExpandedInput):
+class Lattice(EncoderInput):
     """The expanded input, padded on the right, and the states among its positions. Sizes depend on
     the data, and to read them from a GPU the CPU would have to wait. So `expand` is best called on
     the CPU, and `to` brings the result to the device."""
@@ -85,15 +85,15 @@ class Lattice(ExpandedInput):
         return self.copy_index.gather(1, self.state_index) * is_of_mask
 
 
-def leave_in_place(
+def unexpanded_input(
     input_ids: Tensor, attention_mask: Tensor, pad_token_id: int = 0
-) -> ExpandedInput:
+) -> EncoderInput:
     """The input [B, S] without any copies: every token keeps its place, so no size depends on the
     data."""
     real = attention_mask.bool()
     word = (real.cumsum(1) - 1).clamp(min=0) * real
     position = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-    return ExpandedInput(
+    return EncoderInput(
         input_ids=input_ids.masked_fill(~real, pad_token_id),
         attention_mask=real,
         position_ids=torch.stack([word, torch.zeros_like(word)], dim=-1),

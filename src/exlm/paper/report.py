@@ -75,7 +75,7 @@ def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
         "Fine-tunings": sum(len(tunings) for tunings in runs.finetunings.values()),
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
-        "Left out": len(left_out.rows),
+        "Left out of the tables of the paper's experiments": len(left_out.rows),
         "Of these, damaged": len(runs.damaged),
     }
     return " ".join(f"{words}: {count}." for words, count in counts.items() if count)

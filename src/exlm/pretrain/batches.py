@@ -32,7 +32,7 @@ def complete_batch(
     return {**batch, "lattice": expander.expand(**batch), "prior": prior}
 
 
-def expanded_length(
+def most_positions(
     tokens: int, data: DataConfig, model: ArchitectureConfig, masks: int | None = None
 ) -> int:
     """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
@@ -44,7 +44,7 @@ def expanded_length(
     if masks is None:
         largest_share = share_bounds(data.mask_ratio)[1]
         masks = math.ceil(largest_share * (tokens * data.repeat))
-    return length + masks * (model.states_per_mask - 1)
+    return model.expanded_length(length, masks)
 
 
 def least_tokens(masks: int) -> float:
@@ -66,9 +66,9 @@ def check_positions(
     longest = max(longest_of_parts)
     held_out = longest_of_parts[SPLITS.index("valid")]
     needed = max(
-        expanded_length(longest, data, model),
+        most_positions(longest, data, model),
         *(
-            expanded_length(held_out, data, model, masks)
+            most_positions(held_out, data, model, masks)
             for masks in by_masks
             if least_tokens(masks) <= held_out * data.repeat
         ),

@@ -19,13 +19,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
-from exlm.pretrain.settings import (
-    ArchitectureConfig,
-    DataConfig,
-    EvaluateConfig,
-    PriorSchedule,
-    Recipe,
-)
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
@@ -33,8 +27,12 @@ from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
-from exlm.train.loop import LoopConfig, fit
+from exlm.train.loop import ADVICE, LoopConfig, fit
 
+ADVICE_WITH_CHECKPOINTS = (
+    "the last good checkpoint is kept; change the learning rate or the precision and add "
+    "--resume_anyway true"
+)
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
     "the result changes by rounding alone, or with dropout by which units are dropped; "
@@ -49,14 +47,9 @@ def pretrain(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
-    seed: int = 0,
-    prior: PriorSchedule = PriorSchedule(),
-    evaluate: EvaluateConfig = EvaluateConfig(),
-    start_from: str | None = None,
-    compile: bool = False,
     resume_anyway: bool = False,
     device: str = "auto",
-    license: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an
     interruption.
@@ -66,22 +59,15 @@ def pretrain(
         data: corpus, masking and batches.
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
-        seed: seed of initial weights, order, masks and dropout.
-        prior: order prior of the links between states, and its schedule. An MLM has none.
-        evaluate: what is measured once more at the end.
-        start_from: directory of a pre-trained model of this library; what fits is taken from it,
-            the rest is drawn.
-        compile: compile the encoder layers with torch.compile.
         resume_anyway: continue from a checkpoint although training settings (not data or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
-        license: licence of the weights, for the model's card, as the Hugging Face hub names it
-            (apache-2.0).
+        options: the other settings of `Recipe`.
 
     Returns the content of `result.json`; in all processes but the main one {}, unless the run was
     finished already."""
     train = train.with_warmup_steps()
-    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile, license)
+    recipe = Recipe(output=output, data=data, model=model, train=train, **options)
     directory = Path(output)
     _check_output(directory)
     corpus = Corpus(data.corpus, "train")
@@ -99,7 +85,7 @@ def pretrain(
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
-        check_positions(data, model, evaluate.by_masks)
+        check_positions(data, model, recipe.evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
@@ -211,6 +197,7 @@ def _train(
             identity={**compared_settings, "random streams": DRAWS_VERSION},
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+            advice=ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE,
             memory_advice=MEMORY_ADVICE,
         )
     # There are none if the newest checkpoint is that of the last update.

@@ -136,15 +136,26 @@ class PriorSchedule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a pre-training, as `recipe.yaml` has them; `pretrain` describes them."""
+    """All settings of a pre-training, as `recipe.yaml` has them; `pretrain` describes `output`,
+    `data`, `model` and `train`.
+
+    Attributes:
+        prior: order prior of the links between states, and its schedule. An MLM has none.
+        seed: seed of initial weights, order, masks and dropout.
+        evaluate: what is measured once more at the end.
+        start_from: directory of a pre-trained model of this library; what fits is taken from it,
+            the rest is drawn.
+        compile: compile the encoder layers with torch.compile.
+        license: licence of the weights, for the model's card, as the Hugging Face hub names it
+            (apache-2.0)."""
 
     output: str
     data: DataConfig
     model: ArchitectureConfig
-    prior: PriorSchedule
-    train: LoopConfig
-    seed: int
-    evaluate: EvaluateConfig
-    start_from: str | None
-    compile: bool
+    prior: PriorSchedule = field(default_factory=PriorSchedule)
+    train: LoopConfig = field(default_factory=LoopConfig)
+    seed: int = 0
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    start_from: str | None = None
+    compile: bool = False
     license: str | None = None

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+from exlm.errors import InputError
 
 
 def sha256(path: Path) -> str:
@@ -26,6 +28,12 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_suffix(path: str | Path, suffixes: Iterable[str]) -> None:
+    """Raises InputError if a file to write has another ending."""
+    if Path(path).suffix not in suffixes:
+        raise InputError(f"cannot write {path}; the name must end in {' or '.join(suffixes)}")
 
 
 @contextmanager

@@ -31,17 +31,15 @@ from exlm.train.tracking import Sums, Tracker
 
 # what the loss takes, on any device; attention_mask [B, S] is among it
 MicroBatch = dict[str, Any]
-# from a step to its micro-batches and their numbers within the update
-MakeMicroBatches = Callable[[int], list[tuple[int, MicroBatch]]]
+# with its number within the update, which seeds dropout
+NumberedBatch = tuple[int, MicroBatch]
+# from a step to its micro-batches
+MakeMicroBatches = Callable[[int], list[NumberedBatch]]
 # from a model and a micro-batch to a sum, the count it was summed over, and the sequences skipped
 LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
 Model = TypeVar("Model", bound=nn.Module)
 
 ADVICE = "use a lower learning rate or precision fp32"
-ADVICE_WITH_CHECKPOINTS = (
-    "the last good checkpoint is kept; change the learning rate or the precision and add "
-    "--resume_anyway true"
-)
 MEMORY_ADVICE = "make the micro-batches smaller"
 
 
@@ -120,6 +118,7 @@ def fit(
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
+    advice: str = ADVICE,
     memory_advice: str = MEMORY_ADVICE,
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
@@ -139,6 +138,8 @@ def fit(
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
         checkpoints: directory of the checkpoints, if it is not `directory`.
+        advice: what to do if the loss is not finite or every update skips sequences, for the
+            message.
         memory_advice: what to do if memory runs out, for the message.
 
     Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
@@ -149,7 +150,6 @@ def fit(
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
     state = _first_state(checkpoints, model, optimizer, config, identity)
-    advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
     signals: list[int] = []
     trained = _for_training(model, config)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
@@ -281,11 +281,11 @@ def recompute_layers(model: nn.Module) -> None:
 
 def _ahead(
     batches: MakeMicroBatches, start: int, steps: int
-) -> Iterator[tuple[int, list[tuple[int, MicroBatch]]]]:
+) -> Iterator[tuple[int, list[NumberedBatch]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones
     are used."""
     with ThreadPoolExecutor(1) as worker:
-        next_batches: Future[list[tuple[int, MicroBatch]]] | None = None
+        next_batches: Future[list[NumberedBatch]] | None = None
         for step in range(start, steps):
             if next_batches is None:
                 next_batches = worker.submit(batches, start)
@@ -299,7 +299,7 @@ def update(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: LossFunction,
-    micro_batches: list[tuple[int, MicroBatch]],
+    micro_batches: list[NumberedBatch],
     config: LoopConfig,
     seed: int,
     step: int,
@@ -308,9 +308,9 @@ def update(
     memory_advice: str = MEMORY_ADVICE,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
-    those of `fit`, the numbers of the signals received so far, and what to do after a loss that is
-    not finite. Returns the sums, the gradient's norm before clipping, and the signal that asks
-    for a stop (0: none), here or in another process."""
+    those of `fit`, and the numbers of the signals received so far. Returns the sums, the gradient's
+    norm before clipping, and the signal that asks for a stop (0: none), here or in another
+    process."""
     sums_here, tokens_here = _add_gradients(
         model, loss, micro_batches, config.precision, seed, step, memory_advice
     )
@@ -318,7 +318,8 @@ def update(
     device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    scale = processes / device_sums[1].clamp(min=1.0)
+    _, count, _ = device_sums
+    scale = processes / count.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
@@ -346,7 +347,7 @@ def update(
 def _add_gradients(
     model: nn.Module,
     loss: LossFunction,
-    micro_batches: list[tuple[int, MicroBatch]],
+    micro_batches: list[NumberedBatch],
     precision: str,
     seed: int,
     step: int,
