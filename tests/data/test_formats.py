@@ -366,6 +366,11 @@ def test_quotes_that_enclose_no_cells_are_part_of_the_text(tmp_path, text):
     assert frame["text"].tolist() == [text, "b"]
 
 
+def test_pipes_between_cells(tmp_path):
+    frame = read_frame(write(tmp_path / "a.csv", "answer|topic\ngood, but|price\nbad|other\n"))
+    assert frame["topic"].tolist() == ["price", "other"]
+
+
 def test_long_whole_numbers_keep_their_digits(tmp_path):
     """Also where some are missing, which would make floats of them."""
     barcode = 2026112600000000001

@@ -113,6 +113,59 @@ def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp
     assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
 
 
+def test_labels_with_a_large_offset_are_predicted_as_they_were_scored(
+    pretrained, table, tmp_path, capsys
+):
+    """In float32 a number near ten million has no decimals."""
+    frame = pd.read_csv(table)
+    frame["energy"] = 1e7 + np.arange(len(frame)) % 7 / 10
+    frame.to_csv(table, index=False)
+    report = run(pretrained, table, tmp_path, ["energy"], task_type="regression")
+    written = pd.read_csv(tmp_path / "out" / "seed-0" / "predictions.csv")
+    predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
+    again = pd.read_csv(tmp_path / "p.csv")
+    assert again["predicted energy"].nunique() > 20 and report["test"]["rmse"]["mean"] < 1
+    np.testing.assert_allclose(again["predicted energy"], written["predicted energy"], atol=1e-4)
+    assert "the head of exlm stays standardised" in capsys.readouterr().err
+
+
+def test_molecules_of_the_training_are_known_as_the_model_reads_them(
+    pretrained, table, tmp_path, capsys
+):
+    """As parents a molecule and its hydrochloride are one."""
+    run(pretrained, table, tmp_path, ["nitrogen"], standardize="parent")
+    trained = (tmp_path / "out" / "seed-0" / "train.smi").read_text().split()[:30]
+    salts = pd.DataFrame({"smiles": [f"{smiles}.Cl" for smiles in trained]})
+    salts.assign(nitrogen=np.arange(30) % 2).to_csv(tmp_path / "salts.csv", index=False)
+    report = evaluate(
+        str(tmp_path / "out"), str(tmp_path / "salts.csv"), str(tmp_path / "e.json"), resamples=0
+    )
+    assert report["in_training"] == 30
+    salts.to_csv(tmp_path / "salts.csv", index=False)
+    predict(
+        str(tmp_path / "out"), str(tmp_path / "salts.csv"), str(tmp_path / "p.csv"), distance=True
+    )
+    assert (pd.read_csv(tmp_path / "p.csv")["distance to training"] == 0).all()
+
+
+def test_an_unfinished_fine_tuning_says_so_where_it_predicts(pretrained, table, tmp_path, capsys):
+    run(pretrained, table, tmp_path, ["nitrogen"])
+    for name in ("results.json", "config.json", "manifest.json"):
+        (tmp_path / "out" / name).unlink()
+    predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
+    assert "is not finished; only seed-0 predict" in capsys.readouterr().err
+
+
+def test_a_train_part_with_one_value_is_refused(pretrained, table, tmp_path):
+    frame = pd.read_csv(table)
+    frame["part"] = ["train", "valid", "test"] * (len(frame) // 3)
+    frame["y"] = np.where(frame["part"] == "train", 1, np.arange(len(frame)) % 2)
+    frame.to_csv(table, index=False)
+    task = TaskConfig(str(table), label_columns=["y"], split="column:part")
+    with pytest.raises(InputError, match="y has only one value in the train part"):
+        finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
+
+
 def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, capsys):
     frame = pd.read_csv(table).assign(never=0)
     frame.to_csv(table, index=False)

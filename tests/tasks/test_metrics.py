@@ -10,12 +10,18 @@ from exlm.tasks.metrics import (
     METRICS,
     entity_f1,
     has_entities,
+    in_digits,
     metric_names,
     score_predictions,
     summarise,
 )
 
 NAN = np.nan
+
+
+def test_small_numbers_keep_digits_that_count():
+    shown = [in_digits(value) for value in (0.98765, 12.0, 0.0, 2.34567e-9, -0.0005, math.nan)]
+    assert shown == ["0.9877", "12.0000", "0.0000", "2.35e-09", "-0.0005", "nan"]
 
 
 def test_binary_scores_by_hand():

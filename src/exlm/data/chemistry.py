@@ -86,6 +86,12 @@ def standardize(smiles: str, how: Standardize) -> str:
         return Chem.MolToSmiles(molecule)
 
 
+def comparable(smiles: str, how: Standardize) -> str:
+    """The spelling by which equal molecules are recognised: as they are standardised, at least as
+    canonical SMILES."""
+    return standardize(smiles, "canonical" if how == "none" else how)
+
+
 def without_stereo(smiles: str) -> str:
     """The canonical SMILES without stereochemistry, which all stereoisomers share; the text itself
     if RDKit cannot parse it."""

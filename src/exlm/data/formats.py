@@ -32,7 +32,7 @@ from exlm.data.files import (
 from exlm.errors import InputError, first_line, import_optional
 
 LONGEST_SENTENCE = 100_000  # words
-SEPARATORS = ",;\t"
+SEPARATORS = ",;\t|"
 # the columns of .conllu
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")

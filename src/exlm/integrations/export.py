@@ -50,6 +50,11 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         raise InputError(
             "a model with boundary_states k cannot be exported: its input grows inside the model"
         )
+    if any((getattr(config, "task", None) or {}).get("mean") or ()):
+        raise InputError(
+            "the labels of this model have too large an offset for its float32 outputs, so that "
+            "only exlm predict gives them; subtract it from the labels and fine-tune again"
+        )
     inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}

@@ -47,6 +47,8 @@ Models = Mapping[type[PreTrainedConfig], Any]
 # The precision of all scores of a training, whatever its own: that of predictions, so that both
 # agree, on every machine.
 SCORING = "fp32"
+# The largest mean of labels, in their standard deviations, that a float32 output can include
+LARGEST_OFFSET = 10_000
 
 
 class SavedTask(TypedDict, total=False):
@@ -184,11 +186,12 @@ def saved_task(path: str) -> SavedTask:
 
 def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
     """Makes the last layer of a regression model return real units; returns what is saved with it,
-    with mean 0 and std 1."""
+    with mean 0 and std 1. It stays as it is where float32 could not tell the labels apart."""
     mean = torch.tensor(saved["mean"], dtype=torch.float64)
     std = torch.tensor(saved["std"], dtype=torch.float64)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
+    has_no_layer = not layers or layers[-1].bias is None or layers[-1].out_features != len(mean)
+    if has_no_layer or (mean.abs() > LARGEST_OFFSET * std).any():
         print(
             f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
             f"not pipelines",

@@ -21,7 +21,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
-from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES
+from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES, in_digits
 from exlm.tasks.table import first_invalid_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
@@ -48,7 +48,8 @@ def finetune(
     from its checkpoint.
 
     Args:
-        output: directory; each seed's model goes to `seed-N`, with its predictions for every row.
+        output: directory; each seed's model goes to `seed-N`, with its predictions for every row
+            (where train has its own file: for those of the others, and only the columns used).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that
@@ -145,6 +146,7 @@ def run_task(
         directory=directory,
         units=ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None,
         needs_both_classes=task.metric in NEEDS_BOTH_CLASSES,
+        digits=in_digits,
     )
     print(words)
     return report

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import rdkit
 
-from exlm.data.chemistry import standardize
+from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
@@ -38,6 +38,7 @@ from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable
 
 WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
+FAR_ABOVE = 1000  # of positive labels, the largest by the median
 
 
 class LabelledTask(ABC):
@@ -310,8 +311,7 @@ def usual_spelling(config: TaskConfig) -> Callable[[str], str]:
     standardised, at least as canonical SMILES."""
     if not config.molecules:
         return str
-    how = config.standardize or "none"
-    return partial(standardize, how="canonical" if how == "none" else how)
+    return partial(comparable, how=config.standardize or "none")
 
 
 def content_hash(table: LabelledTable) -> str:
@@ -386,7 +386,7 @@ def notes_of_numbers(table: LabelledTable) -> list[str]:
         if not len(present) or present.min() <= 0:
             continue
         low, high = np.quantile(present, (0.05, 0.95))
-        if high >= WIDE_RANGE * low:
+        if high >= WIDE_RANGE * low or present.max() >= FAR_ABOVE * np.median(present):
             notes.append(
                 f"most values of {name!r} lie between {low:g} and {high:g}; the largest decide the "
                 "errors, and predictions may be negative, so their logarithm (of an IC50, the "

@@ -210,6 +210,12 @@ def quick_interval(
     return {"low": interval["low"], "high": interval["high"]}
 
 
+def in_digits(value: float) -> str:
+    """A score with four decimals, or with three digits that count if it is smaller."""
+    is_small = 0 < abs(value) < 0.001
+    return f"{value:.3g}" if is_small else f"{value:.4f}"
+
+
 def diverged(finding: str) -> Diverged:
     """The error for a model whose outputs are no numbers, as the `finding` says."""
     return Diverged(f"{finding}; the model has diverged, train it with a lower learning rate")

@@ -9,17 +9,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chemistry import standardize
+from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import write_frame
 from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
+from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, NEEDS_BOTH_CLASSES, with_intervals
+from exlm.tasks.metrics import (
+    COVERAGE,
+    ERRORS_IN_UNITS,
+    NEEDS_BOTH_CLASSES,
+    in_digits,
+    with_intervals,
+)
 from exlm.tasks.predictions import (
     ChunkPredictor,
     Predictions,
@@ -70,9 +77,9 @@ def predict(
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
-        words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
-        _warn_of_training(_count_in_training([seed.directory for seed in models], predictions))
+        _warn_of_training(_count_in_training(models, predictions))
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -167,7 +174,7 @@ def evaluate(
         "model": model,
         "input": input,
         "labelled": len(labelled),
-        "in_training": _count_in_training([seed.directory for seed in models], predictions),
+        "in_training": _count_in_training(models, predictions),
         "resamples": resamples,
         "seed": seed,
         "metrics": {
@@ -188,7 +195,8 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
     `in_units`: whether errors are in `error_units`."""
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
-    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
+    if report["resamples"]:
+        print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
         print(ERRORS_IN_UNITS)
     labels = report["labels"]
@@ -200,7 +208,7 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
         )
     if labels:
         print("every label by itself, in its own units:")
-        print(pd.DataFrame(labels).T.to_string(max_rows=20, float_format="%.4f"))
+        print(pd.DataFrame(labels).T.to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:
@@ -212,28 +220,36 @@ def _warn_of_training(count: int | None) -> None:
         )
 
 
-def _count_in_training(run_dirs: Sequence[Path], predictions: Predictions) -> int | None:
-    """How many of the labelled rows are molecules of the training, in any spelling; None if the
-    models keep no such molecules."""
-    training = {standardize(text, "canonical") for text in training_molecules(run_dirs)}
-    if not training or predictions.texts is None:
+def _count_in_training(models: Sequence[SeedModel], predictions: Predictions) -> int | None:
+    """How many of the labelled rows are molecules of the training, in any spelling, as the models
+    read them; None if these keep no such molecules."""
+    how = models[0].saved.get("standardize", "none")
+    molecules = training_molecules([model.directory for model in models])
+    if not molecules or predictions.texts is None:
         return None
+    training = {comparable(text, how) for text in molecules}
     rows = [predictions.texts[row] for row in predictions.labelled]
-    return sum(standardize(text, "canonical") in training for text in rows)
+    return sum(comparable(text, how) in training for text in rows)
 
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
     value, low, high = (metric[name] for name in ("value", "low", "high"))
     if np.isfinite([value, low, high]).all() and low < high:
-        return f"{value:.4f} ({low:.4f} to {high:.4f})"
-    return f"{value:.4f}"
+        return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
+    return in_digits(value)
 
 
 def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], list[SeedModel]]:
     """What predicts with a fine-tuned model, and the model, or those of all its seeds. InputError
     if it is no such model."""
     run_dirs = seed_directories(model)
+    if run_dirs != [Path(model)] and not (Path(model) / GRID_REPORT).exists():
+        seeds = ", ".join(run_dir.name for run_dir in run_dirs)
+        print(
+            f"note: the fine-tuning in {model} is not finished; only {seeds} predict",
+            file=sys.stderr,
+        )
     is_baseline = (run_dirs[0] / BASELINE_FILE).is_file()
     models = []
     for run_dir in run_dirs:

@@ -1,5 +1,6 @@
 """What fine-tuned models predict for the rows of a table, and how predictions are scored."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
-from exlm.data.chemistry import fingerprints
+from exlm.data.chemistry import fingerprints, standardize
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.frames import read_frame, read_frames, with_columns
 from exlm.data.parts import ROWS, output_path
@@ -146,11 +147,19 @@ class TablePredictor:
         self.margins = None
         if options.interval is not None:
             self.margins = conformal_margins(models, options.interval)
-        texts = self.labels.table_to_predict(rows, path, options.text_column).texts
-        self.molecules = decide_molecules(texts, self.saved["molecules"], options.molecules, path)
+        table = self.labels.table_to_predict(rows, path, options.text_column)
+        if options.text_column is None and table.text_column != self.saved["text_column"]:
+            print(
+                f"note: {path} has no column {self.saved['text_column']!r}, which the model was "
+                f"trained with; the texts of {table.text_column!r} are read",
+                file=sys.stderr,
+            )
+        self.molecules = decide_molecules(
+            table.texts, self.saved["molecules"], options.molecules, path
+        )
         self.training: list[ExplicitBitVect] = []
         if options.distance:
-            self.training = training_fingerprints([model.directory for model in models])
+            self.training = training_fingerprints(models)
 
     def _check_options(self) -> None:
         """InputError for options that these models do not have."""
@@ -284,7 +293,9 @@ class TablePredictor:
             columns |= conformal_columns(means, self.margins, self.saved)
         counts = table.counts("predicted")
         if self.options.distance:
-            distances = distance_to_training(self.training, table.texts)
+            how = self.saved.get("standardize", "none")
+            molecules = [standardize(text, how) for text in table.texts]
+            distances = distance_to_training(self.training, molecules)
             columns["distance to training"] = distances
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
@@ -369,16 +380,18 @@ def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     return set(chain.from_iterable(lines))
 
 
-def training_fingerprints(run_dirs: Sequence[Path]) -> list[ExplicitBitVect]:
-    """The ECFP4 (2,048 bits) of the molecules that models were trained on. InputError if these were
-    not kept."""
+def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
+    """The ECFP4 (2,048 bits) of the molecules that models were trained on, as these read them.
+    InputError if these were not kept."""
+    run_dirs = [model.directory for model in models]
     for run_dir in run_dirs:
         if not (run_dir / TRAINING_MOLECULES).is_file():
             raise InputError(
                 f"{run_dir / TRAINING_MOLECULES} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
-    molecules = sorted(training_molecules(run_dirs))
+    how = models[0].saved.get("standardize", "none")
+    molecules = sorted(standardize(text, how) for text in training_molecules(run_dirs))
     return [bits for bits in fingerprints(molecules) if bits is not None]
 
 

@@ -220,9 +220,8 @@ def read_labels(
     for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
         unknown_labels = set(names) - {*index, NO_LABEL}
         if not len(text) == len(names) == len(mask):
-            problems[row] = (
-                f"{len(text)} residues or words, but {len(names)} labels and a mask of {len(mask)}"
-            )
+            of_mask = f" and a mask of {len(mask)}" if mask_column else ""
+            problems[row] = f"{len(text)} residues or words, but {len(names)} labels{of_mask}"
         elif unknown_labels:
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
         else:
