@@ -32,6 +32,7 @@ from exlm.data.files import (
 from exlm.errors import InputError, first_line, import_optional
 
 LONGEST_SENTENCE = 100_000  # words
+QUOTES_SAMPLE = 2**18  # characters of a file in which quotes around cells are looked for
 SEPARATORS = ",;\t|"
 # the columns of .conllu
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
@@ -158,17 +159,17 @@ def _tsv(name: str, header: Header) -> Iterator[Record]:
 
 def _has_quoted_cells(name: str) -> bool:
     """Whether quotes enclose cells between tabs, as R and pandas write them: every cell of the
-    first MiB that begins with a quote also ends with one, and the first cell does, or a quote
+    first 256 KiB that begins with a quote also ends with one, and the first cell does, or a quote
     inside is doubled. In other files quotes are part of the text."""
     with open_text(name) as file:
-        sample = file.read(2**20)
+        sample = file.read(QUOTES_SAMPLE)
     if not (sample.startswith('"') or DOUBLED_QUOTE.search(sample)):
         return False
     try:
         for _ in csv.reader(io.StringIO(sample, newline=""), delimiter="\t", strict=True):
             pass
     except csv.Error as error:
-        is_cut = len(sample) == 2**20
+        is_cut = len(sample) == QUOTES_SAMPLE
         return is_cut and "end of data" in str(error)
     return True
 

@@ -65,14 +65,10 @@ def check_positions(
     ]
     longest = max(longest_of_parts)
     held_out = longest_of_parts[SPLITS.index("valid")]
-    needed = max(
-        most_positions(longest, data, model),
-        *(
-            most_positions(held_out, data, model, masks)
-            for masks in by_masks
-            if least_tokens(masks) <= held_out * data.repeat
-        ),
-    )
+    judged = [masks for masks in by_masks if least_tokens(masks) <= held_out * data.repeat]
+    needed = most_positions(longest, data, model)
+    for masks in judged:
+        needed = max(needed, most_positions(held_out, data, model, masks))
     if needed > model.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "
