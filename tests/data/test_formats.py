@@ -366,6 +366,13 @@ def test_quotes_that_enclose_no_cells_are_part_of_the_text(tmp_path, text):
     assert frame["text"].tolist() == [text, "b"]
 
 
+def test_cells_that_a_format_cannot_hold_are_named(tmp_path):
+    times = pd.DataFrame({"at": pd.to_datetime(["2026-11-26T06:00"]).tz_localize("UTC")})
+    with pytest.raises(InputError, match="a.xlsx cannot hold a column .*; write a .parquet file"):
+        write_frame(times, tmp_path / "a.xlsx")
+    assert not (tmp_path / "a.xlsx").exists()
+
+
 def test_pipes_between_cells(tmp_path):
     frame = read_frame(write(tmp_path / "a.csv", "answer|topic\ngood, but|price\nbad|other\n"))
     assert frame["topic"].tolist() == ["price", "other"]

@@ -161,6 +161,8 @@ def test_what_is_no_substitution_is_quoted(spelling):
 
 @pytest.mark.parametrize("wild, mutations", [("MKV", "K2X"), ("MXV", "X2K"), ("MKV", "MBV")])
 def test_letters_for_several_residues_have_no_score(wild, mutations):
+    with pytest.raises(InputError, match="has '-' at position 3, which is no residue"):
+        substitutions("MK-A", "MKVA")
     with pytest.raises(InputError, match="stand for several residues"):
         substitutions(wild, mutations)
 

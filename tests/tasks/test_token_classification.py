@@ -282,3 +282,8 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
     task = TableTask(EncoderSource(str(biologist)), config)
     assert task.table.groups.tolist() == [0, 0, 0, 3] * 5
+    # the stop alone, which is cut off
+    pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)
+    embed(str(biologist), str(tmp_path / "stop.csv"), str(tmp_path / "stop.parquet"))
+    problems = pd.read_parquet(tmp_path / "stop.parquet")["problem"]
+    assert problems.tolist() == ["", "there is nothing in it that the model reads"]

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -179,7 +180,7 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
         for name in frame.select_dtypes("object"):
             cells = [_without_list(cell) for cell in frame[name]]
             frame[name] = pd.Series(cells, frame.index, dtype=object)
-    with replacing(path) as file:
+    with replacing(path) as file, _refusing_cells(path):
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
         elif path.suffix == ".jsonl":
@@ -200,6 +201,20 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
         else:
             frame.to_csv(file, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
         sync(file)
+
+
+@contextmanager
+def _refusing_cells(path: Path) -> Iterator[None]:
+    """InputError for cells that a format cannot hold, such as bytes, or times with a zone."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{path} cannot hold a column of the table: {first_line(error)}; "
+            "write a .parquet file, or leave the column out"
+        ) from error
 
 
 def _without_list(cell: Any) -> Any:

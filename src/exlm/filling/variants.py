@@ -185,7 +185,7 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
     mutant = _clean(mutations)
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
         changes = {place: new for place, new in enumerate(mutant) if new != wild[place]}
-        _check_ambiguous(wild, changes)
+        _check_residues(wild, changes)
         return changes
     if mutant in WILD_TYPE:
         return {}
@@ -209,13 +209,18 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
         changes[place] = new
     # A residue that stays is no mutation, and is not masked.
     changes = {place: new for place, new in sorted(changes.items()) if new != wild[place]}
-    _check_ambiguous(wild, changes)
+    _check_residues(wild, changes)
     return changes
 
 
-def _check_ambiguous(wild: str, changes: dict[int, str]) -> None:
-    """InputError if a residue that is scored stands for several."""
+def _check_residues(wild: str, changes: dict[int, str]) -> None:
+    """InputError if what is scored is no residue, such as a gap, or stands for several."""
     for place, new in changes.items():
+        if not re.fullmatch("[A-Z]", wild[place]):
+            raise InputError(
+                f"the wild type has {wild[place]!r} at position {place + 1}, which is no residue; "
+                "only substitutions have a score"
+            )
         if {wild[place], new} & AMBIGUOUS:
             raise InputError(
                 f"{wild[place]}{place + 1}{new}: X, B, Z and J stand for several residues, which "

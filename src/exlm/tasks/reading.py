@@ -163,10 +163,12 @@ class TextReader:
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
             unknown = describe_unknown_words(both, self.tokenizer)
+        if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
+            problem = "there is nothing in it that the model reads"
         if self.molecules:
             problems = (molecule_problem(smiles) for smiles in (text, pair) if smiles)
             no_molecule = next(filter(None, problems), "")
-            problem = too_long
+            problem = problem or too_long
         is_other_kind = bool(unknown and self.known_kind) and self.on_invalid != "keep"
         if self.on_invalid != "keep":
             problem = problem or no_molecule
