@@ -7,6 +7,7 @@ import io
 import json
 import sys
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -364,6 +365,28 @@ def test_quoted_cells_between_tabs_are_read_as_other_programs_wrote_them(tmp_pat
 def test_quotes_that_enclose_no_cells_are_part_of_the_text(tmp_path, text):
     frame = read_frame(write(tmp_path / "a.tsv", f"y\ttext\n0\t{text}\n1\tb\n"))
     assert frame["text"].tolist() == [text, "b"]
+
+
+def test_times_and_records_are_readable_in_text_files(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "at": pd.to_datetime(["2024-01-01T00:00:00.123456789"]),
+            "record": [{"a": 0, "b": np.array([1, None], dtype=object)}],
+        }
+    )
+    write_frame(frame, tmp_path / "a.jsonl")
+    [line] = read_frame(tmp_path / "a.jsonl").to_dict("records")
+    assert line["at"].startswith("2024-01-01T00:00:00.123456789")
+    write_frame(frame, tmp_path / "a.csv")
+    assert json.loads(read_frame(tmp_path / "a.csv")["record"][0]) == {"a": 0, "b": [1, None]}
+
+
+def test_the_file_behind_a_symbolic_link_is_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link.csv"
+    link.symlink_to(tmp_path / "real" / "a.csv")
+    write_frame(pd.DataFrame({"y": [1]}), link)
+    assert link.is_symlink() and (tmp_path / "real" / "a.csv").read_text() == "y\n1\n"
 
 
 def test_cells_that_a_format_cannot_hold_are_named(tmp_path):

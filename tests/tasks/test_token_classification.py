@@ -24,6 +24,7 @@ from exlm.tasks.reading import first_tokens
 from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_labels, spelled
 from exlm.tasks.table import make_table
 from exlm.tasks.table_task import TableTask
+from exlm.tasks.token_classification import TokenClassification
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
@@ -274,6 +275,14 @@ def test_a_row_without_any_word_has_no_label():
     labels, problems = read_labels(table, "label", None, RESIDUE, ["E", "H"])
     assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
     assert problems == ["", "", ""]
+
+
+def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
+    frame = pd.DataFrame({"sequence": ["MKVLA"] * 9 + ["MKV LA"], "label": ["HHHEE"] * 10})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
+    task = TokenClassification(EncoderSource(str(biologist)), config)
+    assert task.table.classes == ["E", "H"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):

@@ -185,7 +185,13 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
             pq.write_table(as_arrow(frame), file)
         elif path.suffix == ".jsonl":
             frame.to_json(
-                file, orient="records", lines=True, force_ascii=False, double_precision=15
+                file,
+                orient="records",
+                lines=True,
+                force_ascii=False,
+                double_precision=15,
+                date_format="iso",
+                date_unit="ns",
             )
         elif path.suffix == ".xlsx":
             _write_sheet(frame, file)
@@ -218,7 +224,14 @@ def _refusing_cells(path: Path) -> Iterator[None]:
 
 
 def _without_list(cell: Any) -> Any:
-    return json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, list) else cell
+    """A list or a record as JSON; any other cell as it is."""
+    if not isinstance(cell, (list, dict)):
+        return cell
+    return json.dumps(cell, ensure_ascii=False, default=_as_json)
+
+
+def _as_json(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:

@@ -39,7 +39,9 @@ def check_suffix(path: str | Path, suffixes: Iterable[str]) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary name beside `path`. The file written there is renamed to `path`, or on an
-    error removed."""
+    error removed. A symbolic link stays, and its file is replaced."""
+    if path.is_symlink():
+        path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".partial-{path.name}")
     try:

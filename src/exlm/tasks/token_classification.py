@@ -1,10 +1,12 @@
 """Classification of every residue or word of a text: secondary structure, named entities."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
@@ -48,9 +50,8 @@ class TokenClassification(TableTask):
         table = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
-        has_words = any(len(text.split()) > 1 for text in table.texts)
         has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
-        unit = WORD if has_words or has_lists else RESIDUE
+        unit = WORD if has_lists else _unit_of(table.texts, table.frame[label_column].fillna(""))
         names = chain.from_iterable(units(table.frame[label_column].fillna(""), unit))
         classes = sorted({*names} - {NO_LABEL})
         labels, label_problems = read_labels(table, label_column, config.mask_column, unit, classes)
@@ -82,6 +83,23 @@ class TokenClassification(TableTask):
         assert self.table.unit  # `load_table` found it
         saved = super().saved_table(train_rows)
         return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
+
+
+def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
+    """The unit of which more texts have as many as labels: one blank in a protein makes no words of
+    all. A text of one word says nothing of words."""
+    words, residues = (
+        [
+            (len(of_text), len(of_labels))
+            for of_text, of_labels in zip(units(texts, unit), units(labels, unit), strict=True)
+        ]
+        for unit in (WORD, RESIDUE)
+    )
+    as_words = sum(in_text == in_labels > 1 for in_text, in_labels in words)
+    as_residues = sum(in_text == in_labels for in_text, in_labels in residues)
+    if as_words == as_residues:
+        return WORD if any(in_text > 1 for in_text, _ in words) else RESIDUE
+    return WORD if as_words > as_residues else RESIDUE
 
 
 def _tag_column(config: TaskConfig) -> str:
