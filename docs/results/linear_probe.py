@@ -32,12 +32,12 @@ from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.labelled import split_rows
 from exlm.tasks.metrics import METRICS, goodness
 from exlm.tasks.reading import TextReader
 from exlm.tasks.splits import RowSplit, random_split
-from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import DEFAULT_LENGTH
+from exlm.tasks.table import TextTable
+from exlm.tasks.table_finetuning import DEFAULT_LENGTH
+from exlm.tasks.table_task import split_rows
 
 MOLECULES = (
     "bbbp",
@@ -69,7 +69,7 @@ def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
 
 def embeddings(
     network: ExLMModel,
-    table: LabelledTable,
+    table: TextTable,
     tokenizer: PreTrainedTokenizerFast,
     layers: int,
     pooling: str,
@@ -126,7 +126,7 @@ def probe(
     return {"valid": float(valid), "test": float(test)}
 
 
-def parts_of(task: TaskConfig, table: LabelledTable) -> RowSplit:
+def parts_of(task: TaskConfig, table: TextTable) -> RowSplit:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
     split = split_rows(task, table, seed=0)
     if task.dataset not in GLUE:
@@ -150,7 +150,7 @@ def lines(
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
     # models of one corpus have the same tokens and splits
-    prepared: dict[str, tuple[LabelledTable, RowSplit]] = {}
+    prepared: dict[str, tuple[TextTable, RowSplit]] = {}
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:

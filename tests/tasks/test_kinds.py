@@ -21,7 +21,7 @@ from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
 from exlm.tasks.saved_labels import LABELS, SavedLabels
 from exlm.tasks.table import LABEL_TYPES, LabelType
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -89,7 +89,7 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0
 
 
-class GradeTask(TableTask):
+class GradeFinetuning(TableFinetuning):
     """Classes in order. An output for each but the first: whether the label is at least it."""
 
     def batch_labels(self, batch, rows, saved):
@@ -121,7 +121,7 @@ def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
-    monkeypatch.setitem(KINDS, "grades", GradeTask)
+    monkeypatch.setitem(KINDS, "grades", GradeFinetuning)
     monkeypatch.setitem(LABELS, "grades", Grades)
     monkeypatch.setitem(LABEL_TYPES, "grades", LabelType(has_classes=True, one_class=True))
     monkeypatch.setitem(METRICS, "grades", METRICS["multiclass"])

@@ -19,7 +19,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.splits import FRACTIONS, random_split
 from exlm.tasks.table import make_table
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
@@ -130,7 +130,7 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
     model = EncoderSource(str(place)).load(
-        TableTask.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
+        TableFinetuning.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
@@ -146,7 +146,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        EncoderSource(str(place)).load(TableTask.model_classes, FinetuneConfig(), {})
+        EncoderSource(str(place)).load(TableFinetuning.model_classes, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

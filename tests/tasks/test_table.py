@@ -21,9 +21,9 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.labelled import describe_table, notes_of_classes, notes_of_numbers
 from exlm.tasks.splits import make_split
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import TextTable, make_table
+from exlm.tasks.table_task import describe_table, notes_of_classes, notes_of_numbers
 
 
 def write(path: Path, text: str) -> Path:
@@ -31,7 +31,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def load_table(path: Path, *columns, **options) -> LabelledTable:
+def load_table(path: Path, *columns, **options) -> TextTable:
     return make_table(read_frame(path), path, *columns, **options)
 
 

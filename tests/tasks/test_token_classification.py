@@ -23,7 +23,7 @@ from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import first_tokens
 from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_labels, spelled
 from exlm.tasks.table import make_table
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.token_classification import TokenClassification
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
@@ -289,7 +289,7 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA", "mkvla", "MKVLA*", "MKV"] * 5, "y": range(20)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
-    task = TableTask(EncoderSource(str(biologist)), config)
+    task = TableFinetuning(EncoderSource(str(biologist)), config)
     assert task.table.groups.tolist() == [0, 0, 0, 3] * 5
     # the stop alone, which is cut off
     pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)

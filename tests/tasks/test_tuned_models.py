@@ -47,7 +47,7 @@ from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.saved_labels import SavedLabels
 from exlm.tasks.table import make_table
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from exlm_command import main
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
@@ -325,7 +325,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), TableTask.model_classes)
+    network, tokenizer = load_finetuned(str(seed), TableFinetuning.model_classes)
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])

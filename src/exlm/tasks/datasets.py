@@ -17,7 +17,7 @@ from exlm.data.files import plain_stem, plain_suffix
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.table import LabelledTable, TaskType, make_table
+from exlm.tasks.table import TaskType, TextTable, make_table
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
     return {part: file for part, file in files.items() if file}
 
 
-def load_labelled(config: TaskConfig) -> LabelledTable:
+def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
@@ -166,7 +166,7 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def departures(config: TaskConfig, table: LabelledTable, usable: int) -> list[str]:
+def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
     """How the rows of a task, and those that are usable, differ from the published ones."""
     result = []
     if config.dataset in GLUE:
@@ -240,7 +240,7 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
     return {split: find_file(folder, FILES[split]) for split in splits}
 
 
-def glue_table(name: str, data_dir: str | None = None) -> LabelledTable:
+def glue_table(name: str, data_dir: str | None = None) -> TextTable:
     """The train and development sets of a GLUE task (`glue_files`)."""
     task = GLUE[name]
     files = glue_files(name, data_dir)

@@ -13,13 +13,13 @@ import pandas as pd
 from exlm.data.chemistry import without_stereo
 from exlm.errors import InputError
 from exlm.tasks.cells import row_name
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.table import TextTable
 
 Duplicates = Literal["keep", "mean", "drop"]
 STEREO_MARKS = set("@/\\")  # in SMILES
 
 
-def find_groups(table: LabelledTable, spelling: Callable[[str], str]) -> np.ndarray:
+def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     """[rows] for every row the first row with the same text or pair of texts, all written in one
     `spelling`."""
     columns = [list(map(spelling, texts)) for texts in (table.texts, table.pairs or table.texts)]
@@ -30,7 +30,7 @@ def find_groups(table: LabelledTable, spelling: Callable[[str], str]) -> np.ndar
     return np.array(groups, dtype=np.int64)
 
 
-def describe_duplicates(table: LabelledTable) -> str:
+def describe_duplicates(table: TextTable) -> str:
     """How many usable rows have the same text, and how many texts contradictory labels; "" if no
     text is repeated."""
     repeated = _repeated_rows(table, table.groups)
@@ -43,7 +43,7 @@ def describe_duplicates(table: LabelledTable) -> str:
     )
 
 
-def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
+def resolve_duplicates(table: TextTable, how: Duplicates) -> TextTable:
     """The table where only the first of rows with the same text can be used, as `how` says; rows of
     different files are not compared. With `mean`, all of them have the mean of their labels.
     InputError for means of classes."""
@@ -72,13 +72,13 @@ def resolve_duplicates(table: LabelledTable, how: Duplicates) -> LabelledTable:
     return replace(table, labels=labels, problems=problems, rows_to_split=rows_to_split)
 
 
-def count_shared(table: LabelledTable, split: dict[str, np.ndarray]) -> int:
+def count_shared(table: TextTable, split: dict[str, np.ndarray]) -> int:
     """How many texts or molecules stand in several parts of a split, as one by column may have."""
     groups_of_parts = [set(table.groups[rows].tolist()) for rows in split.values()]
     return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
 
 
-def count_stereoisomers(table: LabelledTable, rows: np.ndarray, others: np.ndarray) -> int:
+def count_stereoisomers(table: TextTable, rows: np.ndarray, others: np.ndarray) -> int:
     """How many of the `rows` have a stereoisomer of a molecule of the `others`, and none of them
     is the molecule itself. Scaffolds have chirality, so that a scaffold split may separate
     stereoisomers."""
@@ -90,7 +90,7 @@ def count_stereoisomers(table: LabelledTable, rows: np.ndarray, others: np.ndarr
     return int((has_isomer & ~np.isin(table.groups[rows], table.groups[others])).sum())
 
 
-def _repeated_rows(table: LabelledTable, groups: np.ndarray) -> list[list[int]]:
+def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:
     """The usable rows of every group that has several."""
     rows = pd.Series(np.flatnonzero(table.usable))
     rows_of_groups = rows.groupby(groups[rows]).agg(list)

@@ -15,7 +15,7 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules, text_kind
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import TextTable, make_table
 from exlm.train import distributed
 
 Pooling = Literal["mean", "first"]
@@ -87,7 +87,7 @@ def embed(
     return target
 
 
-def _write(path: Path, table: LabelledTable, vectors: np.ndarray) -> None:
+def _write(path: Path, table: TextTable, vectors: np.ndarray) -> None:
     """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy
     file nowhere."""
     if path.suffix == ".npy":
@@ -113,7 +113,7 @@ def _write(path: Path, table: LabelledTable, vectors: np.ndarray) -> None:
 def embeddings(
     network: ExLMModel,
     tokenizer: PreTrainedTokenizerFast,
-    table: LabelledTable,
+    table: TextTable,
     pooling: Pooling,
     progress: str | None = None,
 ) -> np.ndarray:

@@ -59,7 +59,7 @@ class SavedTask(TypedDict, total=False):
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
     precision: str  # of the scores of the training; predictions have their own
 
-    # TableTask and what builds on it
+    # TableFinetuning and what builds on it
     text_column: str  # column of the texts
     pair_column: str | None  # column of the second texts
     label_columns: list[str]  # columns of the labels

@@ -17,7 +17,7 @@ from exlm.data.drawing import atom_starts, draw
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders import SavedTask
-from exlm.tasks.table import LabelledTable, Tokens
+from exlm.tasks.table import TextTable, Tokens
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"
 STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion
@@ -72,7 +72,7 @@ def _units(
 
 
 def explain(
-    table: LabelledTable,
+    table: TextTable,
     predict: Callable[[list[Tokens]], np.ndarray],
     tokenizer: PreTrainedTokenizerFast,
     saved: SavedTask,

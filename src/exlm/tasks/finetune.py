@@ -83,16 +83,16 @@ def finetune(
     # what auto means differs between machines
     precision = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
-    labelled_task = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
-    hyper = fill_in(train, defaults, bool(labelled_task.config.molecules))
+    finetuning = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
+    hyper = fill_in(train, defaults, bool(finetuning.config.molecules))
     settings = {
         "model": model,
-        "task": identity(labelled_task.config),
+        "task": identity(finetuning.config),
         "from_scratch": from_scratch,
         "start_from": start_from,
         "precision": precision,
         **hashes,
-        **labelled_task.data_settings,
+        **finetuning.data_settings,
     }
     recipe = {
         "output": output,
@@ -105,7 +105,7 @@ def finetune(
         "license": license,
     }
     cells = grid_cells(hyper, grid or {})
-    return run_task(Path(output), labelled_task, cells, seeds, to_json_types(settings), recipe)
+    return run_task(Path(output), finetuning, cells, seeds, to_json_types(settings), recipe)
 
 
 def run_task(

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import longest_first
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.ops.precision import in_precision
-from exlm.tasks.table import LabelledTable, Tokens
+from exlm.tasks.table import TextTable, Tokens
 
 TOKENS_PER_BATCH = 16384
 LABELS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
@@ -76,7 +76,7 @@ def row_outputs(
     model: nn.Module,
     function: Callable[..., Tensor],
     width: int,
-    table: LabelledTable,
+    table: TextTable,
     rows: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",

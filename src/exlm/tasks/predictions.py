@@ -28,7 +28,7 @@ from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
 from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules
 from exlm.tasks.saved_labels import labels_of
-from exlm.tasks.table import LabelledTable, Tokens
+from exlm.tasks.table import TextTable, Tokens
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
@@ -236,7 +236,7 @@ class TablePredictor:
 
     def run(
         self, rows: pd.DataFrame, shows_progress: bool
-    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+    ) -> tuple[TextTable, dict[str, np.ndarray]]:
         """Some rows of the file, and what every model predicts for them: [rows, outputs] by
         name."""
         # The models of a fine-tuning have the same tokenizer.
@@ -260,7 +260,7 @@ class TablePredictor:
     def _predictions_of(
         self,
         model: SeedModel,
-        table: LabelledTable,
+        table: TextTable,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
@@ -271,7 +271,7 @@ class TablePredictor:
         return labels.as_predictions(outputs, temperature)
 
     def _with_predictions(
-        self, table: LabelledTable, runs: dict[str, np.ndarray]
+        self, table: TextTable, runs: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions: means, standard deviations, and for one label
         with classes the predicted class; and how many rows there are of every kind."""
@@ -317,7 +317,7 @@ class TablePredictor:
         # without the index: that of a part begins at its first row
         return {"predicted class": predicted.array, "confidence": confidence}
 
-    def _explain(self, table: LabelledTable) -> list[str | None]:
+    def _explain(self, table: TextTable) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every
         row as JSON."""
 

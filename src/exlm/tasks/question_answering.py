@@ -129,7 +129,7 @@ class QuestionPredictor:
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them."""
+    """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     has_baselines: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, st
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.tasks.table import LabelledTable, OnInvalid, Tokens
+from exlm.tasks.table import OnInvalid, TextTable, Tokens
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 
@@ -116,7 +116,7 @@ class TextReader:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
-    def read(self, table: LabelledTable) -> LabelledTable:
+    def read(self, table: TextTable) -> TextTable:
         """The table with the tokens of every row, and what is wrong with them. InputError if most
         texts that begin a file are not of the model's alphabet."""
         texts = table.texts
@@ -148,7 +148,7 @@ class TextReader:
             unit_starts=unit_starts,
         )
 
-    def read_chunk(self, table: LabelledTable, path: str) -> LabelledTable:
+    def read_chunk(self, table: TextTable, path: str) -> TextTable:
         """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
         says, and if the rows that begin the file show that it is not what the model knows."""
         rows = self.read(table)

@@ -19,9 +19,9 @@ from exlm.tasks.inference import batch_outputs, row_outputs
 from exlm.tasks.metrics import diverged
 from exlm.tasks.table import (
     LABEL_TYPES,
-    LabelledTable,
     LabelType,
     TaskType,
+    TextTable,
     make_table,
     note_unscored,
 )
@@ -70,7 +70,7 @@ class SavedLabels:
 
     def table_to_predict(
         self, frame: pd.DataFrame, path: str, text_column: str | None
-    ) -> LabelledTable:
+    ) -> TextTable:
         """The rows of a frame, without labels. Where it is None, `text_column` is that of the
         training, or one with a usual name."""
         if text_column is None and self.saved["text_column"] in frame:
@@ -81,7 +81,7 @@ class SavedLabels:
     def outputs(
         self,
         tuned: TunedModel,
-        table: LabelledTable,
+        table: TextTable,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
@@ -110,11 +110,11 @@ class SavedLabels:
             return softmax(outputs / temperature, -1)
         return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
 
-    def columns(self, predictions: np.ndarray, table: LabelledTable) -> dict[str, Any]:
+    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
         """Predictions [rows, outputs] as columns: one per class, or one per label."""
         return dict(zip(self.titles, predictions.T, strict=True))
 
-    def read(self, table: LabelledTable, path: str, label_columns: list[str]) -> np.ndarray:
+    def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, labels].
         InputError if a value is no label."""
         labelled = make_table(
@@ -138,7 +138,7 @@ class UnitLabels(SavedLabels):
     def outputs(
         self,
         tuned: TunedModel,
-        table: LabelledTable,
+        table: TextTable,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
@@ -166,12 +166,12 @@ class UnitLabels(SavedLabels):
             result[rows[numbers]] = unit_logits
         return result
 
-    def columns(self, predictions: np.ndarray, table: LabelledTable) -> dict[str, Any]:
+    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
         """The labels of every row in one string."""
         labels = spelled(predictions, table.texts, self.names, self.saved["unit"])
         return {"predicted label": labels}
 
-    def read(self, table: LabelledTable, path: str, label_columns: list[str]) -> np.ndarray:
+    def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The classes of the units [rows, units], NaN where a row has no labels that fit."""
         [label_column] = label_columns
         labels, problems = read_labels(
@@ -201,7 +201,7 @@ def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
 
 
 def read_labels(
-    table: LabelledTable,
+    table: TextTable,
     label_column: str,
     mask_column: str | None,
     unit: str,

@@ -15,7 +15,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 from exlm.data.columns import check_columns
 from exlm.data.frames import read_json
 from exlm.errors import InputError
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.table import TextTable
 
 PARTS = ("train", "valid", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
@@ -26,7 +26,7 @@ OTHER_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"}
 RowSplit = dict[str, np.ndarray]  # row numbers by part
 
 
-def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
+def make_split(kind: str, table: TextTable, seed: int) -> RowSplit:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or
     `parts` (each file that was joined is one). The last three may have no valid rows. InputError
     for a split without train rows."""

@@ -1,4 +1,4 @@
-"""The rows of a labelled table: their texts and labels, and why some of them cannot be used."""
+"""The rows of a table: their texts and labels, and why some of them cannot be used."""
 
 import sys
 from collections.abc import Sequence
@@ -65,9 +65,9 @@ MAX_INFERRED_INTEGER_CLASSES = 10
 
 
 @dataclass(frozen=True)
-class LabelledTable:
-    """A table whose texts, labels and tokens line up with the rows of its files. Rows that cannot
-    be used are included, and say why. Lists are [rows]."""
+class TextTable:
+    """The rows of files, with their texts, and their labels and tokens once these are read. Rows
+    that cannot be used are included, and say why. Lists are [rows]."""
 
     frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
@@ -158,7 +158,7 @@ class LabelledTable:
 
 
 def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
-    """The first of `LabelledTable.invalid_rows` in words: part, row, value and reason."""
+    """The first of `TextTable.invalid_rows` in words: part, row, value and reason."""
     first = invalid_rows.iloc[0]
     words = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}"
     return words.strip()
@@ -174,7 +174,7 @@ def make_table(
     pair_column: str | None = None,
     positive: str | None = None,
     skip_unknown_classes: bool = False,
-) -> LabelledTable:
+) -> TextTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
@@ -206,7 +206,7 @@ def make_table(
         "task_type": (task_type, read.task_type),
         "positive": (positive, read.words and read.words[1]),
     }
-    return LabelledTable(
+    return TextTable(
         frame=frame,
         texts=texts[0],
         pairs=texts[1] if pair else None,

@@ -1,198 +1,422 @@
-"""A table whose rows have labels, classes or numbers: load it once, then train any number of
-seeds."""
+"""A table as a task, without training: its metric, its splits, and the scores and records of what
+is predicted for it. Fine-tuned models and baselines have this in common."""
 
+import hashlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
+import pandas as pd
+import rdkit
 
-from exlm.data.tokenization import alphabet_name
-from exlm.model.downstream import classification_loss
-from exlm.storage.models import save_model
-from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import load_labelled
-from exlm.tasks.encoders import (
-    SCORING,
-    EncoderSource,
-    Models,
-    SavedTask,
-    TunedModel,
-    fold_label_scale,
-    load_config,
-    load_encoder_tokenizer,
+from exlm.data.chemistry import comparable
+from exlm.data.columns import listed
+from exlm.data.frames import with_columns, write_frame
+from exlm.errors import InputError
+from exlm.randomness import Purpose, draw
+from exlm.storage.files import write_text
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import GLUE, departures
+from exlm.tasks.duplicates import (
+    count_shared,
+    count_stereoisomers,
+    describe_duplicates,
+    find_groups,
+    resolve_duplicates,
 )
-from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.labelled import LabelledTask, complete_config, positive_or_one, usual_spelling
-from exlm.tasks.metrics import as_rows
-from exlm.tasks.predictions import Predictor, TablePredictor
-from exlm.tasks.reading import TextReader, text_kind
+from exlm.tasks.encoders import SavedTask
+from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.predictions import TRAINING_MOLECULES
+from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
-from exlm.tasks.splits import RowSplit
-from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
+from exlm.tasks.table import TextTable
 
-DEFAULT_LENGTH = 512
+WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
+FAR_ABOVE = 1000  # of positive labels, the largest by the median
 
 
-class TableTask(LabelledTask):
-    """A labelled table, its tokens, and how to train a model on it (`FinetuningTask`).
+class TableTask(ABC):
+    """A table that is split, and whose predictions are scored and recorded: a `Task` (`task.py`)
+    but for its training."""
 
-    A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
-    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `saved_table` and
-    `task_to_save` return."""
-
-    model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    has_baselines: ClassVar[bool] = True
-    predictor: ClassVar[type[Predictor]] = TablePredictor
-
-    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
-        self.encoder = encoder
-        self.device = device
-        self.tokenizer, self.max_length = load_encoder_tokenizer(
-            encoder.name, config.max_length or DEFAULT_LENGTH
-        )
-        table = self.load_table(config)
-        config = complete_config(config, table, text_kind(load_config(encoder.name)))
-        reader = TextReader(
-            tokenizer=self.tokenizer,
-            max_length=self.max_length,
-            molecules=bool(config.molecules),
-            standardize=config.standardize or "none",
-            on_invalid=config.on_invalid,
-        )
-        spelling = usual_spelling(config)
-        backend = self.tokenizer.backend_tokenizer
-        if alphabet_name(backend):
-            spelling = backend.normalizer.normalize_str  # capitals, and no * at the end
-        super().__init__(config, table, reader.read(table), spelling)
-
-    @staticmethod
-    def load_table(config: TaskConfig) -> LabelledTable:
-        """The table with its labels."""
-        return load_labelled(config)
-
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
-        `record` tells."""
-        torch.manual_seed(seed)
-        split = self.split_of(seed)
-        labels = labels_of(self.task_to_save(split["train"]))
-        names = labels.head_names
-        model_settings = {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": self.problem_type,
-            "task": labels.saved,
-        }
-        network = self.encoder.load(self.model_classes, hyper, model_settings)
-        tuned = TunedModel(network, self.tokenizer)
-        best_epoch = self._train(tuned, labels, run_dir, hyper, seed, split)
-
-        predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = labels.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
-        valid = split["valid"]
-        network.config.task = self._completed(network, labels, outputs[valid], valid)
-        save_model(run_dir, network, self.tokenizer)
-        predictions = labels.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
-
-    def _train(
+    def __init__(
         self,
-        tuned: TunedModel,
-        labels: SavedLabels,
-        run_dir: Path,
-        hyper: FinetuneConfig,
-        seed: int,
-        split: RowSplit,
-    ) -> int:
-        """Trains a network in place; returns the epoch that is best on valid, whose weights it
-        has."""
-        assert hyper.batch_size  # filled in before
+        config: TaskConfig,
+        table: TextTable,
+        rows: TextTable,
+        spelling: Callable[[str], str],
+    ) -> None:
+        """`config` is complete (`complete_config`), `table` is as it was loaded, and `rows` is the
+        same with what the model reads, and with what is wrong with it. Texts with the same
+        `spelling` are equal."""
+        self.config = config
+        self.metric = main_metric(config, table)
+        rows = replace(rows, groups=find_groups(rows, spelling))
+        self.table = resolve_duplicates(rows, config.duplicates)
+        self.invalid_rows = self.table.invalid_rows()
+        self.data_settings = {
+            "data_sha256": content_hash(table),
+            "metric": self.metric,
+            "departures": departures(config, table, int(self.table.usable.sum())),
+        }
+        self._splits = dict[int, RowSplit]()  # by seed
+        self.summary = describe_table(self.table, bool(config.molecules))
+        repeated = describe_duplicates(rows)
+        if repeated:
+            self.summary += f"; {repeated}"
+        for note in [*notes_of_classes(self.table), *notes_of_numbers(self.table)]:
+            print(f"note: {note}", file=sys.stderr)
 
-        def collate(rows: np.ndarray) -> dict[str, Tensor]:
-            examples = [self.table.examples[row] for row in rows]
-            batch = pad(examples, self.tokenizer, labels.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, labels.saved)}
+    @abstractmethod
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
+        """Trains with one seed, as `Task` says."""
 
-        def training_loss(
-            model: nn.Module, batch: dict[str, Tensor]
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            outputs = model(**model_inputs(model, batch)).logits.float()
-            total, count = self.loss(outputs, batch["labels"].to(outputs.device))
-            return total, count, torch.zeros_like(count)
+    def split_of(self, seed: int) -> RowSplit:
+        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
+        or if valid cannot choose what is best."""
+        if seed not in self._splits:
+            split = split_rows(self.config, self.table, seed)
+            self._check_split(split)
+            self._print_split(seed, split)
+            self._splits[seed] = split
+        return self._splits[seed]
 
-        def validate(_: nn.Module) -> dict[str, float]:
-            outputs = labels.outputs(tuned, self.table, split["valid"])
-            predictions = labels.as_predictions(outputs)
-            return self.score(predictions, split["valid"], labels.saved["error_units"])
+    def _check_split(self, split: RowSplit) -> None:
+        """InputError if nothing can be learned in train, if a number to predict has no label there,
+        or if the metric of the valid part is not defined."""
+        table = self.table
+        train_labels = table.labels[split["train"]]
+        columns = train_labels.reshape(-1, 1) if table.unit else train_labels
+        if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
+            raise InputError(
+                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+                "which nothing can be learned; use another split"
+            )
+        unlabelled = np.isnan(train_labels).all(0)
+        if table.label_type.is_number and unlabelled.any():
+            raise InputError(
+                f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
+                "part; leave it out or use another split"
+            )
+        shape = table.labels.shape
+        if table.classes:
+            shape = (*shape, len(table.classes))
+        # Any finite predictions show whether the labels allow the metric.
+        predictions = np.random.default_rng(0).random(shape)
+        if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), "
+                f"so the best epoch or setting cannot be found; {self._split_advice()}"
+            )
 
-        lengths = [len(example["input_ids"]) for example in self.table.examples]
-        return train_best_epoch(
-            network=tuned.network,
-            loss=training_loss,
-            batches=ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate),
-            run_dir=run_dir,
-            hyper=hyper,
-            score=validate,
-            metric=self.metric,
-            device=self.device,
+    def _split_advice(self) -> str:
+        """How to get a valid part that has what its metric needs."""
+        if self.config.split not in ("random", "parts"):
+            return "use another split, for example task.split random"
+        if self.config.split == "random" and self.table.label_type.one_class:
+            counts = np.unique(self.table.labels[self.table.usable], return_counts=True)[1]
+            return (
+                f"of the rarest class there are only {counts.min()}, so choose the rows of each "
+                "part yourself (task.split column:NAME, or files with task.valid and task.test)"
+            )
+        return "give it other rows (task.valid, or task.split column:NAME)"
+
+    def _print_split(self, seed: int, split: RowSplit) -> None:
+        """Prints the sizes of the parts, and how many texts or molecules stand in several."""
+        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
+        shared = count_shared(self.table, split)
+        note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
+        if unused and self.config.train_rows is None:
+            note += f"; {unused} usable rows are in no part"
+        print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+        if "test" not in split:
+            return
+        groups = self.table.groups
+        in_train = np.isin(groups[split["test"]], groups[split["train"]])
+        if in_train.any():
+            print(
+                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
+                "of the train part, which a model may know by heart; leave them out for an honest "
+                "number",
+                file=sys.stderr,
+            )
+        if self.config.molecules:
+            isomers = count_stereoisomers(self.table, split["test"], split["train"])
+            if isomers:
+                print(
+                    f"note: {isomers} test molecules have a stereoisomer in the train part",
+                    file=sys.stderr,
+                )
+
+    def score(
+        self,
+        predictions: np.ndarray,
+        rows: np.ndarray,
+        units: list[float] | None = None,
+        metrics: list[str] | None = None,
+    ) -> dict[str, float]:
+        """The metrics on some rows, of predictions for all rows: [rows, outputs], of token
+        classification [rows, units, classes]. `units` are those of `error_units`."""
+        table = self.table
+        return score_predictions(
+            table.task_type, table.labels[rows], predictions[rows], units, metrics, table.classes
         )
 
-    def _completed(
-        self, network: PreTrainedModel, labels: SavedLabels, outputs: np.ndarray, valid: np.ndarray
-    ) -> SavedTask:
-        """What is saved with a trained network, whose outputs for the `valid` rows are [n,
-        outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
-        errors on valid."""
-        label_type = labels.label_type
-        truth = self.table.labels[valid]
-        saved = labels.saved
-        if label_type.is_number or label_type.one_class:
-            errors = conformal_errors(truth, labels.as_predictions(outputs), label_type.has_classes)
-            saved = {**saved, "validation_errors": errors_to_keep(errors)}
-        if label_type.is_number:
-            return fold_label_scale(network, saved)
-        if not labels.fits_temperature:
-            return saved
-        truth, logits = as_rows(truth, outputs)
-        temperature = fit_temperature(logits, truth, label_type.has_classes)
-        return {**saved, "temperature": temperature}
+    def error_units(self, train_rows: np.ndarray) -> list[float] | None:
+        """What the errors of several labels to predict as numbers are measured in, so that none
+        counts more than another: their standard deviations in train, [labels]."""
+        if not self.table.label_type.is_number or len(self.table.label_columns) == 1:
+            return None
+        return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
 
-    @property
-    def problem_type(self) -> str:
-        """The loss, as transformers call it."""
-        if self.table.label_type.has_classes:
-            return "single_label_classification"
-        is_number = self.table.label_type.is_number
-        return "regression" if is_number else "multi_label_classification"
-
-    def loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
-        return classification_loss(outputs, labels, self.problem_type)
-
-    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
-        """The labels of a batch's rows as the loss takes them: [n] or [n, labels], of numbers in
-        standard deviations from the mean."""
-        labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
-        return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
-
-    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
-        """What is needed to predict with the model. `mean` and `std` [labels] are those of the
-        training labels, if they are numbers."""
-        mean = np.zeros(len(self.table.label_columns))
-        std = np.ones(len(self.table.label_columns))
-        if self.table.label_type.is_number:
-            labels = self.table.labels[train_rows]
-            mean = np.nanmean(labels, 0)
-            std = positive_or_one(np.nanstd(labels, 0))
+    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
+        """What is saved about the table with every model and baseline."""
+        table = self.table
         return {
-            **self.saved_table(train_rows),
-            "max_length": self.max_length,
-            "precision": SCORING,
-            "mean": mean.tolist(),
-            "std": std.tolist(),
+            "task_type": table.task_type,
+            "text_column": table.text_column,
+            "pair_column": table.pair_column,
+            "label_columns": table.label_columns,
+            "classes": table.classes,
+            "words": table.words,
+            "molecules": self.config.molecules,
+            "standardize": self.config.standardize or "none",
+            "error_units": self.error_units(train_rows),
         }
+
+    def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
+        """Scores, counts and sizes of the parts for the result of a seed, from its predictions
+        [rows, outputs]; the interval is of test, or of valid if there is no test. Writes the
+        predictions for every row, except for a train part that has its own file."""
+        table = self.table
+        saved = self.saved_table(split["train"])
+        self._write_predictions(run_dir, split, predictions, labels_of(saved))
+        if self.config.molecules:
+            lines = [f"{table.texts[row]}\n" for row in split["train"]]
+            write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
+        units = saved["error_units"]
+        scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+        has_positives = table.label_type.one_class and not table.label_type.has_classes
+        counts = dict[str, dict[str, int]]()
+        labels = dict[str, dict[str, float]]()
+        for name, rows in scored_parts.items():
+            counts[name] = {"rows": len(rows)}
+            if has_positives:
+                counts[name]["positives"] = int((table.labels[rows] == 1).sum())
+            of_labels = score_labels(
+                table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+            )
+            labels[name] = {label: scores[self.metric] for label, scores in of_labels.items()}
+        main_part = "test" if "test" in split else "valid"
+        main_score = partial(self.score, predictions, units=units, metrics=[self.metric])
+        interval = quick_interval(
+            main_score, split[main_part], self.metric, len(table.label_columns)
+        )
+        return {
+            "split": {name: len(rows) for name, rows in split.items()},
+            "split_sha256": split_hash(split),
+            "left_out": int((~table.usable).sum()),
+            "label_columns": table.label_columns,
+            "rdkit": rdkit.__version__,
+            "scores": {
+                name: self.score(predictions, rows, units) for name, rows in scored_parts.items()
+            },
+            "counts": counts,
+            "interval": {main_part: interval},
+            "labels": labels,
+        }
+
+    def rows_to_predict(self, split: RowSplit) -> np.ndarray:
+        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
+        in the file of train."""
+        rows = np.ones(len(self.table.texts), dtype=bool)
+        if self.table.parts is not None:
+            rows = self.table.parts != "train"
+            rows[split["valid"]] = True
+        return rows
+
+    def _write_predictions(
+        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, labels: SavedLabels
+    ) -> None:
+        table = self.table
+        part_of_row = np.full(len(predictions), "", dtype=object)
+        for name, rows in split.items():
+            part_of_row[rows] = name
+        columns = {"split": part_of_row, **labels.columns(predictions, table)}
+        if self.config.duplicates == "mean":
+            means = zip(table.label_columns, table.labels.T, strict=True)
+            columns |= {f"mean {name}": values for name, values in means}
+        frame = with_columns(table.frame, {**columns, "problem": table.problems})
+        if table.parts is not None:
+            used = [table.text_column, table.pair_column, *table.label_columns]
+            unused = [name for name in table.frame if name not in used]
+            frame = frame.drop(columns=unused)[self.rows_to_predict(split)]
+        write_frame(frame, run_dir / "predictions.csv")
+
+
+def positive_or_one(deviations: np.ndarray) -> np.ndarray:
+    """Standard deviations as divisors: 1 for labels that are all equal."""
+    return np.where(deviations > 0, deviations, 1.0)
+
+
+def complete_config(config: TaskConfig, table: TextTable, trained_on: TextKind) -> TaskConfig:
+    """The config with the kind of texts, their spelling and the split, where it leaves them out.
+    `trained_on` is the kind of text that the model knows. InputError if settings do not fit the
+    table."""
+    metrics = metric_names(table.task_type, table.classes)
+    if config.metric and config.metric not in metrics:
+        raise InputError(
+            f"a {table.task_type} task has no metric {config.metric!r}; "
+            f"use one of {', '.join(metrics)}"
+        )
+    user_says = False if config.dataset in GLUE else config.molecules
+    # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
+    model_knows = True if trained_on.molecules else None
+    molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
+    # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
+    # recognised.
+    standardize = config.standardize
+    if standardize is None and molecules and trained_on.standardize != "none":
+        standardize = trained_on.standardize
+    if standardize not in (None, "none") and not molecules:
+        raise InputError(
+            f"task.standardize {standardize} rewrites molecules; "
+            "set task.molecules to true, or leave it out"
+        )
+    split = config.split
+    if not split and table.parts is not None:
+        split = "parts"
+    if not split:
+        split = "scaffold" if molecules else "random"
+    return replace(config, molecules=molecules, split=split, standardize=standardize)
+
+
+def main_metric(config: TaskConfig, table: TextTable) -> str:
+    """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
+    task type."""
+    metrics = metric_names(table.task_type, table.classes)
+    default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
+    return config.metric or default
+
+
+def usual_spelling(config: TaskConfig) -> Callable[[str], str]:
+    """From a text to the spelling by which equal ones are recognised: molecules as they are
+    standardised, at least as canonical SMILES."""
+    if not config.molecules:
+        return str
+    return partial(comparable, how=config.standardize or "none")
+
+
+def content_hash(table: TextTable) -> str:
+    """SHA-256 of the names of a table's columns, and of its cells and parts."""
+    frame = table.frame.astype(str)
+    if table.parts is not None:
+        frame = frame.assign(**{"": table.parts})
+    names = "\t".join(map(str, frame.columns)).encode()
+    cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
+    return hashlib.sha256(names + cells).hexdigest()
+
+
+def describe_table(table: TextTable, molecules: bool) -> str:
+    """A table in one line: how many rows of what kind, how many can be used, its labels, and what
+    was inferred."""
+    texts = "pairs of texts" if table.pairs else "texts"
+    if molecules:
+        texts = "molecules"
+    usable = int(table.usable.sum())
+    if usable < len(table.texts):
+        texts += f" ({usable} usable)"
+    labels = table.labels[table.usable]
+    label_names = table.label_columns
+    if table.label_type.is_number:
+        label_names = list(map(_with_range, table.label_columns, labels.T))
+    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
+    names = table.classes or table.words or []
+    counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
+    if counts:
+        line += f" (classes and how many: {listed(counts)})"
+    if not table.inferred:
+        return line
+    options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+    return f"{line} (found without being told, set it if it is wrong: {options})"
+
+
+def _with_range(name: str, labels: np.ndarray) -> str:
+    """A label to predict as a number with its range, in which a -99 for a missing one shows."""
+    present = labels[~np.isnan(labels)]
+    if not len(present):
+        return f"{name} (no label)"
+    return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
+
+
+def notes_of_classes(table: TextTable) -> list[str]:
+    """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
+    names = pd.Series(table.classes or [], dtype=object)
+    keys = names.map(lambda name: " ".join(name.casefold().split()))
+    notes = [
+        f"the classes {', '.join(map(repr, spellings))} differ only in case or spaces; "
+        "write them alike if they are one"
+        for _, spellings in names.groupby(keys, sort=False)
+        if len(spellings) > 1
+    ]
+    is_guess = "task_type" in table.inferred and len(names) > 0
+    if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
+        notes.append(
+            f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
+            "classes; add --task_type regression to predict them as numbers"
+        )
+    return notes
+
+
+def notes_of_numbers(table: TextTable) -> list[str]:
+    """Which labels to predict as numbers have such a range that their logarithm is easier to
+    learn."""
+    if not table.label_type.is_number:
+        return []
+    notes = []
+    for name, labels in zip(table.label_columns, table.labels[table.usable].T, strict=True):
+        present = labels[~np.isnan(labels)]
+        if not len(present) or present.min() <= 0:
+            continue
+        low, high = np.quantile(present, (0.05, 0.95))
+        if high >= WIDE_RANGE * low or present.max() >= FAR_ABOVE * np.median(present):
+            notes.append(
+                f"most values of {name!r} lie between {low:g} and {high:g}; the largest decide the "
+                "errors, and predictions may be negative, so their logarithm (of an IC50, the "
+                "pIC50) is often the better label"
+            )
+    return notes
+
+
+def split_rows(config: TaskConfig, table: TextTable, seed: int) -> RowSplit:
+    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
+    valid."""
+    assert config.split
+    split = make_split(config.split, table, seed)
+    split = {name: rows[table.usable[rows]] for name, rows in split.items()}
+    has_valid_file = table.parts is not None and "valid" in table.parts
+    if not len(split["valid"]) and not has_valid_file:
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, table.groups)
+        split["train"] = train_and_valid["train"]
+        split["valid"] = train_and_valid["valid"]
+    for name, rows in list(split.items()):
+        if len(rows):
+            continue
+        if table.parts is None or name in (*table.parts, "valid"):
+            raise InputError(
+                f"{config.dataset}: the {name} part has no row that can be used; "
+                "look at its texts and labels, or use another split"
+            )
+        del split[name]
+    train = split["train"]
+    if config.train_rows is not None and config.train_rows < len(train):
+        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        split["train"] = np.sort(train[order[: config.train_rows]])
+    return split

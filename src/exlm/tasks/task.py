@@ -1,7 +1,15 @@
-"""What a task is for training, and what a kind of task is for the commands; the kinds there are.
+"""What a task is, which kinds there are, and how these classes are named.
 
-A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
-rows it is a `TableTask` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), what
+A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` that trains encoders.
+If the data are a table, both have `Table` before their names:
+
+    TextTable         the rows alone: texts, labels, and what is wrong with each (`table.py`)
+    TableTask         such rows as a task: their splits and scores, without training
+    TableFinetuning   a `TableTask` that trains encoders, and so a `Finetuning`
+    TableBaseline     a `TableTask` that trains baselines (`baselines/command.py`)
+
+A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
+is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES (`table.py`), what
 outputs say of them in LABELS (`saved_labels.py`), and its metrics are in METRICS (`metrics.py`)."""
 
 from collections.abc import Mapping
@@ -15,13 +23,12 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.token_classification import TokenClassification
 
 
 class Task(Protocol):
-    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a
-    baseline."""
+    """Labelled data, and how a model is trained on them with one seed."""
 
     config: TaskConfig  # the settings, with what was inferred from the data
     metric: str  # chooses epoch and cell of a grid
@@ -45,8 +52,8 @@ class Task(Protocol):
         ...
 
 
-class FinetuningTask(Task, Protocol):
-    """A kind of task for which encoders are fine-tuned."""
+class Finetuning(Task, Protocol):
+    """A `Task` that trains encoders; the class says what is special about the kind."""
 
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
     has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
@@ -56,21 +63,21 @@ class FinetuningTask(Task, Protocol):
         """Reads the data for an encoder; `device` is where it is trained."""
 
 
-KINDS: dict[str, type[FinetuningTask]] = {
-    "binary": TableTask,
-    "multiclass": TableTask,
-    "multilabel": TableTask,
-    "regression": TableTask,
+KINDS: dict[str, type[Finetuning]] = {
+    "binary": TableFinetuning,
+    "multiclass": TableFinetuning,
+    "multilabel": TableFinetuning,
+    "regression": TableFinetuning,
     "token_classification": TokenClassification,
     "question_answering": QuestionAnswering,
 }
 
 
-def kind_of(task_type: str | None) -> type[FinetuningTask]:
+def kind_of(task_type: str | None) -> type[Finetuning]:
     """The class for a type of task. None is a table whose type is inferred from its labels.
     InputError if unknown."""
     if task_type is None:
-        return TableTask
+        return TableFinetuning
     if task_type not in KINDS:
         raise InputError(f"there is no task_type {task_type!r}; use one of {', '.join(KINDS)}")
     return KINDS[task_type]

@@ -20,15 +20,15 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask
 from exlm.tasks.saved_labels import NO_LABEL, RESIDUE, WORD, read_labels, units
-from exlm.tasks.table import LabelledTable
-from exlm.tasks.table_task import TableTask
+from exlm.tasks.table import TextTable
+from exlm.tasks.table_finetuning import TableFinetuning
 
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
 
 
-class TokenClassification(TableTask):
-    """A table with a string of labels for every text (`FinetuningTask`)."""
+class TokenClassification(TableFinetuning):
+    """Fine-tunes encoders for a table with a string of labels for every text."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = False
@@ -43,7 +43,7 @@ class TokenClassification(TableTask):
         super().__init__(encoder, config, device)
 
     @staticmethod
-    def load_table(config: TaskConfig) -> LabelledTable:
+    def load_table(config: TaskConfig) -> TextTable:
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         [label_column] = config.label_columns

@@ -24,8 +24,8 @@ from exlm.tasks.baselines.saved import (
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.labelled import LabelledTask, complete_config, usual_spelling
 from exlm.tasks.reading import TextKind
+from exlm.tasks.table_task import TableTask, complete_config, usual_spelling
 from exlm.tasks.task import kind_of
 
 
@@ -67,7 +67,7 @@ def baseline(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
-    labelled_task = BaselineTask(name, resolved_task, environments)
+    table_baseline = TableBaseline(name, resolved_task, environments)
     if not packages:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
@@ -77,15 +77,15 @@ def baseline(
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     settings = {
         "baseline": name,
-        "task": identity(labelled_task.config),
-        **labelled_task.data_settings,
+        "task": identity(table_baseline.config),
+        **table_baseline.data_settings,
     }
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, labelled_task, {"": hyper}, seeds, to_json_types(settings), recipe)
+    return run_task(directory, table_baseline, {"": hyper}, seeds, to_json_types(settings), recipe)
 
 
-class BaselineTask(LabelledTask):
-    """A labelled table, and how to train a baseline on it."""
+class TableBaseline(TableTask):
+    """Trains a baseline on a table."""
 
     def __init__(self, name: str, config: TaskConfig, environments: str) -> None:
         self.name = name

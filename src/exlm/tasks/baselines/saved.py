@@ -19,7 +19,7 @@ from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
 from exlm.tasks.predictions import TablePredictor
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.table import TextTable
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -55,7 +55,7 @@ def load_baseline(run_dir: Path) -> BaselineInputs:
         ) from None
 
 
-def leave_out_what_is_no_molecule(table: LabelledTable) -> LabelledTable:
+def leave_out_what_is_no_molecule(table: TextTable) -> TextTable:
     """The table, in which the problem of every row that RDKit cannot parse is named."""
     problems = [
         problem or molecule_problem(text) or ""
@@ -65,7 +65,7 @@ def leave_out_what_is_no_molecule(table: LabelledTable) -> LabelledTable:
 
 
 def usable_texts(
-    table: LabelledTable, task: SavedTask
+    table: TextTable, task: SavedTask
 ) -> tuple[np.ndarray, list[str], list[str] | None]:
     """The rows that can be used, their texts as a baseline reads them, and their second texts."""
     rows = np.flatnonzero(table.usable)
@@ -73,7 +73,7 @@ def usable_texts(
     return rows, texts, [table.pairs[row] for row in rows] if table.pairs else None
 
 
-def in_all_rows(table: LabelledTable, predictions: np.ndarray) -> np.ndarray:
+def in_all_rows(table: TextTable, predictions: np.ndarray) -> np.ndarray:
     """Predictions for the usable rows [usable rows, outputs] as [rows, outputs], NaN elsewhere."""
     in_table = np.full((len(table.texts), predictions.shape[1]), np.nan)
     in_table[table.usable] = predictions
@@ -87,7 +87,7 @@ class BaselinePredictor(TablePredictor):
 
     def run(
         self, rows: pd.DataFrame, shows_progress: bool
-    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+    ) -> tuple[TextTable, dict[str, np.ndarray]]:
         table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)

@@ -1,0 +1,198 @@
+"""Encoders fine-tuned for a table whose rows have labels, classes or numbers: it is loaded once,
+then any number of seeds are trained."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
+
+from exlm.data.tokenization import alphabet_name
+from exlm.model.downstream import classification_loss
+from exlm.storage.models import save_model
+from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import load_labelled
+from exlm.tasks.encoders import (
+    SCORING,
+    EncoderSource,
+    Models,
+    SavedTask,
+    TunedModel,
+    fold_label_scale,
+    load_config,
+    load_encoder_tokenizer,
+)
+from exlm.tasks.inference import model_inputs, pad
+from exlm.tasks.metrics import as_rows
+from exlm.tasks.predictions import Predictor, TablePredictor
+from exlm.tasks.reading import TextReader, text_kind
+from exlm.tasks.saved_labels import SavedLabels, labels_of
+from exlm.tasks.splits import RowSplit
+from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
+from exlm.tasks.table import TextTable
+from exlm.tasks.table_task import TableTask, complete_config, positive_or_one, usual_spelling
+
+DEFAULT_LENGTH = 512
+
+
+class TableFinetuning(TableTask):
+    """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
+
+    A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
+    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `saved_table` and
+    `task_to_save` return."""
+
+    model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    has_baselines: ClassVar[bool] = True
+    predictor: ClassVar[type[Predictor]] = TablePredictor
+
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+        self.encoder = encoder
+        self.device = device
+        self.tokenizer, self.max_length = load_encoder_tokenizer(
+            encoder.name, config.max_length or DEFAULT_LENGTH
+        )
+        table = self.load_table(config)
+        config = complete_config(config, table, text_kind(load_config(encoder.name)))
+        reader = TextReader(
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            molecules=bool(config.molecules),
+            standardize=config.standardize or "none",
+            on_invalid=config.on_invalid,
+        )
+        spelling = usual_spelling(config)
+        backend = self.tokenizer.backend_tokenizer
+        if alphabet_name(backend):
+            spelling = backend.normalizer.normalize_str  # capitals, and no * at the end
+        super().__init__(config, table, reader.read(table), spelling)
+
+    @staticmethod
+    def load_table(config: TaskConfig) -> TextTable:
+        """The table with its labels."""
+        return load_labelled(config)
+
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
+        """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
+        `record` tells."""
+        torch.manual_seed(seed)
+        split = self.split_of(seed)
+        labels = labels_of(self.task_to_save(split["train"]))
+        names = labels.head_names
+        model_settings = {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: i for i, name in enumerate(names)},
+            "problem_type": self.problem_type,
+            "task": labels.saved,
+        }
+        network = self.encoder.load(self.model_classes, hyper, model_settings)
+        tuned = TunedModel(network, self.tokenizer)
+        best_epoch = self._train(tuned, labels, run_dir, hyper, seed, split)
+
+        predicted_rows = self.table.usable & self.rows_to_predict(split)
+        outputs = labels.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
+        valid = split["valid"]
+        network.config.task = self._completed(network, labels, outputs[valid], valid)
+        save_model(run_dir, network, self.tokenizer)
+        predictions = labels.as_predictions(outputs)
+        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
+
+    def _train(
+        self,
+        tuned: TunedModel,
+        labels: SavedLabels,
+        run_dir: Path,
+        hyper: FinetuneConfig,
+        seed: int,
+        split: RowSplit,
+    ) -> int:
+        """Trains a network in place; returns the epoch that is best on valid, whose weights it
+        has."""
+        assert hyper.batch_size  # filled in before
+
+        def collate(rows: np.ndarray) -> dict[str, Tensor]:
+            examples = [self.table.examples[row] for row in rows]
+            batch = pad(examples, self.tokenizer, labels.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows, labels.saved)}
+
+        def training_loss(
+            model: nn.Module, batch: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            outputs = model(**model_inputs(model, batch)).logits.float()
+            total, count = self.loss(outputs, batch["labels"].to(outputs.device))
+            return total, count, torch.zeros_like(count)
+
+        def validate(_: nn.Module) -> dict[str, float]:
+            outputs = labels.outputs(tuned, self.table, split["valid"])
+            predictions = labels.as_predictions(outputs)
+            return self.score(predictions, split["valid"], labels.saved["error_units"])
+
+        lengths = [len(example["input_ids"]) for example in self.table.examples]
+        return train_best_epoch(
+            network=tuned.network,
+            loss=training_loss,
+            batches=ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate),
+            run_dir=run_dir,
+            hyper=hyper,
+            score=validate,
+            metric=self.metric,
+            device=self.device,
+        )
+
+    def _completed(
+        self, network: PreTrainedModel, labels: SavedLabels, outputs: np.ndarray, valid: np.ndarray
+    ) -> SavedTask:
+        """What is saved with a trained network, whose outputs for the `valid` rows are [n,
+        outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
+        errors on valid."""
+        label_type = labels.label_type
+        truth = self.table.labels[valid]
+        saved = labels.saved
+        if label_type.is_number or label_type.one_class:
+            errors = conformal_errors(truth, labels.as_predictions(outputs), label_type.has_classes)
+            saved = {**saved, "validation_errors": errors_to_keep(errors)}
+        if label_type.is_number:
+            return fold_label_scale(network, saved)
+        if not labels.fits_temperature:
+            return saved
+        truth, logits = as_rows(truth, outputs)
+        temperature = fit_temperature(logits, truth, label_type.has_classes)
+        return {**saved, "temperature": temperature}
+
+    @property
+    def problem_type(self) -> str:
+        """The loss, as transformers call it."""
+        if self.table.label_type.has_classes:
+            return "single_label_classification"
+        is_number = self.table.label_type.is_number
+        return "regression" if is_number else "multi_label_classification"
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
+        return classification_loss(outputs, labels, self.problem_type)
+
+    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
+        """The labels of a batch's rows as the loss takes them: [n] or [n, labels], of numbers in
+        standard deviations from the mean."""
+        labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
+        return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
+        """What is needed to predict with the model. `mean` and `std` [labels] are those of the
+        training labels, if they are numbers."""
+        mean = np.zeros(len(self.table.label_columns))
+        std = np.ones(len(self.table.label_columns))
+        if self.table.label_type.is_number:
+            labels = self.table.labels[train_rows]
+            mean = np.nanmean(labels, 0)
+            std = positive_or_one(np.nanstd(labels, 0))
+        return {
+            **self.saved_table(train_rows),
+            "max_length": self.max_length,
+            "precision": SCORING,
+            "mean": mean.tolist(),
+            "std": std.tolist(),
+        }
