@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path("build/guided"))
     options = parser.parse_args()
     with atheris.instrument_imports(include=["exlm.data", "exlm.tasks.table"]):
-        from exlm.data.frames import read_frame
+        from exlm.data.frames import read_file
         from exlm.errors import InputError
         from exlm.tasks.table import make_table
     corpus = options.corpus / options.reader
@@ -54,9 +54,9 @@ def main() -> None:
         path.write_bytes(content)
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                frame = read_frame(path)
-                table = make_table(frame, path, None, [])
-            assert len(table.texts) == len(frame) == len(table.problems), "rows were lost"
+                rows = read_file(path)
+                table = make_table(rows, path, None, [])
+            assert len(table.texts) == len(rows.frame) == len(table.problems), "rows were lost"
         except InputError as error:
             assert str(error) and "\n" not in str(error) and len(str(error)) < 2000, "no sentence"
 

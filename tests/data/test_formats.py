@@ -17,10 +17,11 @@ from rdkit import Chem
 from exlm.data import files
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
-from exlm.data.frames import malformed_rows, read_frame, write_frame
+from exlm.data.frames import read_file, read_frame, write_frame
 from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import find_sources, read_rows
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.table import make_table
 from exlm_command import main
@@ -41,7 +42,7 @@ def rows(name, header=True, text_column=None):
 
 def texts(name, header=True, text_column=None):
     """What the commands on tables read."""
-    return make_table(read_frame(name, header), name, text_column, []).texts
+    return make_table(read_file(name, TableOptions(header)), name, text_column, []).texts
 
 
 def excel(path):
@@ -98,7 +99,7 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
     sdf(tmp_path / "a.sdf")
     first, rest = (tmp_path / "a.sdf").read_text().split("$$$$\n", 1)
     path = write(tmp_path / "b.sdf", f"{first}$$$$\nbroken\nno block\n> <logP>\n7\n\n$$$$\n{rest}")
-    table = make_table(read_frame(path), path, None, [])
+    table = make_table(read_file(path), path, None, [])
     assert table.texts == [SMILES[0], "", *SMILES[1:]]
     assert table.problems == ["", "RDKit cannot read this structure", "", ""]
     assert table.frame["name"].tolist()[1] == "broken" and table.frame["logP"].tolist()[1] == "7"
@@ -135,7 +136,7 @@ def test_lines_with_equally_many_fields_are_a_table(tmp_path):
 
 def test_half_a_character_is_the_fault_of_its_row_alone(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a \\ud83d"}\n{"text": "b \\ud83d\\ude00"}\n')
-    table = make_table(read_frame(path), path, None, [])
+    table = make_table(read_file(path), path, None, [])
     assert table.problems == ["it has half a character (a surrogate)", ""]
     assert table.texts[1] == "b \N{GRINNING FACE}"
     write_frame(table.frame, tmp_path / "b.csv")
@@ -207,14 +208,14 @@ def test_the_column_of_the_texts(columns, text_column):
 
 def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nCCO,1\n\nCC,2\n\n\n")
-    table = make_table(read_frame(path), path, None, [])
+    table = make_table(read_file(path), path, None, [])
     assert table.texts == ["CCO", "", "CC"] and table.problems == ["", "empty text", ""]
     assert rows(path) == ["CCO", "", "CC", "", ""]
 
 
 def test_a_row_with_too_many_fields_is_reported_and_one_with_too_few_is_filled_up(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nCCO\nCC,1,2\nC,3\n")
-    table = make_table(read_frame(path), path, None, [])
+    table = make_table(read_file(path), path, None, [])
     assert table.problems == ["", "3 fields instead of 2", ""]
     assert table.frame["y"].tolist() == ["", "1", "3"]
 
@@ -294,7 +295,7 @@ def test_a_label_of_zero_is_no_blank_row_of_a_workbook(tmp_path):
 
 def test_a_column_may_have_an_empty_name(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"": "CCO"}\n{"": "CC"}\n')
-    table = make_table(read_frame(path), path, None, [])
+    table = make_table(read_file(path), path, None, [])
     assert table.texts == ["CCO", "CC"] and table.text_column == ""
 
 
@@ -343,11 +344,11 @@ def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
         pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
     assert list(read_frame(path)) == ["made by"]
     assert "the sheet 'Notes' is read; there are also: IC50 (--sheet)" in capsys.readouterr().err
-    assert read_frame(path, sheet="IC50")["smiles"].tolist() == ["CCO"]
+    assert read_frame(path, TableOptions(sheet="IC50"))["smiles"].tolist() == ["CCO"]
     with pytest.raises(InputError, match="no sheet 'X'; it has: Notes, IC50"):
-        read_frame(path, sheet="X")
+        read_frame(path, TableOptions(sheet="X"))
     with pytest.raises(InputError, match="a.csv has no sheets; leave out sheet"):
-        read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), sheet="IC50")
+        read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), TableOptions(sheet="IC50"))
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
@@ -432,9 +433,9 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "a.conll", content))
     assert frame["tokens"].tolist() == [["EU", "rejects"], ["foo"], ["#", "hit"]]
     assert frame["tags"][0] == ["B-ORG", "O"] and frame["column 2"][2] == ["NN", "VB"]
-    frame = read_frame(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
+    frame, faults = read_file(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
     assert frame["tokens"][0] == ["New York", "is"]
-    assert malformed_rows(frame) == {1: "lines of several widths"}
+    assert faults == {1: "lines of several widths"}
     # comments with as many fields as the words have
     content = "# sent_id = 0\nEU NNP B-NP B-ORG\n# NN O O\n\n# newpar\n"
     frame = read_frame(write(tmp_path / "c.conll", content))

@@ -19,7 +19,7 @@ import pandas as pd
 from examples.public_tables import molecules
 
 from exlm.data.corpus import Corpus
-from exlm.data.frames import read_frame
+from exlm.data.frames import read_file
 from exlm.data.rows import PrepareOptions, Row, RowTokenizer
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
@@ -223,9 +223,9 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
 def _table(path: Path) -> str | None:
     """Reads a file as `exlm predict` does."""
-    frame = read_frame(path)
-    table = make_table(frame, path, None, [])
-    return None if len(table.texts) == len(frame) == len(table.problems) else "rows were lost"
+    rows = read_file(path)
+    table = make_table(rows, path, None, [])
+    return None if len(table.texts) == len(rows.frame) == len(table.problems) else "rows were lost"
 
 
 def _texts(path: Path) -> str | None:

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from exlm import InputError
+from exlm.data.frames import FileRows
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
@@ -140,7 +141,7 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     frame = pd.read_csv(files / "both.csv")
     examples = tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
-    table = replace(make_table(frame, "both.csv", "text", []), examples=examples)
+    table = replace(make_table(FileRows(frame), "both.csv", "text", []), examples=examples)
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda **batch: network(**batch).logits  # noqa: E731

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.frames import read_frame
+from exlm.data.frames import read_file
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model
@@ -140,7 +140,7 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     tokenizer = train_text_tokenizer("wordpiece", ["CCO CCN"] * 9, 300)
     path = write(tmp_path / "a.csv", ["smiles", "CCO", "C[Xe]", "CC"])
     reader = TextReader(tokenizer, max_length=50, molecules=True)
-    rows = reader.read(make_table(read_frame(path), path, None, []))
+    rows = reader.read(make_table(read_file(path), path, None, []))
     assert rows.usable.all()
     assert rows.invalid_rows()[["row", "reason", "action"]].values.tolist() == [
         [2, "not in the model's vocabulary: [ Xe ]", "kept"]
@@ -160,7 +160,7 @@ def test_identifiers_are_no_labels_and_what_is_inferred_is_said(
     with pytest.raises(
         InputError, match="cannot tell the label columns; set label_columns, from: idx, entry"
     ):
-        make_table(read_frame(tmp_path / "ids.csv"), "ids.csv", None, None)
+        make_table(read_file(tmp_path / "ids.csv"), "ids.csv", None, None)
     table.assign(logP=np.arange(40) / 7, code=range(100, 140)).to_csv(
         tmp_path / "t.csv", index=False
     )

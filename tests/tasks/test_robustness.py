@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from exlm import InputError
-from exlm.data.frames import read_frame
+from exlm.data.frames import FileRows, read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -180,14 +180,16 @@ def test_changed_weights_of_any_format_are_noticed(tmp_path):
 
 def test_parts_with_gaps_and_other_columns_are_joined():
     left = pd.DataFrame({"text": ["a", "b"], "y": pd.array([1, None], dtype="Int64")})
-    frames = {"train": left, "valid": pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})}
-    table = make_table(frames, "a.parquet", "text", ["y"])
+    right = pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})
+    files = {"train": FileRows(left, {1: "of two widths"}), "valid": FileRows(right)}
+    table = make_table(files, "a.parquet", "text", ["y"])
     assert table.frame["note"].tolist() == ["", "", "x"] and table.parts.tolist() == [
         "train",
         "train",
         "valid",
     ]
     assert table.frame["y"].isna().tolist() == [False, True, False]
+    assert table.problems == ["", "of two widths", ""]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exlm.data.frames import read_frame
+from exlm.data.frames import read_file
 from exlm.errors import InputError
 from exlm.tasks import splits
 from exlm.tasks.datasets import MOLECULENET, find_dataset
@@ -50,7 +50,7 @@ def table(tmp_path):
     ]
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["smiles,y,part", ",1,train", *rows]))
-    return make_table(read_frame(path), path, None, ["y"])
+    return make_table(read_file(path), path, None, ["y"])
 
 
 @pytest.mark.parametrize("name", ["bace", "bbbp", "clintox", "sider", "tox21"])
@@ -60,7 +60,7 @@ def test_scaffold_split_equals_the_reference(name):
         pytest.skip(f"no {reference}: set EXLM_DATA to the folder that holds molecules/")
     dataset = MOLECULENET[name]
     path = find_dataset(name, str(DATA))
-    table = make_table(read_frame(path), path, dataset.text_column, dataset.label_columns)
+    table = make_table(read_file(path), path, dataset.text_column, dataset.label_columns)
     assert table.task_type == dataset.task_type
     split = make_split("scaffold", table, seed=0)
     assert as_lists(split) == json.loads(gzip.decompress(reference.read_bytes()))[name]

@@ -12,7 +12,8 @@ import pytest
 
 from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import match_columns
-from exlm.data.frames import read_frame, write_frame
+from exlm.data.frames import FileRows, read_file, read_frame, write_frame
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.duplicates import (
     count_shared,
@@ -32,7 +33,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def load_table(path: Path, *columns, **options) -> TextTable:
-    return make_table(read_frame(path), path, *columns, **options)
+    return make_table(read_file(path), path, *columns, **options)
 
 
 def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
@@ -50,11 +51,11 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
 
 def test_one_bad_list_of_words_is_the_problem_of_its_row():
     frame = pd.DataFrame({"words": [["a", "b"], ["c", None], ["d"]]})
-    table = make_table(frame, "a.jsonl", "words", [])
+    table = make_table(FileRows(frame), "a.jsonl", "words", [])
     assert table.problems == ["", "None in its list is not one word", ""]
     assert table.texts == ["a b", "", "d"]
     with pytest.raises(InputError, match=r"row 1: \[3, 0\] is not text; choose another column"):
-        make_table(pd.DataFrame({"tags": [[3, 0], [1]]}), "a.jsonl", "tags", [])
+        make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
 
 
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
@@ -62,7 +63,7 @@ def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
     problems = ["", "NA stands for a missing text", "nan stands for a missing text", ""]
     assert load_table(path, "answer", ["grade"]).problems == problems
     # in a list it may be two residues
-    peptides = read_frame(write(tmp_path / "peptides.csv", "sequence\nNA\nAN\n"))
+    peptides = read_file(write(tmp_path / "peptides.csv", "sequence\nNA\nAN\n"))
     assert make_table(peptides, "peptides", None, []).problems == ["", ""]
 
 
@@ -242,9 +243,9 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     path = write(
         tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n'
     )
-    frame = read_frame(path)
+    frame, faults = read_file(path)
     assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
-    assert list(frame.attrs["malformed"]) == [2, 3, 5, 6]
+    assert list(faults) == [2, 3, 5, 6]
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems[2:4] == ["1 fields instead of 2", "3 fields instead of 2"]
@@ -253,7 +254,8 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
         InputError, match="1 fields instead of 2; check the header and the separator"
     ):
         read_frame(write(tmp_path / "b.tsv", "text\ty\na,1\nb,0\n"))
-    assert len(read_frame(write(tmp_path / "c.tsv", "a\tb\nc\td\n"), header=("x", "y"))) == 2
+    without_header = write(tmp_path / "c.tsv", "a\tb\nc\td\n")
+    assert len(read_frame(without_header, TableOptions(columns_if_missing=("x", "y")))) == 2
 
 
 def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
@@ -282,8 +284,8 @@ def test_a_carriage_return_in_a_csv_file_stays_in_its_cell(tmp_path):
 def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     train = write(tmp_path / "a.csv", "first,second,y\na,b,1\nc,,0\n,,1\n")
     other = write(tmp_path / "b.csv", "first,second,y,note\nd,e,0,x\n")
-    frames = {"train": read_frame(train), "valid": read_frame(other)}
-    table = make_table(frames, train, "first", ["y"], pair_column="second")
+    files = {"train": read_file(train), "valid": read_file(other)}
+    table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
     split = make_split("parts", table, seed=0)
@@ -292,11 +294,11 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
         and split["valid"].tolist() == [3]
         and not len(split["test"])
     )
-    frames["valid"] = frames["valid"].drop(columns="second")
+    files["valid"] = FileRows(files["valid"].frame.drop(columns="second"))
     with pytest.raises(
         InputError, match="a.csv, valid part: no column 'second'; it has: first, y, note"
     ):
-        make_table(frames, train, "first", ["y"], pair_column="second")
+        make_table(files, train, "first", ["y"], pair_column="second")
 
 
 def test_molecules_are_told_from_text():
@@ -352,7 +354,7 @@ def test_lists_that_make_no_sense_are_refused(text, label, message):
     frame = pd.DataFrame({"text": [text] * 2, "label": [label] * 2})
     for label_columns in (["label"], None):
         with pytest.raises(InputError, match=message):
-            make_table(frame, "a.jsonl", "text", label_columns)
+            make_table(FileRows(frame), "a.jsonl", "text", label_columns)
 
 
 def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
@@ -386,20 +388,20 @@ def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels
     assert table.inferred.get("positive") == (words[1] if words and not positive else None)
     # another table may have 0 and 1, or one of the words alone
     other = pd.DataFrame({"smiles": ["C", "CC"], "y": [words[1] if words else "1", ""]})
-    assert make_table(other, "b.csv", None, ["y"], "binary", words).labels[0, 0] == 1
+    assert make_table(FileRows(other), "b.csv", None, ["y"], "binary", words).labels[0, 0] == 1
 
 
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
-    assert make_table(frame, "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]
+    assert make_table(FileRows(frame), "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]
     with pytest.raises(InputError, match="positive is 'yes'; it must be one of two classes"):
-        make_table(frame, "a.csv", None, ["y"], positive="yes")
+        make_table(FileRows(frame), "a.csv", None, ["y"], positive="yes")
     two = frame[:2]
-    assert make_table(two, "a.csv", None, ["y"], "multiclass").classes == ["no", "yes"]
+    assert make_table(FileRows(two), "a.csv", None, ["y"], "multiclass").classes == ["no", "yes"]
     with pytest.raises(InputError, match="'yes' is no regression label"):
-        make_table(two, "a.csv", None, ["y"], "regression")
+        make_table(FileRows(two), "a.csv", None, ["y"], "regression")
     frame = frame[:2].assign(z=["no", "no"])
-    table = make_table(frame, "a.csv", None, ["y", "z"])
+    table = make_table(FileRows(frame), "a.csv", None, ["y", "z"])
     assert table.task_type == "multilabel" and table.labels.tolist() == [[1, 0], [0, 0]]
 
 
@@ -418,7 +420,7 @@ def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
 )
 def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, capsys):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
-    table = make_table(frame, "a.csv", None, ["y"])
+    table = make_table(FileRows(frame), "a.csv", None, ["y"])
     assert table.task_type == "regression" and table.labels[:, 0].tolist() == numbers
     assert f"note: in column 'y', {cells[0]!r} is read as {numbers[0]:g}" in capsys.readouterr().err
 
@@ -429,14 +431,14 @@ def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, caps
 def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
     with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
-        make_table(frame, "a.csv", None, ["y"])
-    assert make_table(frame, "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
+        make_table(FileRows(frame), "a.csv", None, ["y"])
+    assert make_table(FileRows(frame), "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
 
 
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
     frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
     with pytest.raises(InputError, match="row 3: '>2,30' is no regression label.*write the number"):
-        make_table(frame, "a.csv", None, ["y"], "regression")
+        make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
 
 
 @pytest.mark.parametrize(
@@ -450,12 +452,12 @@ def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
 )
 def test_two_texts_are_found_by_their_names(columns, pair):
     frame = pd.DataFrame({name: ["0", "1"] for name in columns})
-    table = make_table(frame, "a.csv", None, ["y"])
+    table = make_table(FileRows(frame), "a.csv", None, ["y"])
     assert (table.text_column, table.pair_column) == pair
     assert table.inferred.get("pair_column") == pair[1]
     frame = pd.DataFrame({"left": ["a"], "right": ["b"], "y": [1]})
     with pytest.raises(InputError, match="left, right, y .and pair_column, if there are two texts"):
-        make_table(frame, "a.csv", None, ["y"])
+        make_table(FileRows(frame), "a.csv", None, ["y"])
 
 
 def canonical(smiles: str) -> str:
@@ -465,7 +467,7 @@ def canonical(smiles: str) -> str:
 def test_the_range_of_numbers_is_said():
     """A -99 for a missing answer shows in it."""
     frame = pd.DataFrame({"text": ["a", "b", "c", "d"], "y": [1.5, 5, -99, 3], "z": [""] * 4})
-    table = make_table(frame, "a.csv", "text", ["y", "z"], "regression")
+    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], "regression")
     line = "4 texts, regression of y (-99 to 5, median 2.25), z (no label)"
     assert describe_table(table, False).startswith(line)
 
@@ -474,7 +476,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     frame = pd.DataFrame(
         {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
     )
-    table = make_table(frame, "a.csv", None, ["y"], "regression")
+    table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
     table = replace(table, groups=find_groups(table, canonical))
     assert table.groups.tolist() == [0, 1, 0, 0, 1, 5]
     assert describe_duplicates(table).startswith("5 rows share 2 texts or molecules, 1 of these")
@@ -489,13 +491,14 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert np.flatnonzero(mean.rows_to_split).tolist() == [0, 1]
     assert np.flatnonzero(drop.rows_to_split).tolist() == [1]
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
-    of_pairs = make_table(pairs, "a.csv", "a", ["y"], "regression", pair_column="b")
+    of_pairs = make_table(FileRows(pairs), "a.csv", "a", ["y"], "regression", pair_column="b")
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
     assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), "mean")
     # rows of a test file are not merged with those of a train file
-    files = make_table({"train": frame, "test": frame}, "a.csv", None, ["y"], "regression")
+    rows = FileRows(frame)
+    files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], "regression")
     files = replace(files, groups=find_groups(files, canonical))
     assert resolve_duplicates(files, "drop").usable.tolist() == drop.usable.tolist() * 2
 
@@ -519,9 +522,9 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["low", "very high", "high"]})
     classes = ["high", "low"]
     with pytest.raises(InputError, match="'very high' is no multiclass label"):
-        make_table(frame, "t.csv", None, ["y"], "multiclass", classes)
+        make_table(FileRows(frame), "t.csv", None, ["y"], "multiclass", classes)
     table = make_table(
-        frame, "t.csv", None, ["y"], "multiclass", classes, skip_unknown_classes=True
+        FileRows(frame), "t.csv", None, ["y"], "multiclass", classes, skip_unknown_classes=True
     )
     assert table.labels[:, 0].tolist()[::2] == [1, 0] and np.isnan(table.labels[1, 0])
     assert table.problems == ["", "'very high' is no class of the model (high, low)", ""]
@@ -531,23 +534,23 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
 def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": [0, 2, 1]})
     with pytest.raises(InputError, match="'2' is no binary label"):
-        make_table(frame, "t.csv", None, ["y"], "binary")
-    table = make_table(frame, "t.csv", None, ["y"], "binary", skip_unknown_classes=True)
+        make_table(FileRows(frame), "t.csv", None, ["y"], "binary")
+    table = make_table(FileRows(frame), "t.csv", None, ["y"], "binary", skip_unknown_classes=True)
     assert table.labels[:, 0].tolist()[::2] == [0, 1] and np.isnan(table.labels[1, 0])
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
 
 
 def test_numbers_of_several_orders_of_magnitude_get_a_note():
     frame = pd.DataFrame({"text": list("abcdefgh"), "y": [3, 20, 90, 600, 2000, 9e4, 1e5, None]})
-    (note,) = notes_of_numbers(make_table(frame, "t.csv", None, ["y"], "regression"))
+    (note,) = notes_of_numbers(make_table(FileRows(frame), "t.csv", None, ["y"], "regression"))
     assert "'y' lie between" in note and "logarithm" in note
     frame["y"] -= 4
-    assert not notes_of_numbers(make_table(frame, "t.csv", None, ["y"], "regression"))
+    assert not notes_of_numbers(make_table(FileRows(frame), "t.csv", None, ["y"], "regression"))
 
 
 def test_what_was_not_determined_is_no_class():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
-    table = make_table(frame, "t.csv", None, None)
+    table = make_table(FileRows(frame), "t.csv", None, None)
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
 
 
@@ -555,13 +558,13 @@ def test_a_title_above_the_header_is_told(tmp_path):
     for title in ("Results of May,,,,", "Compound,,Result,,"):
         (tmp_path / "t.csv").write_text(f"{title}\nsmiles,id,logP,note,by\nCCO,1,1.0,a,b\n")
         with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
-            make_table(read_frame(tmp_path / "t.csv"), "t.csv", None, None)
+            make_table(read_file(tmp_path / "t.csv"), "t.csv", None, None)
 
 
 def test_stereoisomers_in_another_part_are_counted():
     molecules = ["C[C@H](O)F", "C[C@@H](O)F", "CC(O)F", "O[C@@H](C)F", "CCC", "CC", "bad("]
     frame = pd.DataFrame({"smiles": molecules, "y": range(7)})
-    table = make_table(frame, "a.csv", None, ["y"], "regression")
+    table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
     table = replace(table, groups=find_groups(table, canonical))
     # the last but one is the molecule of train itself, in another spelling
     assert count_stereoisomers(table, np.array([1, 2, 3, 4]), np.array([0, 5, 6])) == 2

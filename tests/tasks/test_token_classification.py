@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
+from exlm.data.frames import FileRows
 from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.describe.on_disk import info
 from exlm.pretrain.settings import ArchitectureConfig
@@ -226,7 +227,7 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
 
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
-    table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
+    table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
     table = replace(table, unit_starts=np.full((3, 3), -1))
     task = {"unit": RESIDUE, "classes": ["H", "E"], "precision": "fp32"}
     rows = np.flatnonzero(table.usable)
@@ -271,7 +272,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
 
 def test_a_row_without_any_word_has_no_label():
     frame = pd.DataFrame({"sequence": ["AB", "", "AA"], "label": ["HH", "", "HE"]})
-    table = make_table(frame, "a.csv", "sequence", [])
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
     labels, problems = read_labels(table, "label", None, RESIDUE, ["E", "H"])
     assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
     assert problems == ["", "", ""]

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from exlm import InputError
+from exlm.data.frames import FileRows
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
@@ -556,7 +557,7 @@ def read_explanations(path):
 def test_both_molecules_of_a_pair_must_be_molecules(molecules):
     reader = TextReader(load_tokenizer(molecules / "model"), 64, molecules=True)
     frame = pd.DataFrame({"a": ["CCC", "C1CC", "CCC"], "b": ["CCO", "CCO", "C1CC"], "y": [0, 1, 0]})
-    table = reader.read(make_table(frame, "rows", "a", ["y"], pair_column="b"))
+    table = reader.read(make_table(FileRows(frame), "rows", "a", ["y"], pair_column="b"))
     assert table.usable.tolist() == [True, False, False]
 
 
@@ -566,7 +567,7 @@ def test_masking_what_matters_matters(molecules):
     bromine = tokenizer.convert_tokens_to_ids("Br")
     frame = pd.DataFrame({"smiles": ["CCC(Br)CBr", "CCO"]})
     reader = TextReader(tokenizer, 64, molecules=True)
-    table = reader.read(make_table(frame, "rows", "smiles", []))
+    table = reader.read(make_table(FileRows(frame), "rows", "smiles", []))
 
     def count_bromine(examples):
         return np.array([[float((example["input_ids"] == bromine).sum())] for example in examples])
@@ -626,7 +627,7 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     tokenizer = load_tokenizer(texts / "model")
     frame = pd.DataFrame({"text": ["Ada <b> Rome"], "second": ["Not Lima!"]})
     table = TextReader(tokenizer, 64, molecules=False).read(
-        make_table(frame, "rows", "text", [], pair_column="second")
+        make_table(FileRows(frame), "rows", "text", [], pair_column="second")
     )
     masks = []
 

@@ -83,6 +83,16 @@ def text_lines(name: str, newline: str = "") -> Iterator[str]:
             yield line
 
 
+def first_lines(name: str) -> list[str]:
+    """Those of the first 20 lines of a file that are not empty, as far as they are whole within
+    64 KiB; the first one may be cut."""
+    with open_text(name) as file:
+        first, *others = re.split(r"\r\n|\r|\n", file.read(2**16))
+        if others and file.read(1):
+            others.pop()
+        return [line for line in [first, *others[:19]] if line]
+
+
 def check_length(text: str, name: str, what: str) -> None:
     """Raises InputError if the text, which is `what` of the file `name`, has more than LONGEST
     characters."""

@@ -2,11 +2,11 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,47 +15,53 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
 from exlm.data.files import LARGEST, open_text, read_errors
-from exlm.data.formats import READABLE, READERS, Header, Record, format_of
+from exlm.data.formats import READABLE, READERS, format_of
+from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-# the entry of a frame's `attrs` that says why rows must not be used, by their number from 0
-MALFORMED = "malformed"
+
+class FileRows(NamedTuple):
+    """Rows of a file, and why some of them must not be used."""
+
+    frame: pd.DataFrame
+    faults: Mapping[Any, str] = {}  # by the row's entry in the index of the frame
 
 
-def read_frame(path: str | Path, header: Header = True, sheet: str | None = None) -> pd.DataFrame:
+def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
+    """The frame of `read_file`, for those who do not ask which rows must not be used."""
+    return read_file(path, options).frame
+
+
+def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
     """A whole table, read from a file in any format of SUFFIXES or from standard input (`-`).
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
-    number of fields than the header are cut or filled up with "" and must not be used:
-    `frame.attrs[MALFORMED]` has the reasons by row, from 0. `header` is False for a table without
-    a header line, or it has the columns of a file that may lack this line. `sheet` is that of a
-    workbook, the first where absent.
+    number of fields than the header are cut or filled up with "" and must not be used.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
-    return next(read_frames(path, header, sheet=sheet))
+    return next(read_parts(path, options))
 
 
-def read_frames(
+def read_parts(
     path: str | Path,
-    header: Header = True,
+    options: TableOptions = AS_USUAL,
     rows: int | None = None,
     like: pd.DataFrame | None = None,
-    sheet: str | None = None,
-) -> Iterator[pd.DataFrame]:
-    """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index
+) -> Iterator[FileRows]:
+    """The table of `read_file` in parts of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each part has the columns and types that its rows need, or
     those of the frame `like`."""
     kind = format_of(path)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
-    if sheet is not None and kind != "xlsx":
+    if options.sheet is not None and kind != "xlsx":
         raise InputError(f"{path} has no sheets; leave out sheet, which is for .xlsx files")
     columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
-        for frame, faults in _parts(kind, path, header, rows, columns, sheet):
+        for frame, faults in _parts(kind, path, options, rows, columns):
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
@@ -64,26 +70,20 @@ def read_frames(
             if like is not None:
                 frame = frame.astype(like.dtypes)
             frame.index += start
-            frame.attrs[MALFORMED] = {start + row: fault for row, fault in faults.items()}
+            faults = {start + row: fault for row, fault in faults.items()}
             start += len(frame)
             if len(frame):
-                yield frame
+                yield FileRows(frame, faults)
     if not start:
         raise InputError(f"{path}: holds no data rows")
-
-
-def malformed_rows(frame: pd.DataFrame) -> dict[int, str]:
-    """Why rows of a frame that was read here should not be used, by row from 0."""
-    return frame.attrs.get(MALFORMED, {})
 
 
 def _parts(
     kind: str,
     path: str | Path,
-    header: Header,
+    options: TableOptions,
     rows: int | None,
     columns: pd.Index | None,
-    sheet: str | None,
 ) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
@@ -92,8 +92,7 @@ def _parts(
             for table in file.iter_batches(rows) if rows else [file.read()]:
                 yield _from_arrow(table), {}
         return
-    of_sheet = {} if sheet is None else {"sheet": sheet}
-    records = _without_blank_end(READERS[kind](str(path), header, **of_sheet))
+    records = _without_blank_end(READERS[kind](str(path), options))
     while part := list(islice(records, rows)):
         frame = _with_whole_numbers(part, columns)
         faults = {row: record.fault for row, record in enumerate(part) if record.fault}

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import read_frames
+from exlm.data.frames import FileRows, read_parts
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import (
     check_suffix,
@@ -61,11 +62,10 @@ def output_path(
 
 def write_in_parts(
     input: str,
-    header: bool,
+    options: TableOptions,
     target: Path,
     settings: dict[str, Any],
-    write: Callable[[pd.DataFrame, Path], dict[str, int]],
-    sheet: str | None = None,
+    write: Callable[[FileRows, Path], dict[str, int]],
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
     columns: `write` writes the results for some of them to a file, and returns how many there are
@@ -79,27 +79,25 @@ def write_in_parts(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat(
-            [frame.iloc[[]] for frame in read_frames(input, header, ROWS, sheet=sheet)]
-        )
-        parts: list[Path] = []
+        common = pd.concat([part.frame.iloc[[]] for part in read_parts(input, options, ROWS)])
+        files: list[Path] = []
         counts = Counter[str]()
         rows = 0
-        for frame in read_frames(input, header, ROWS, common, sheet):
-            part = folder / f"{rows}{target.suffix}"
-            done_file = part.with_suffix(".json")  # is written when the part is whole
+        for part in read_parts(input, options, ROWS, common):
+            file = folder / f"{rows}{target.suffix}"
+            done_file = file.with_suffix(".json")  # is written when the part is whole
             if not done_file.exists():
-                counts_of_part = write(frame, part)
-                sync(part)
+                counts_of_part = write(part, file)
+                sync(file)
                 write_json(done_file, counts_of_part)
-            parts.append(part)
+            files.append(file)
             counts.update(read_or_empty(done_file))
-            rows += len(frame)
+            rows += len(part.frame)
         with replacing(target) as whole:
             if target.suffix == ".parquet":
-                _join_tables(parts, whole)
+                _join_tables(files, whole)
             else:
-                _join_bytes(parts, whole, rows)
+                _join_bytes(files, whole, rows)
     return dict(counts)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from exlm.data.columns import choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
 from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, is_table
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
@@ -84,7 +85,7 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
     number = 0
     column = None
     with read_errors(source.name):
-        records = READERS[source.reader](source.name, source.header)
+        records = READERS[source.reader](source.name, TableOptions(source.header))
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:
                 column = choose_column(cells, text_column, source.name)

@@ -14,6 +14,7 @@ from exlm.data.chemistry import are_molecules, standardize
 from exlm.data.columns import identifier_column
 from exlm.data.formats import READERS, format_of
 from exlm.data.sources import Source, find_sources, read_rows
+from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
@@ -198,7 +199,8 @@ def _texts_of(
         sources, _ = find_sources([file], header)
         source = sources[0]
     texts = [text for text, _ in read_rows(source, text_column)]
-    rows = [record.cells for record in READERS[source.reader](source.name, source.header)]
+    records = READERS[source.reader](source.name, TableOptions(source.header))
+    rows = [record.cells for record in records]
     column = identifier_column(next(filter(None, rows), {}))
     return texts, [str(cells[column]) if column in cells else None for cells in rows]
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
-from exlm.data.frames import malformed_rows, read_frame, with_columns, write_frame
+from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.parts import output_path
+from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
@@ -78,7 +79,7 @@ def score(
             `column 2`, ...
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    frame = read_frame(input, header)
+    frame, faults = read_file(input, TableOptions(header))
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(
@@ -90,10 +91,9 @@ def score(
     check_columns(frame, input, mutations_column, label_column)
     wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.place_model(network, device)
-    malformed = malformed_rows(frame)
     variants = []
     for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
-        problem = malformed.get(row, "")
+        problem = faults.get(row, "")
         changes: dict[int, str] = {}
         if not problem:
             try:

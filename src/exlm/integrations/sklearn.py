@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_FAULT
-from exlm.data.frames import MALFORMED
+from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, verify, weight_hash
@@ -86,7 +86,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         trained_on = text_kind(network.config)
         molecules = decide_molecules(texts, trained_on.molecules, self.molecules, "the input")
         reader = TextReader(tokenizer, max_length, molecules, trained_on.standardize)
-        table = reader.read(make_table(_frame(texts), "the input", "text", []))
+        table = reader.read(make_table(_rows(texts), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))
             raise InputError(
@@ -114,13 +114,11 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
 
-def _frame(texts: list[str]) -> pd.DataFrame:
-    """A table of the texts. Those with half a character, which pandas cannot hold, are
-    malformed."""
+def _rows(texts: list[str]) -> FileRows:
+    """The texts as rows. Those with half a character, which pandas cannot hold, have a fault."""
     frame = pd.DataFrame({"text": [HALF_CHARACTER.sub("\ufffd", text) for text in texts]})
     halves = [row for row, text in enumerate(texts) if HALF_CHARACTER.search(text)]
-    frame.attrs[MALFORMED] = dict.fromkeys(halves, HALF_CHARACTER_FAULT)
-    return frame
+    return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_FAULT))
 
 
 @lru_cache(maxsize=2)

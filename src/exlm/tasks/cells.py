@@ -38,15 +38,15 @@ TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
 
 
 def read_texts(
-    frame: pd.DataFrame, text_columns: list[str], path: str | Path, malformed: list[str]
+    frame: pd.DataFrame, text_columns: list[str], path: str | Path, faults: list[str]
 ) -> tuple[list[list[str]], list[str]]:
     """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
-    has; rows that are `malformed` keep their reason.
+    has; rows that have `faults` keep them.
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
     table of several columns MISSING_TEXTS stand for no text; in a list of texts, `NA` may be one.
     InputError for cells that are no text, as `exlm prepare` refuses them."""
-    problems = list(malformed)
+    problems = list(faults)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
         return [list(texts) for texts in zip(*pairs, strict=True)], problems

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
 from exlm.data.files import plain_stem, plain_suffix
-from exlm.data.frames import read_frame
+from exlm.data.frames import FileRows, read_file
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.table import TaskType, TextTable, make_table
@@ -41,7 +41,7 @@ class GlueTask:
     rows: dict[str, int]
     layouts: list[Any]
     classes: list[str] | None = None
-    header: Any = True
+    columns_if_missing: Sequence[str] = ()
 
 
 _ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
@@ -90,12 +90,10 @@ def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
-    frames = {
-        part: read_frame(file, config.header, config.sheet)
-        for part, file in task_files(config).items()
-    }
+    options = TableOptions(config.header, sheet=config.sheet)
+    files = {part: read_file(file, options) for part, file in task_files(config).items()}
     return make_table(
-        frames if len(frames) > 1 else frames["train"],
+        files if len(files) > 1 else files["train"],
         config.dataset,
         config.text_column,
         config.label_columns,
@@ -245,19 +243,20 @@ def glue_table(name: str, data_dir: str | None = None) -> TextTable:
     task = GLUE[name]
     files = glue_files(name, data_dir)
     folder = files["train"].parent
-    frames = {split: read_frame(file, task.header) for split, file in files.items()}
-    text, second, label = _layout(name, folder, frames)
+    options = TableOptions(columns_if_missing=tuple(task.columns_if_missing))
+    rows = {split: read_file(file, options) for split, file in files.items()}
+    text, second, label = _layout(name, folder, rows)
     classes = task.classes
     # On the hub, labels are the indices of the classes.
-    if classes and frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all():
+    if classes and rows["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
-    return make_table(frames, folder, text, [label], task.task_type, classes, second)
+    return make_table(rows, folder, text, [label], task.task_type, classes, second)
 
 
-def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:
+def _layout(name: str, folder: Path, rows: dict[str, FileRows]) -> Any:
     """The columns of the text, the second text (or None) and the label: the first of a GLUE task's
     layouts that every file has."""
-    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    shared = set.intersection(*(set(part.frame.columns) for part in rows.values()))
     for layout in GLUE[name].layouts:
         if shared.issuperset(filter(None, layout)):
             return layout

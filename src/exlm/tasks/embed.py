@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
@@ -53,11 +52,10 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
-    sheet = read_options.sheet
-    first_rows = next(frames.read_frames(input, read_options.header, parts.ROWS, sheet=sheet))
+    first_rows = next(frames.read_parts(input, read_options.table_options, parts.ROWS))
     trained_on = text_kind(network.config)
     text_column = read_options.text_column
-    if text_column is None and trained_on.text_column in first_rows:
+    if text_column is None and trained_on.text_column in first_rows.frame:
         text_column = trained_on.text_column
     first = make_table(first_rows, input, text_column, [])
     molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
@@ -65,9 +63,9 @@ def embed(
         tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
     )
 
-    def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
-        table = reader.read_chunk(make_table(frame, input, first.text_column, []), input)
-        progress = f"embed, from row {frame.index[0] + 1}"
+    def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
+        table = reader.read_chunk(make_table(rows, input, first.text_column, []), input)
+        progress = f"embed, from row {rows.frame.index[0] + 1}"
         _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
         return table.counts("embedded")
 
@@ -79,7 +77,7 @@ def embed(
         "options": options,
         "weights": weight_hash(model),
     }
-    counts = parts.write_in_parts(input, read_options.header, target, settings, write, sheet)
+    counts = parts.write_in_parts(input, read_options.table_options, target, settings, write)
     print(
         f"{parts.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"

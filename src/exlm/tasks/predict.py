@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
-from exlm.data.frames import write_frame
+from exlm.data.frames import FileRows, write_frame
 from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
@@ -95,16 +95,16 @@ def _predict_in_chunks(
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
 
-    def write(rows: pd.DataFrame, path: Path) -> dict[str, int]:
+    def write(rows: FileRows, path: Path) -> dict[str, int]:
         frame, counts = predict_chunk(rows)
-        write_frame(frame, path, header=rows.index[0] == 0)
+        write_frame(frame, path, header=rows.frame.index[0] == 0)
         return counts
 
     identities = [
         (str(model.directory), model.saved, weight_hash(str(model.directory))) for model in models
     ]
     settings = {"models": identities, "options": options}
-    return write_in_parts(input, options.header, target, settings, write, options.sheet)
+    return write_in_parts(input, options.table_options, target, settings, write)
 
 
 def is_finetuned(model: str) -> bool:
@@ -124,7 +124,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
         raise InputError(
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
-    row = pd.DataFrame({saved["text_column"]: [text]})
+    row = FileRows(pd.DataFrame({saved["text_column"]: [text]}))
     predictor_class(models, "the text", options, row).predict()
     print(f"1 prediction: {page}")
 

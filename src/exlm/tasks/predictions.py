@@ -14,7 +14,7 @@ from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints, standardize
 from exlm.data.columns import check_columns, listed, match_columns
-from exlm.data.frames import read_frame, read_frames, with_columns
+from exlm.data.frames import FileRows, read_file, read_parts, with_columns
 from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.tasks.certainty import (
@@ -36,7 +36,7 @@ TRAINING_MOLECULES = "train.smi"
 FAR = 0.7
 
 # from some rows of a table to these rows with predictions, and how many there are of every kind
-ChunkPredictor = Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[str, int]]]
+ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class TablePredictor:
         models: Sequence[SeedModel],
         path: str,
         options: PredictOptions,
-        rows: pd.DataFrame | None = None,
+        rows: FileRows | None = None,
     ) -> None:
         self.models = models
         self.path = path
@@ -140,9 +140,9 @@ class TablePredictor:
         self.labels = labels_of(self.saved)
         self.rows = rows
         if rows is None:
-            rows = next(read_frames(path, options.header, ROWS, sheet=options.sheet))
-        self.label_columns = options.labels_in(rows, path, self.saved["label_columns"])
-        self.has_labels = set(self.label_columns) <= set(rows)
+            rows = next(read_parts(path, options.table_options, ROWS))
+        self.label_columns = options.labels_in(rows.frame, path, self.saved["label_columns"])
+        self.has_labels = set(self.label_columns) <= set(rows.frame)
         self._check_options()
         self.margins = None
         if options.interval is not None:
@@ -192,16 +192,16 @@ class TablePredictor:
         are scored if the table has labels."""
         rows = self.rows
         if rows is None:
-            rows = read_frame(self.path, self.options.header, self.options.sheet)
+            rows = read_file(self.path, self.options.table_options)
         table, runs = self.run(rows, shows_progress=True)
         result, counts = self._with_predictions(table, runs)
         if self.options.explain:
             result = with_columns(result, {"explanation": self._explain(table)})
         needed_columns = {*self.label_columns, self.saved.get("mask_column")} - {None}
-        if not needed_columns <= set(rows):
+        if not needed_columns <= set(table.frame):
             note = ""
-            if not set(self.label_columns).isdisjoint(rows):
-                missing = listed(sorted(map(str, needed_columns - set(rows))))
+            if not set(self.label_columns).isdisjoint(table.frame):
+                missing = listed(sorted(map(str, needed_columns - set(table.frame))))
                 note = (
                     f"the table has no column {missing}, which the model was trained with; "
                     "add it, with empty cells where there is nothing, to score the others"
@@ -230,13 +230,11 @@ class TablePredictor:
             return None
         return self._predict_chunk
 
-    def _predict_chunk(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
         """Some rows of the file with their predictions, and how many there are of every kind."""
         return self._with_predictions(*self.run(rows, shows_progress=False))
 
-    def run(
-        self, rows: pd.DataFrame, shows_progress: bool
-    ) -> tuple[TextTable, dict[str, np.ndarray]]:
+    def run(self, rows: FileRows, shows_progress: bool) -> tuple[TextTable, dict[str, np.ndarray]]:
         """Some rows of the file, and what every model predicts for them: [rows, outputs] by
         name."""
         # The models of a fine-tuning have the same tokenizer.

@@ -110,7 +110,7 @@ class QuestionPredictor:
         if plain_suffix(path) != ".json":
             answers = frame.drop(columns=["row", "id", "question"])
             columns = {str(name): answers[name] for name in answers}
-            frame = with_columns(read_frame(path, header), columns)
+            frame = with_columns(read_frame(path, self.options.table_options), columns)
         answered_questions = read_answered_questions(path, header)
         if answered_questions is None:
             return Predictions(frame, counts)

@@ -7,7 +7,8 @@ import pandas as pd
 
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
-from exlm.data.frames import malformed_rows, read_frame, read_json
+from exlm.data.frames import read_file, read_json
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 
 # the columns of a table that does not name them
@@ -102,13 +103,13 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
     malformed, or ""."""
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
-    frame = read_frame(path, header)
+    rows = read_file(path, TableOptions(header))
     names = {} if header else WITHOUT_HEADER
-    frame = frame.rename(columns=lambda name: names.get(name, str(name).lower()))
+    frame = rows.frame.rename(columns=lambda name: names.get(name, str(name).lower()))
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
-    malformed = malformed_rows(frame)
-    return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
+    records = frame.to_dict("records")
+    return [(record, rows.faults.get(row, "")) for row, record in enumerate(records)]
 
 
 def _squad_records(path: Path | str) -> list[dict[Any, Any]]:

@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
 from exlm.data.rows import describe_unknown_words
+from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.tasks.table import OnInvalid, TextTable, Tokens
@@ -44,6 +45,11 @@ class ReadOptions:
     sheet: str | None = None
     on_invalid: OnInvalid = "skip"
     device: str = "auto"
+
+    @property
+    def table_options(self) -> TableOptions:
+        """How a file is read that is a table."""
+        return TableOptions(self.header, sheet=self.sheet)
 
 
 class TextKind(NamedTuple):

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from scipy.special import softmax
 
+from exlm.data.frames import FileRows
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.encoders import SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs, row_outputs
@@ -68,14 +68,12 @@ class SavedLabels:
         """A name for every output of the model's head; there are as many as outputs."""
         return self.names
 
-    def table_to_predict(
-        self, frame: pd.DataFrame, path: str, text_column: str | None
-    ) -> TextTable:
-        """The rows of a frame, without labels. Where it is None, `text_column` is that of the
+    def table_to_predict(self, rows: FileRows, path: str, text_column: str | None) -> TextTable:
+        """The rows of a file, without labels. Where it is None, `text_column` is that of the
         training, or one with a usual name."""
-        if text_column is None and self.saved["text_column"] in frame:
+        if text_column is None and self.saved["text_column"] in rows.frame:
             text_column = self.saved["text_column"]
-        table = make_table(frame, path, text_column, [], pair_column=self.saved["pair_column"])
+        table = make_table(rows, path, text_column, [], pair_column=self.saved["pair_column"])
         return replace(table, unit=self.saved.get("unit"))
 
     def outputs(
@@ -118,7 +116,7 @@ class SavedLabels:
         """The labels of a table in the form that the model was trained on: [rows, labels].
         InputError if a value is no label."""
         labelled = make_table(
-            frame=table.frame,
+            rows=table.rows,
             path=path,
             text_column=table.text_column,
             label_columns=label_columns,

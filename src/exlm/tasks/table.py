@@ -18,7 +18,7 @@ from exlm.data.columns import (
     match_columns,
     pair_columns,
 )
-from exlm.data.frames import malformed_rows
+from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.tasks.cells import (
     are_pairs,
@@ -69,7 +69,7 @@ class TextTable:
     """The rows of files, with their texts, and their labels and tokens once these are read. Rows
     that cannot be used are included, and say why. Lists are [rows]."""
 
-    frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
+    rows: FileRows  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
     pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
@@ -98,6 +98,10 @@ class TextTable:
     # token of each, -1 for none
     unit: str | None = None
     unit_starts: np.ndarray | None = None
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        return self.rows.frame
 
     @property
     def label_type(self) -> LabelType:
@@ -165,7 +169,7 @@ def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
 
 
 def make_table(
-    frame: pd.DataFrame | dict[str, pd.DataFrame],
+    rows: FileRows | dict[str, FileRows],
     path: str | Path,
     text_column: str | None,
     label_columns: Sequence[str] | None,
@@ -177,27 +181,27 @@ def make_table(
 ) -> TextTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
+    `rows` are one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
     that is label 1 (`two_words`). With `skip_unknown_classes`, rows of other classes have no label.
     Columns and the task type are inferred where they are None (`_choose_texts`,
     `_infer_label_columns`, `_infer_task_type`). InputError if columns cannot be used, a value is no
     label of the task, or no row can be used."""
-    files = frame.values() if isinstance(frame, dict) else [frame]
-    malformed = [malformed_rows(file).get(row, "") for file in files for row in file.index]
-    if isinstance(frame, dict):
-        frame = _join_files(frame, path, text_column, pair_column)
+    if isinstance(rows, dict):
+        rows = _join_files(rows, path, text_column, pair_column)
+    frame = rows.frame
+    faults = [rows.faults.get(row, "") for row in frame.index]
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
-    texts, malformed = read_texts(frame, text_columns, path, malformed)
+    texts, text_problems = read_texts(frame, text_columns, path, faults)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
-        columns = _infer_label_columns(frame.drop(columns=text_columns), malformed, path)
-    cells, numbers = _label_cells(frame, columns, malformed)
+        columns = _infer_label_columns(frame.drop(columns=text_columns), text_problems, path)
+    cells, numbers = _label_cells(frame, columns, text_problems)
     read = _read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
-    problems = _problems(malformed, texts, read, columns, path)
+    problems = _problems(text_problems, texts, read, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
         "text_column": (text_column, text_columns[0]),
@@ -207,7 +211,7 @@ def make_table(
         "positive": (positive, read.words and read.words[1]),
     }
     return TextTable(
-        frame=frame,
+        rows=rows,
         texts=texts[0],
         pairs=texts[1] if pair else None,
         text_column=text_columns[0],
@@ -248,20 +252,24 @@ def _choose_texts(
 
 
 def _join_files(
-    files: dict[str, pd.DataFrame], path: str | Path, *text_columns: str | None
-) -> pd.DataFrame:
+    files: dict[str, FileRows], path: str | Path, *text_columns: str | None
+) -> FileRows:
     """The rows of all files, by (part, row), with the columns of all of them."""
     for part, file in files.items():
         # in a file without these columns, all texts would be empty
-        check_columns(file, f"{path}, {part} part", *text_columns)
-    columns = list(dict.fromkeys(chain.from_iterable(files.values())))
-    return pd.concat(
-        {part: file.reindex(columns=columns, fill_value="") for part, file in files.items()}
-    )
+        check_columns(file.frame, f"{path}, {part} part", *text_columns)
+    columns = list(dict.fromkeys(chain.from_iterable(file.frame for file in files.values())))
+    frames = {
+        part: file.frame.reindex(columns=columns, fill_value="") for part, file in files.items()
+    }
+    faults = {
+        (part, row): fault for part, file in files.items() for row, fault in file.faults.items()
+    }
+    return FileRows(pd.concat(frames), faults)
 
 
 def _problems(
-    malformed: list[str],
+    text_problems: list[str],
     texts: list[list[str]],
     read: "Labels",
     label_columns: list[str],
@@ -271,7 +279,7 @@ def _problems(
     labels."""
     unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
     problems = []
-    for row, problem in enumerate(malformed):
+    for row, problem in enumerate(text_problems):
         if not problem and not any(column[row] for column in texts):
             problem = "empty text"
         if not problem and unlabelled[row]:
@@ -286,21 +294,23 @@ def _problems(
 
 
 def _label_cells(
-    frame: pd.DataFrame, columns: list[str], malformed: list[str]
+    frame: pd.DataFrame, columns: list[str], text_problems: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The cells of these columns, NaN where missing, and what they are as numbers, NaN for
     words."""
     cells = frame[columns]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
-    is_malformed = np.array(malformed, dtype=object) != ""
-    cells = cells.mask(missing | is_malformed[:, None])
+    is_unusable = np.array(text_problems, dtype=object) != ""
+    cells = cells.mask(missing | is_unusable[:, None])
     return cells, cells.apply(read_numbers)
 
 
-def _infer_label_columns(others: pd.DataFrame, malformed: list[str], path: str | Path) -> list[str]:
+def _infer_label_columns(
+    others: pd.DataFrame, text_problems: list[str], path: str | Path
+) -> list[str]:
     """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
     they hold nothing but 0 and 1; never one that numbers or names the rows."""
-    cells, numbers = _label_cells(others, list(others.columns), malformed)
+    cells, numbers = _label_cells(others, list(others.columns), text_problems)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
     if len(columns) == 1:
         return columns

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
-from exlm.data.frames import read_frames
+from exlm.data.frames import read_parts
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
@@ -104,7 +105,8 @@ def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
 
 def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
-    columns = next(read_frames(config.dataset, config.header, 1, sheet=config.sheet)).columns
+    options = TableOptions(config.header, sheet=config.sheet)
+    columns = next(read_parts(config.dataset, options, rows=1)).frame.columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:
         if name in names:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 from tqdm import tqdm
 
 from exlm.data.chemistry import molecule_problem, standardize
+from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
@@ -85,9 +85,7 @@ class BaselinePredictor(TablePredictor):
 
     fits_again: ClassVar[bool] = True
 
-    def run(
-        self, rows: pd.DataFrame, shows_progress: bool
-    ) -> tuple[TextTable, dict[str, np.ndarray]]:
+    def run(self, rows: FileRows, shows_progress: bool) -> tuple[TextTable, dict[str, np.ndarray]]:
         table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
