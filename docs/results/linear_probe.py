@@ -33,11 +33,10 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.metrics import METRICS, goodness
-from exlm.tasks.reading import TextReader
-from exlm.tasks.splits import RowSplit, random_split
+from exlm.tasks.reading import TextReader, Tokens
+from exlm.tasks.splits import RowSplit, random_split, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_finetuning import DEFAULT_LENGTH
-from exlm.tasks.table_task import split_rows
 
 MOLECULES = (
     "bbbp",
@@ -69,7 +68,8 @@ def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
 
 def embeddings(
     network: ExLMModel,
-    table: TextTable,
+    examples: list[Tokens],
+    usable: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     layers: int,
     pooling: str,
@@ -82,10 +82,11 @@ def embeddings(
             network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling
         )
 
-    width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(table.usable)
-    return row_outputs(network, function, width, table, usable, tokenizer, precision="fp32").astype(
-        float
-    )
+    width = POOLINGS[pooling] * network.config.hidden_size
+    rows = np.flatnonzero(usable)
+    return row_outputs(
+        network, function, width, examples, rows, tokenizer, precision="fp32"
+    ).astype(float)
 
 
 def fitted(
@@ -126,9 +127,10 @@ def probe(
     return {"valid": float(valid), "test": float(test)}
 
 
-def parts_of(task: TaskConfig, table: TextTable) -> RowSplit:
+def parts_of(task: TaskConfig, table: TextTable, rows_to_split: np.ndarray) -> RowSplit:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
-    split = split_rows(task, table, seed=0)
+    every_row = np.arange(len(table.texts))
+    split = split_rows(task, table, 0, rows_to_split, groups=every_row)
     if task.dataset not in GLUE:
         return split
     carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0)
@@ -150,7 +152,7 @@ def lines(
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
     # models of one corpus have the same tokens and splits
-    prepared: dict[str, tuple[TextTable, RowSplit]] = {}
+    prepared: dict[str, tuple[list[Tokens], np.ndarray, RowSplit]] = {}
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:
@@ -162,11 +164,14 @@ def lines(
             )
         vocabulary = tokenizer.backend_tokenizer.to_str()
         if vocabulary not in prepared:
-            rows = TextReader(tokenizer, DEFAULT_LENGTH, molecules=not text).read(table)
-            prepared[vocabulary] = rows, parts_of(task, rows)
-        rows, split = prepared[vocabulary]
+            reader = TextReader(tokenizer, DEFAULT_LENGTH, molecules=not text)
+            checked, tokens = reader.read(table)
+            split = parts_of(task, checked, table.usable)
+            prepared[vocabulary] = tokens.examples, checked.usable, split
+        examples, usable, split = prepared[vocabulary]
         for count in wanted:
-            features = np.nan_to_num(embeddings(network, rows, tokenizer, count, pooling))
+            vectors = embeddings(network, examples, usable, tokenizer, count, pooling)
+            features = np.nan_to_num(vectors)
             scores = probe(features, table.labels, split, metric)
             yield {"set": name, "model": path, "layers": count, "pooling": pooling, **scores}
 

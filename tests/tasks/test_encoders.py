@@ -14,7 +14,6 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from exlm import InputError
-from exlm.data.frames import FileRows
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
@@ -25,7 +24,6 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.reading import tokenize
-from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
@@ -141,14 +139,13 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     frame = pd.read_csv(files / "both.csv")
     examples = tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
-    table = replace(make_table(FileRows(frame), "both.csv", "text", []), examples=examples)
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
         every = np.arange(len(examples))
         return inference.row_outputs(
-            network, function, network.config.num_labels, table, every, tokenizer, precision
+            network, function, network.config.num_labels, examples, every, tokenizer, precision
         )
 
     alone = logits(1, "fp32")

@@ -140,7 +140,7 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     tokenizer = train_text_tokenizer("wordpiece", ["CCO CCN"] * 9, 300)
     path = write(tmp_path / "a.csv", ["smiles", "CCO", "C[Xe]", "CC"])
     reader = TextReader(tokenizer, max_length=50, molecules=True)
-    rows = reader.read(make_table(read_file(path), path, None, []))
+    rows, _ = reader.read(make_table(read_file(path), path, None, []))
     assert rows.usable.all()
     assert rows.invalid_rows()[["row", "reason", "action"]].values.tolist() == [
         [2, "not in the model's vocabulary: [ Xe ]", "kept"]

@@ -477,30 +477,28 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
         {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
     )
     table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
-    table = replace(table, groups=find_groups(table, canonical))
-    assert table.groups.tolist() == [0, 1, 0, 0, 1, 5]
-    assert describe_duplicates(table).startswith("5 rows share 2 texts or molecules, 1 of these")
-    mean = resolve_duplicates(table, "mean")
+    groups = find_groups(table, canonical)
+    assert groups.tolist() == [0, 1, 0, 0, 1, 5]
+    in_words = describe_duplicates(table, groups)
+    assert in_words.startswith("5 rows share 2 texts or molecules, 1 of these")
+    mean = resolve_duplicates(table, groups, "mean")
     assert mean.usable.tolist() == [True, True, False, False, False, False]
     assert mean.labels[:5, 0].tolist() == [3, 2, 3, 3, 2]
-    drop = resolve_duplicates(table, "drop")
+    drop = resolve_duplicates(table, groups, "drop")
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"
-    assert resolve_duplicates(table, "keep") is table
-    # a split has the shares of the rows that are left
-    assert np.flatnonzero(mean.rows_to_split).tolist() == [0, 1]
-    assert np.flatnonzero(drop.rows_to_split).tolist() == [1]
+    assert resolve_duplicates(table, groups, "keep") is table
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
     of_pairs = make_table(FileRows(pairs), "a.csv", "a", ["y"], "regression", pair_column="b")
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
-    assert count_shared(table, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
+    assert count_shared(groups, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
-        resolve_duplicates(replace(table, task_type="binary"), "mean")
+        resolve_duplicates(replace(table, task_type="binary"), groups, "mean")
     # rows of a test file are not merged with those of a train file
     rows = FileRows(frame)
     files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], "regression")
-    files = replace(files, groups=find_groups(files, canonical))
-    assert resolve_duplicates(files, "drop").usable.tolist() == drop.usable.tolist() * 2
+    groups = find_groups(files, canonical)
+    assert resolve_duplicates(files, groups, "drop").usable.tolist() == drop.usable.tolist() * 2
 
 
 def test_an_index_with_a_name_is_a_column(tmp_path):
@@ -565,7 +563,8 @@ def test_stereoisomers_in_another_part_are_counted():
     molecules = ["C[C@H](O)F", "C[C@@H](O)F", "CC(O)F", "O[C@@H](C)F", "CCC", "CC", "bad("]
     frame = pd.DataFrame({"smiles": molecules, "y": range(7)})
     table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
-    table = replace(table, groups=find_groups(table, canonical))
+    groups = find_groups(table, canonical)
+    in_train = np.array([0, 5, 6])
     # the last but one is the molecule of train itself, in another spelling
-    assert count_stereoisomers(table, np.array([1, 2, 3, 4]), np.array([0, 5, 6])) == 2
-    assert count_stereoisomers(table, np.array([4]), np.array([0, 5, 6])) == 0
+    assert count_stereoisomers(molecules, groups, np.array([1, 2, 3, 4]), in_train) == 2
+    assert count_stereoisomers(molecules, groups, np.array([4]), in_train) == 0

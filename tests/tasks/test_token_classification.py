@@ -21,7 +21,7 @@ from exlm.tasks.embed import embed
 from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.reading import first_tokens
+from exlm.tasks.reading import TableTokens, first_tokens
 from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_labels, spelled
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -228,10 +228,10 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
-    table = replace(table, unit_starts=np.full((3, 3), -1))
+    tokens = TableTokens([{}] * 3, np.full((3, 3), -1))
     task = {"unit": RESIDUE, "classes": ["H", "E"], "precision": "fp32"}
     rows = np.flatnonzero(table.usable)
-    found = UnitLabels(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), table, rows)
+    found = UnitLabels(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
@@ -291,9 +291,21 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
     task = TableFinetuning(EncoderSource(str(biologist)), config)
-    assert task.table.groups.tolist() == [0, 0, 0, 3] * 5
+    assert task.groups.tolist() == [0, 0, 0, 3] * 5
     # the stop alone, which is cut off
     pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)
     embed(str(biologist), str(tmp_path / "stop.csv"), str(tmp_path / "stop.parquet"))
     problems = pd.read_parquet(tmp_path / "stop.parquet")["problem"]
     assert problems.tolist() == ["", "there is nothing in it that the model reads"]
+
+
+def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(biologist, tmp_path):
+    sequences = ["MKVLA"] * 10 + ["MKV" + "A" * length for length in range(2, 20)]
+    frame = pd.DataFrame({"sequence": sequences, "y": range(28)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(
+        str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression", duplicates="mean"
+    )
+    task = TableFinetuning(EncoderSource(str(biologist)), config)
+    sizes = {part: len(rows) for part, rows in task.split_of(0).items()}
+    assert sizes == {"train": 15, "valid": 2, "test": 2}

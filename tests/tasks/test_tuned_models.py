@@ -557,7 +557,7 @@ def read_explanations(path):
 def test_both_molecules_of_a_pair_must_be_molecules(molecules):
     reader = TextReader(load_tokenizer(molecules / "model"), 64, molecules=True)
     frame = pd.DataFrame({"a": ["CCC", "C1CC", "CCC"], "b": ["CCO", "CCO", "C1CC"], "y": [0, 1, 0]})
-    table = reader.read(make_table(FileRows(frame), "rows", "a", ["y"], pair_column="b"))
+    table, _ = reader.read(make_table(FileRows(frame), "rows", "a", ["y"], pair_column="b"))
     assert table.usable.tolist() == [True, False, False]
 
 
@@ -567,12 +567,14 @@ def test_masking_what_matters_matters(molecules):
     bromine = tokenizer.convert_tokens_to_ids("Br")
     frame = pd.DataFrame({"smiles": ["CCC(Br)CBr", "CCO"]})
     reader = TextReader(tokenizer, 64, molecules=True)
-    table = reader.read(make_table(FileRows(frame), "rows", "smiles", []))
+    table, tokens = reader.read(make_table(FileRows(frame), "rows", "smiles", []))
 
     def count_bromine(examples):
         return np.array([[float((example["input_ids"] == bromine).sum())] for example in examples])
 
-    explained = explain(table, count_bromine, tokenizer, {"max_length": 64}, molecules=True)
+    explained = explain(
+        table, tokens.examples, count_bromine, tokenizer, {"max_length": 64}, molecules=True
+    )
     assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
     assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
     assert explained[0].predictions == [2] and not explained[1].changes.any()
@@ -626,7 +628,7 @@ def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys):
 def test_words_of_pairs_are_masked_as_a_whole(texts):
     tokenizer = load_tokenizer(texts / "model")
     frame = pd.DataFrame({"text": ["Ada <b> Rome"], "second": ["Not Lima!"]})
-    table = TextReader(tokenizer, 64, molecules=False).read(
+    table, tokens = TextReader(tokenizer, 64, molecules=False).read(
         make_table(FileRows(frame), "rows", "text", [], pair_column="second")
     )
     masks = []
@@ -636,11 +638,13 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
             masks.append(int((example["input_ids"] == tokenizer.mask_token_id).sum()))
         return np.zeros((len(examples), 1))
 
-    [explained] = explain(table, count_masks, tokenizer, {"max_length": 64}, molecules=False)
+    [explained] = explain(
+        table, tokens.examples, count_masks, tokenizer, {"max_length": 64}, molecules=False
+    )
     words = [unit.text for unit in explained.units]
     assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
     special = tokenizer.num_special_tokens_to_add(pair=True)
-    assert sum(masks) == len(table.examples[0]["input_ids"]) - special and masks[0] == 0
+    assert sum(masks) == len(tokens.examples[0]["input_ids"]) - special and masks[0] == 0
     write_page(texts / "page.html", [explained], ["label"], one_class=False)
     page = (texts / "page.html").read_text()
     assert "<b>" not in page and "<svg" not in page

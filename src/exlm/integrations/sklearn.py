@@ -86,14 +86,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         trained_on = text_kind(network.config)
         molecules = decide_molecules(texts, trained_on.molecules, self.molecules, "the input")
         reader = TextReader(tokenizer, max_length, molecules, trained_on.standardize)
-        table = reader.read(make_table(_rows(texts), "the input", "text", []))
+        table, tokens = reader.read(make_table(_rows(texts), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))
             raise InputError(
                 f"row {row + 1}, value {texts[row]!r}, cannot be used: {table.problems[row]}; "
                 "correct it, or set on_invalid to nan"
             )
-        return embeddings(network, tokenizer, table, self.pooling)
+        usable_rows = np.flatnonzero(table.usable)
+        return embeddings(network, tokenizer, tokens, usable_rows, self.pooling)
 
     def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
         with LOADING:

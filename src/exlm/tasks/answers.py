@@ -18,8 +18,8 @@ from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
 from exlm.tasks.metrics import diverged
 from exlm.tasks.questions import QuestionProblem
+from exlm.tasks.reading import Tokens
 from exlm.tasks.supervised import ShuffledBatches
-from exlm.tasks.table import Tokens
 
 MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question

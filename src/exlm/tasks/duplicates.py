@@ -30,10 +30,10 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     return np.array(groups, dtype=np.int64)
 
 
-def describe_duplicates(table: TextTable) -> str:
-    """How many usable rows have the same text, and how many texts contradictory labels; "" if no
-    text is repeated."""
-    repeated = _repeated_rows(table, table.groups)
+def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
+    """How many usable rows have the same text, by `find_groups`, and how many texts contradictory
+    labels; "" if no text is repeated."""
+    repeated = _repeated_rows(table, groups)
     if not repeated:
         return ""
     conflicts = sum(_contradict(table.labels[rows]) for rows in repeated)
@@ -43,51 +43,49 @@ def describe_duplicates(table: TextTable) -> str:
     )
 
 
-def resolve_duplicates(table: TextTable, how: Duplicates) -> TextTable:
-    """The table where only the first of rows with the same text can be used, as `how` says; rows of
-    different files are not compared. With `mean`, all of them have the mean of their labels.
-    InputError for means of classes."""
+def resolve_duplicates(table: TextTable, groups: np.ndarray, how: Duplicates) -> TextTable:
+    """The table where only the first of rows with the same text (`find_groups`) can be used, as
+    `how` says; rows of different files are not compared. With `mean`, all of them have the mean of
+    their labels. InputError for means of classes."""
     if how == "keep":
         return table
     if how == "mean" and not table.label_type.is_number:
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
-    groups = table.groups
     if table.parts is not None:
         groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
-    rows_to_split = table.usable if table.rows_to_split is None else table.rows_to_split.copy()
     for rows in _repeated_rows(table, groups):
         first = rows[0]
         if how == "mean":
             has_label = ~np.isnan(labels[rows]).all(0)
             labels[np.ix_(rows, has_label)] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
-            rows_to_split[first] = False
             problems[first] = "another row with the same text or molecule has another label"
         for row in rows[1:]:
             where = row_name(table.frame.index[first])
-            rows_to_split[row] = False
             problems[row] = f"the same text or molecule as {where}"
-    return replace(table, labels=labels, problems=problems, rows_to_split=rows_to_split)
+    return replace(table, labels=labels, problems=problems)
 
 
-def count_shared(table: TextTable, split: dict[str, np.ndarray]) -> int:
+def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
     """How many texts or molecules stand in several parts of a split, as one by column may have."""
-    groups_of_parts = [set(table.groups[rows].tolist()) for rows in split.values()]
+    groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]
     return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
 
 
-def count_stereoisomers(table: TextTable, rows: np.ndarray, others: np.ndarray) -> int:
+def count_stereoisomers(
+    molecules: list[str], groups: np.ndarray, rows: np.ndarray, others: np.ndarray
+) -> int:
     """How many of the `rows` have a stereoisomer of a molecule of the `others`, and none of them
     is the molecule itself. Scaffolds have chirality, so that a scaffold split may separate
     stereoisomers."""
-    texts = np.array(table.texts, dtype=object)
+    texts = np.array(molecules, dtype=object)
     if not any(set(text) & STEREO_MARKS for text in (*texts[rows], *texts[others])):
         return 0
     flat_others = set(map(without_stereo, texts[others]))
     has_isomer = np.array([without_stereo(text) in flat_others for text in texts[rows]], dtype=bool)
-    return int((has_isomer & ~np.isin(table.groups[rows], table.groups[others])).sum())
+    return int((has_isomer & ~np.isin(groups[rows], groups[others])).sum())
 
 
 def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:

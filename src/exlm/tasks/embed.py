@@ -13,7 +13,7 @@ from exlm.data import frames, parts
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules, text_kind
+from exlm.tasks.reading import ReadOptions, TableTokens, TextReader, decide_molecules, text_kind
 from exlm.tasks.table import TextTable, make_table
 from exlm.train import distributed
 
@@ -64,9 +64,12 @@ def embed(
     )
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
-        table = reader.read_chunk(make_table(rows, input, first.text_column, []), input)
+        table = make_table(rows, input, first.text_column, [])
+        table, tokens = reader.read_chunk(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
-        _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
+        usable_rows = np.flatnonzero(table.usable)
+        vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
+        _write(path, table, vectors)
         return table.counts("embedded")
 
     settings = {
@@ -111,17 +114,18 @@ def _write(path: Path, table: TextTable, vectors: np.ndarray) -> None:
 def embeddings(
     network: ExLMModel,
     tokenizer: PreTrainedTokenizerFast,
-    table: TextTable,
+    tokens: TableTokens,
+    rows: np.ndarray,
     pooling: Pooling,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The vectors [rows, width] float32, NaN for rows that cannot be used."""
+    """The vectors of some rows: [all rows, width] float32, NaN for all others."""
     return row_outputs(
         network,
         partial(network.embedding, pooling=pooling),
         network.config.hidden_size,
-        table,
-        np.flatnonzero(table.usable),
+        tokens.examples,
+        rows,
         tokenizer,
         precision="fp32",
         progress=progress,

@@ -17,7 +17,8 @@ from exlm.data.drawing import atom_starts, draw
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders import SavedTask
-from exlm.tasks.table import TextTable, Tokens
+from exlm.tasks.reading import Tokens
+from exlm.tasks.table import TextTable
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"
 STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion
@@ -73,13 +74,15 @@ def _units(
 
 def explain(
     table: TextTable,
+    examples: list[Tokens],
     predict: Callable[[list[Tokens]], np.ndarray],
     tokenizer: PreTrainedTokenizerFast,
     saved: SavedTask,
     molecules: bool,
 ) -> list[Explanation | None]:
-    """Explains the prediction for every row that can be used; None for the others. `predict` gives
-    the predictions for examples [n, outputs]. InputError if the tokenizer has no mask."""
+    """Explains the prediction for every row that can be used; None for the others. `examples` are
+    the tokens of all rows; `predict` gives the predictions for several examples [n, outputs].
+    InputError if the tokenizer has no mask."""
     if tokenizer.mask_token_id is None:
         raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
     explanations: list[Explanation | None] = [None] * len(table.texts)
@@ -90,13 +93,13 @@ def explain(
             text = standardize(text, saved.get("standardize", "none"))
             pair = pair and standardize(pair, saved.get("standardize", "none"))
         units = _units(text, pair, tokenizer, saved["max_length"], molecules)
-        example = table.examples[row]
-        examples = [example]
+        example = examples[row]
+        masked = [example]
         for unit in units:
             ids = example["input_ids"].copy()
             ids[unit.places] = tokenizer.mask_token_id
-            examples.append({**example, "input_ids": ids})
-        predictions = predict(examples)
+            masked.append({**example, "input_ids": ids})
+        predictions = predict(masked)
         changes = predictions[0] - predictions[1:]
         smiles = text if molecules else None
         explanations[row] = Explanation(smiles, units, predictions[0], changes)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import longest_first
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.ops.precision import in_precision
-from exlm.tasks.table import TextTable, Tokens
+from exlm.tasks.reading import Tokens
 
 TOKENS_PER_BATCH = 16384
 LABELS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
@@ -76,18 +76,18 @@ def row_outputs(
     model: nn.Module,
     function: Callable[..., Tensor],
     width: int,
-    table: TextTable,
+    examples: Sequence[Tokens],
     rows: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """`function(**batch) -> [n, width]` of some rows of a table: [all rows, width] float32, NaN for
-    all others."""
-    result = np.full((len(table.examples), width), np.nan, dtype=np.float32)
-    examples = [table.examples[row] for row in rows]
+    """`function(**batch) -> [n, width]` of some rows of the examples: [all rows, width] float32,
+    NaN for all others."""
+    result = np.full((len(examples), width), np.nan, dtype=np.float32)
+    examples_of_rows = [examples[row] for row in rows]
     for numbers, outputs in batch_outputs(
-        model, function, examples, tokenizer, precision, progress
+        model, function, examples_of_rows, tokenizer, precision, progress
     ):
         result[rows[numbers]] = outputs
     return result

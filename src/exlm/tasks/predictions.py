@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,9 +26,9 @@ from exlm.tasks.certainty import (
 from exlm.tasks.encoders import SeedModel
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import RowScorer, as_rows, score_labels, score_predictions
-from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules
+from exlm.tasks.reading import ReadOptions, TableTokens, TextReader, Tokens, decide_molecules
 from exlm.tasks.saved_labels import labels_of
-from exlm.tasks.table import TextTable, Tokens
+from exlm.tasks.table import TextTable
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
@@ -193,10 +193,11 @@ class TablePredictor:
         rows = self.rows
         if rows is None:
             rows = read_file(self.path, self.options.table_options)
-        table, runs = self.run(rows, shows_progress=True)
+        table, tokens = self.read(rows)
+        runs = self.run(table, tokens, shows_progress=True)
         result, counts = self._with_predictions(table, runs)
         if self.options.explain:
-            result = with_columns(result, {"explanation": self._explain(table)})
+            result = with_columns(result, {"explanation": self._explain(table, tokens)})
         needed_columns = {*self.label_columns, self.saved.get("mask_column")} - {None}
         if not needed_columns <= set(table.frame):
             note = ""
@@ -232,11 +233,11 @@ class TablePredictor:
 
     def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
         """Some rows of the file with their predictions, and how many there are of every kind."""
-        return self._with_predictions(*self.run(rows, shows_progress=False))
+        table, tokens = self.read(rows)
+        return self._with_predictions(table, self.run(table, tokens, shows_progress=False))
 
-    def run(self, rows: FileRows, shows_progress: bool) -> tuple[TextTable, dict[str, np.ndarray]]:
-        """Some rows of the file, and what every model predicts for them: [rows, outputs] by
-        name."""
+    def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
+        """Some rows of the file, as the models read them."""
         # The models of a fine-tuning have the same tokenizer.
         reader = TextReader(
             tokenizer=self.models[0].loaded.tokenizer,
@@ -246,25 +247,30 @@ class TablePredictor:
             on_invalid=self.options.on_invalid,
         )
         table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
-        table = reader.read_chunk(table, self.path)
+        return reader.read_chunk(table, self.path)
+
+    def run(
+        self, table: TextTable, tokens: TableTokens, shows_progress: bool
+    ) -> dict[str, np.ndarray]:
+        """What every model predicts for rows that were read: [rows, outputs] by name."""
         usable_rows = np.flatnonzero(table.usable)
         runs = dict[str, np.ndarray]()
         for model in self.models:
             name = model.directory.name
             progress = name if shows_progress else None
-            runs[name] = self._predictions_of(model, table, usable_rows, progress)
-        return table, runs
+            runs[name] = self._predictions_of(model, tokens, usable_rows, progress)
+        return runs
 
     def _predictions_of(
         self,
         model: SeedModel,
-        table: TextTable,
+        tokens: TableTokens,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
         labels = labels_of(model.saved)
-        outputs = labels.outputs(model.loaded, table, rows, progress)
+        outputs = labels.outputs(model.loaded, tokens, rows, progress)
         temperature = model.saved["temperature"] if self.options.calibrated else 1.0
         return labels.as_predictions(outputs, temperature)
 
@@ -315,17 +321,19 @@ class TablePredictor:
         # without the index: that of a part begins at its first row
         return {"predicted class": predicted.array, "confidence": confidence}
 
-    def _explain(self, table: TextTable) -> list[str | None]:
+    def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every
         row as JSON."""
 
         def predict(examples: list[Tokens]) -> np.ndarray:
-            masked = replace(table, examples=examples)
+            masked = TableTokens(examples)
             rows = np.arange(len(examples))
             return np.mean([self._predictions_of(model, masked, rows) for model in self.models], 0)
 
         tokenizer = self.models[0].loaded.tokenizer
-        explanations = explain(table, predict, tokenizer, self.saved, self.molecules)
+        explanations = explain(
+            table, tokens.examples, predict, tokenizer, self.saved, self.molecules
+        )
         names = self.labels.titles
         assert self.options.explain
         write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))

@@ -17,7 +17,10 @@ from exlm.data.rows import describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.tasks.table import OnInvalid, TextTable, Tokens
+from exlm.tasks.table import OnInvalid, TextTable
+
+# int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
+Tokens = dict[str, np.ndarray]
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 
@@ -102,6 +105,14 @@ class RowCheck(NamedTuple):
     is_other_kind: bool  # whether it has letters that are not in the model's alphabet
 
 
+class TableTokens(NamedTuple):
+    """What a model reads of every row of a table."""
+
+    examples: list[Tokens]  # [rows]
+    # of labelled residues or words: [rows, units] the first token of each, -1 for none
+    unit_starts: np.ndarray | None = None
+
+
 @dataclass(frozen=True)
 class TextReader:
     """Turns the texts of tables into tokens for one model.
@@ -122,9 +133,9 @@ class TextReader:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
-    def read(self, table: TextTable) -> TextTable:
-        """The table with the tokens of every row, and what is wrong with them. InputError if most
-        texts that begin a file are not of the model's alphabet."""
+    def read(self, table: TextTable) -> tuple[TextTable, TableTokens]:
+        """The table with what is wrong for the model, and the tokens of all its rows. InputError if
+        most texts that begin a file are not of the model's alphabet."""
         texts = table.texts
         pairs = table.pairs
         if self.molecules:
@@ -141,25 +152,23 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
         if table.begins_file:
             self._check_kind(texts, checks)
-        return replace(
+        checked = replace(
             table,
-            examples=examples,
             problems=[
                 problem or check.problem
                 for problem, check in zip(table.problems, checks, strict=True)
             ],
             warnings=[check.warning for check in checks],
             is_cut=np.array([check.is_cut for check in checks]),
-            rows_to_split=table.usable,
-            unit_starts=unit_starts,
         )
+        return checked, TableTokens(examples, unit_starts)
 
-    def read_chunk(self, table: TextTable, path: str) -> TextTable:
+    def read_chunk(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
         """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
         says, and if the rows that begin the file show that it is not what the model knows."""
-        rows = self.read(table)
-        rows.check(path, self.on_invalid)
-        return rows
+        checked, tokens = self.read(table)
+        checked.check(path, self.on_invalid)
+        return checked, tokens
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
         ids = example["input_ids"]

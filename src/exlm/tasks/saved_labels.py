@@ -17,6 +17,7 @@ from exlm.ops.expansion import IGNORED
 from exlm.tasks.encoders import SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs, row_outputs
 from exlm.tasks.metrics import diverged
+from exlm.tasks.reading import TableTokens
 from exlm.tasks.table import (
     LABEL_TYPES,
     LabelType,
@@ -79,7 +80,7 @@ class SavedLabels:
     def outputs(
         self,
         tuned: TunedModel,
-        table: TextTable,
+        tokens: TableTokens,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
@@ -90,7 +91,7 @@ class SavedLabels:
             model=network,
             function=lambda **batch: network(**batch).logits,
             width=len(self.head_names),
-            table=table,
+            examples=tokens.examples,
             rows=rows,
             tokenizer=tokenizer,
             precision=self.saved["precision"],
@@ -136,20 +137,20 @@ class UnitLabels(SavedLabels):
     def outputs(
         self,
         tuned: TunedModel,
-        table: TextTable,
+        tokens: TableTokens,
         rows: np.ndarray,
         progress: str | None = None,
     ) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
         Diverged if one is no number."""
         network, tokenizer = tuned
-        assert table.unit_starts is not None  # `TextReader` found them
-        shape = (*table.unit_starts.shape, len(self.head_names))
+        assert tokens.unit_starts is not None  # `TextReader` found them
+        shape = (*tokens.unit_starts.shape, len(self.head_names))
         result = np.full(shape, np.nan, np.float32)
         batches = batch_outputs(
             model=network,
             function=lambda **batch: network(**batch).logits,
-            examples=[table.examples[row] for row in rows],
+            examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
             precision=self.saved["precision"],
             progress=progress,
@@ -158,7 +159,7 @@ class UnitLabels(SavedLabels):
         for numbers, logits in batches:
             if np.isnan(logits).any():
                 raise diverged("the outputs are not numbers")
-            starts = table.unit_starts[rows[numbers]]
+            starts = tokens.unit_starts[rows[numbers]]
             unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
             unit_logits[starts < 0] = np.nan
             result[rows[numbers]] = unit_logits

@@ -15,6 +15,8 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 from exlm.data.columns import check_columns
 from exlm.data.frames import read_json
 from exlm.errors import InputError
+from exlm.randomness import Purpose, draw
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.table import TextTable
 
 PARTS = ("train", "valid", "test")
@@ -26,20 +28,60 @@ OTHER_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"}
 RowSplit = dict[str, np.ndarray]  # row numbers by part
 
 
-def make_split(kind: str, table: TextTable, seed: int) -> RowSplit:
-    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or
-    `parts` (each file that was joined is one). The last three may have no valid rows. InputError
-    for a split without train rows."""
+def split_rows(
+    config: TaskConfig,
+    table: TextTable,
+    seed: int,
+    rows_to_split: np.ndarray,
+    groups: np.ndarray,
+) -> RowSplit:
+    """The `rows_to_split` ([rows] bool) by part, without those that cannot be used; no part is
+    empty. If there is no valid part, a tenth of train becomes valid."""
+    assert config.split
+    split = make_split(config.split, table, seed, rows_to_split, groups)
+    split = {name: rows[table.usable[rows]] for name, rows in split.items()}
+    has_valid_file = table.parts is not None and "valid" in table.parts
+    if not len(split["valid"]) and not has_valid_file:
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, groups)
+        split["train"] = train_and_valid["train"]
+        split["valid"] = train_and_valid["valid"]
+    for name, rows in list(split.items()):
+        if len(rows):
+            continue
+        if table.parts is None or name in (*table.parts, "valid"):
+            raise InputError(
+                f"{config.dataset}: the {name} part has no row that can be used; "
+                "look at its texts and labels, or use another split"
+            )
+        del split[name]
+    train = split["train"]
+    if config.train_rows is not None and config.train_rows < len(train):
+        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        split["train"] = np.sort(train[order[: config.train_rows]])
+    return split
+
+
+def make_split(
+    kind: str,
+    table: TextTable,
+    seed: int,
+    rows_to_split: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+) -> RowSplit:
+    """Split the rows of a table that can be used, or `rows_to_split` ([rows] bool). A random or a
+    scaffold split keeps each of the `groups` (`find_groups`) together. kind: `scaffold`, `random`,
+    `column:NAME`, `file:PATH` or `parts` (each file that was joined is one). The last three may
+    have no valid rows. InputError for a split without train rows."""
     name, _, argument = kind.partition(":")
-    rows = np.flatnonzero(table.usable if table.rows_to_split is None else table.rows_to_split)
+    rows = np.flatnonzero(table.usable if rows_to_split is None else rows_to_split)
     if not len(rows):
         raise InputError(
             "no row can be used; the rows and what is wrong with them are listed above"
         )
     if kind == "scaffold":
-        split = scaffold_split(table.texts, rows.tolist(), table.groups)
+        split = scaffold_split(table.texts, rows.tolist(), groups)
     elif kind == "random":
-        split = random_split(rows, FRACTIONS, seed, table.groups)
+        split = random_split(rows, FRACTIONS, seed, groups)
     elif name == "column" and argument:
         split = column_split(table.frame, argument)
     elif name == "file" and argument:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -54,8 +54,6 @@ LABEL_TYPES: dict[TaskType, LabelType] = {
     "regression": LabelType(is_number=True),
     "token_classification": LabelType(has_classes=True),
 }
-# int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
-Tokens = dict[str, np.ndarray]
 
 # ND, not determined, is usual in laboratories; KNIME writes ?.
 MISSING_LABELS = ("", "?", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
@@ -66,8 +64,8 @@ MAX_INFERRED_INTEGER_CLASSES = 10
 
 @dataclass(frozen=True)
 class TextTable:
-    """The rows of files, with their texts, and their labels and tokens once these are read. Rows
-    that cannot be used are included, and say why. Lists are [rows]."""
+    """The rows of files, with their texts and, if these are read, their labels. Rows that cannot be
+    used are included, and say why. Lists are [rows]."""
 
     rows: FileRows  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
@@ -83,21 +81,9 @@ class TextTable:
     words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
-    # [rows] the first row with the same text or molecule, which a split keeps together: each row
-    # itself until `find_groups` is asked
-    groups: np.ndarray
+    is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     inferred: dict[str, str]  # by the name of the option that the user can set instead
-    examples: list[Tokens] = field(default_factory=list)  # their tokens, if a model reads them
-    is_cut: np.ndarray | None = (
-        None  # [rows] bool, whether the text was longer than the model reads
-    )
-    # [rows] bool, the rows with text and label: a split divides all of them, before any is left out
-    # for its tokens; None: all rows that can be used
-    rows_to_split: np.ndarray | None = None
-    # token_classification: a regular expression for what has a label, and [rows, units] the first
-    # token of each, -1 for none
-    unit: str | None = None
-    unit_starts: np.ndarray | None = None
+    unit: str | None = None  # token_classification: a regular expression for what has a label
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -127,14 +113,14 @@ class TextTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        if self.is_cut is not None and self.is_cut.any():
+        if self.is_cut.any():
             counts["cut to the longest text that the model reads"] = int(self.is_cut.sum())
         return counts
 
     def invalid_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
         value, reason, action."""
-        kept = np.where(False if self.is_cut is None else self.is_cut, "cut", "kept")
+        kept = np.where(self.is_cut, "cut", "kept")
         rows = pd.DataFrame(
             {
                 "part": "" if self.parts is None else self.parts,
@@ -223,7 +209,7 @@ def make_table(
         words=read.words,
         problems=problems,
         warnings=[""] * len(problems),
-        groups=np.arange(len(problems)),
+        is_cut=np.zeros(len(problems), dtype=bool),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 

@@ -68,7 +68,8 @@ class TableFinetuning(TableTask):
         backend = self.tokenizer.backend_tokenizer
         if alphabet_name(backend):
             spelling = backend.normalizer.normalize_str  # capitals, and no * at the end
-        super().__init__(config, table, reader.read(table), spelling)
+        checked, self.tokens = reader.read(table)
+        super().__init__(config, table, checked, table.usable, spelling)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:
@@ -93,7 +94,7 @@ class TableFinetuning(TableTask):
         best_epoch = self._train(tuned, labels, run_dir, hyper, seed, split)
 
         predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = labels.outputs(tuned, self.table, np.flatnonzero(predicted_rows))
+        outputs = labels.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
         valid = split["valid"]
         network.config.task = self._completed(network, labels, outputs[valid], valid)
         save_model(run_dir, network, self.tokenizer)
@@ -114,7 +115,7 @@ class TableFinetuning(TableTask):
         assert hyper.batch_size  # filled in before
 
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
-            examples = [self.table.examples[row] for row in rows]
+            examples = [self.tokens.examples[row] for row in rows]
             batch = pad(examples, self.tokenizer, labels.padding_side)
             return batch | {"labels": self.batch_labels(batch, rows, labels.saved)}
 
@@ -126,11 +127,11 @@ class TableFinetuning(TableTask):
             return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
-            outputs = labels.outputs(tuned, self.table, split["valid"])
+            outputs = labels.outputs(tuned, self.tokens, split["valid"])
             predictions = labels.as_predictions(outputs)
             return self.score(predictions, split["valid"], labels.saved["error_units"])
 
-        lengths = [len(example["input_ids"]) for example in self.table.examples]
+        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
         return train_best_epoch(
             network=tuned.network,
             loss=training_loss,

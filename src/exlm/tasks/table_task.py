@@ -18,7 +18,6 @@ from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
-from exlm.randomness import Purpose, draw
 from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, departures
@@ -34,7 +33,7 @@ from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score
 from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
-from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
+from exlm.tasks.splits import RowSplit, split_hash, split_rows
 from exlm.tasks.table import TextTable
 
 WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
@@ -49,16 +48,20 @@ class TableTask(ABC):
         self,
         config: TaskConfig,
         table: TextTable,
-        rows: TextTable,
+        checked: TextTable,
+        rows_to_split: np.ndarray,
         spelling: Callable[[str], str],
     ) -> None:
-        """`config` is complete (`complete_config`), `table` is as it was loaded, and `rows` is the
-        same with what the model reads, and with what is wrong with it. Texts with the same
-        `spelling` are equal."""
+        """`config` is complete (`complete_config`), `table` is as it was loaded, and `checked` is
+        the same with what is wrong for the model. A split divides the `rows_to_split` ([rows] bool)
+        before any is left out that the model cannot read. Texts with the same `spelling` are
+        equal."""
         self.config = config
         self.metric = main_metric(config, table)
-        rows = replace(rows, groups=find_groups(rows, spelling))
-        self.table = resolve_duplicates(rows, config.duplicates)
+        self.groups = find_groups(table, spelling)
+        self.table = resolve_duplicates(checked, self.groups, config.duplicates)
+        is_duplicate = checked.usable & ~self.table.usable
+        self.rows_to_split = rows_to_split & ~is_duplicate
         self.invalid_rows = self.table.invalid_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
@@ -67,7 +70,7 @@ class TableTask(ABC):
         }
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = describe_table(self.table, bool(config.molecules))
-        repeated = describe_duplicates(rows)
+        repeated = describe_duplicates(checked, self.groups)
         if repeated:
             self.summary += f"; {repeated}"
         for note in [*notes_of_classes(self.table), *notes_of_numbers(self.table)]:
@@ -81,7 +84,7 @@ class TableTask(ABC):
         """The usable rows by part, made once for every seed. InputError if nothing can be learned,
         or if valid cannot choose what is best."""
         if seed not in self._splits:
-            split = split_rows(self.config, self.table, seed)
+            split = split_rows(self.config, self.table, seed, self.rows_to_split, self.groups)
             self._check_split(split)
             self._print_split(seed, split)
             self._splits[seed] = split
@@ -130,7 +133,7 @@ class TableTask(ABC):
     def _print_split(self, seed: int, split: RowSplit) -> None:
         """Prints the sizes of the parts, and how many texts or molecules stand in several."""
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-        shared = count_shared(self.table, split)
+        shared = count_shared(self.groups, split)
         note = f"; {shared} texts or molecules stand in several of them" if shared else ""
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
         if unused and self.config.train_rows is None:
@@ -138,8 +141,7 @@ class TableTask(ABC):
         print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
         if "test" not in split:
             return
-        groups = self.table.groups
-        in_train = np.isin(groups[split["test"]], groups[split["train"]])
+        in_train = np.isin(self.groups[split["test"]], self.groups[split["train"]])
         if in_train.any():
             print(
                 f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
@@ -148,7 +150,9 @@ class TableTask(ABC):
                 file=sys.stderr,
             )
         if self.config.molecules:
-            isomers = count_stereoisomers(self.table, split["test"], split["train"])
+            isomers = count_stereoisomers(
+                self.table.texts, self.groups, split["test"], split["train"]
+            )
             if isomers:
                 print(
                     f"note: {isomers} test molecules have a stereoisomer in the train part",
@@ -393,30 +397,3 @@ def notes_of_numbers(table: TextTable) -> list[str]:
                 "pIC50) is often the better label"
             )
     return notes
-
-
-def split_rows(config: TaskConfig, table: TextTable, seed: int) -> RowSplit:
-    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
-    valid."""
-    assert config.split
-    split = make_split(config.split, table, seed)
-    split = {name: rows[table.usable[rows]] for name, rows in split.items()}
-    has_valid_file = table.parts is not None and "valid" in table.parts
-    if not len(split["valid"]) and not has_valid_file:
-        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, table.groups)
-        split["train"] = train_and_valid["train"]
-        split["valid"] = train_and_valid["valid"]
-    for name, rows in list(split.items()):
-        if len(rows):
-            continue
-        if table.parts is None or name in (*table.parts, "valid"):
-            raise InputError(
-                f"{config.dataset}: the {name} part has no row that can be used; "
-                "look at its texts and labels, or use another split"
-            )
-        del split[name]
-    train = split["train"]
-    if config.train_rows is not None and config.train_rows < len(train):
-        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
-        split["train"] = np.sort(train[order[: config.train_rows]])
-    return split

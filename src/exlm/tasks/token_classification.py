@@ -72,8 +72,8 @@ class TokenClassification(TableFinetuning):
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
         have IGNORED."""
-        assert self.table.unit_starts is not None  # `TextReader` found them
-        unit_starts = self.table.unit_starts[rows]
+        assert self.tokens.unit_starts is not None  # `TextReader` found them
+        unit_starts = self.tokens.unit_starts[rows]
         classes = self.table.labels[rows]
         labels = np.full(batch["input_ids"].shape, IGNORED)
         row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(classes))

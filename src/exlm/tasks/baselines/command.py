@@ -109,9 +109,8 @@ class TableBaseline(TableTask):
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
-        rows = leave_out_what_is_no_molecule(table) if molecules else table
-        rows = replace(rows, rows_to_split=rows.usable)
-        super().__init__(config, table, rows, usual_spelling(config))
+        checked = leave_out_what_is_no_molecule(table) if molecules else table
+        super().__init__(config, table, checked, checked.usable, usual_spelling(config))
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)
 

@@ -19,6 +19,7 @@ from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
 from exlm.tasks.predictions import TablePredictor
+from exlm.tasks.reading import TableTokens
 from exlm.tasks.table import TextTable
 
 
@@ -85,11 +86,17 @@ class BaselinePredictor(TablePredictor):
 
     fits_again: ClassVar[bool] = True
 
-    def run(self, rows: FileRows, shows_progress: bool) -> tuple[TextTable, dict[str, np.ndarray]]:
+    def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
+        """Some rows of the file, of which baselines read the texts and no tokens."""
         table = self.labels.table_to_predict(rows, self.path, self.options.text_column)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
         table.check(self.path, self.options.on_invalid)
+        return table, TableTokens([])
+
+    def run(
+        self, table: TextTable, tokens: TableTokens, shows_progress: bool
+    ) -> dict[str, np.ndarray]:
         _, texts, pairs = usable_texts(table, self.saved)
         runs = {}
         for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
@@ -104,4 +111,4 @@ class BaselinePredictor(TablePredictor):
             )
             predictions = fit_predict(inputs, model.directory / "predict.log")[size:]
             runs[model.directory.name] = in_all_rows(table, predictions)
-        return table, runs
+        return runs
