@@ -16,11 +16,11 @@ from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
+from exlm.tasks.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.metrics import METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
 from exlm.tasks.saved_labels import LABELS, SavedLabels
-from exlm.tasks.table import LABEL_TYPES, LabelType
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family

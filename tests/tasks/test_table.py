@@ -24,7 +24,7 @@ from exlm.tasks.duplicates import (
 )
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import TextTable, make_table
-from exlm.tasks.table_task import describe_table, notes_of_classes, notes_of_numbers
+from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
 
 
 def write(path: Path, text: str) -> Path:

@@ -22,7 +22,7 @@ from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import TableTokens, first_tokens
-from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_labels, spelled
+from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_unit_labels, spelled
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.token_classification import TokenClassification
@@ -273,7 +273,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
 def test_a_row_without_any_word_has_no_label():
     frame = pd.DataFrame({"sequence": ["AB", "", "AA"], "label": ["HH", "", "HE"]})
     table = make_table(FileRows(frame), "a.csv", "sequence", [])
-    labels, problems = read_labels(table, "label", None, RESIDUE, ["E", "H"])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["E", "H"])
     assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
     assert problems == ["", "", ""]
 

@@ -269,7 +269,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.predictions.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 6)
     monkeypatch.setattr("exlm.data.parts.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], SavedLabels.outputs
@@ -815,11 +815,12 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "config.json").write_text(json.dumps(config))
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
-    monkeypatch.setattr("exlm.tasks.predictions.ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 2)
     monkeypatch.setattr("exlm.data.parts.ROWS", 2)
     readings = []
     monkeypatch.setattr(
-        "exlm.tasks.predictions.training_molecules", lambda places: readings.append(places) or ["C"]
+        "exlm.tasks.training_molecules.training_molecules",
+        lambda places: readings.append(places) or ["C"],
     )
     arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")
     frame = predicted(*arguments, distance=True)

@@ -8,7 +8,7 @@ from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, check_at_least
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.duplicates import Duplicates
-from exlm.tasks.table import TaskType
+from exlm.tasks.label_types import TaskType
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.table import TaskType, TextTable, make_table
+from exlm.tasks.label_types import TaskType
+from exlm.tasks.table import TextTable, make_table
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ from exlm.tasks.predictions import (
     Predictions,
     PredictOptions,
     Predictor,
-    TablePredictor,
-    training_molecules,
 )
+from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
+from exlm.tasks.training_molecules import training_molecules
 
 
 def predict(

@@ -14,17 +14,15 @@ from scipy.special import softmax
 
 from exlm.data.frames import FileRows
 from exlm.ops.expansion import IGNORED
+from exlm.tasks.column_labels import note_unscored
 from exlm.tasks.encoders import SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs, row_outputs
+from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 from exlm.tasks.metrics import diverged
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.table import (
-    LABEL_TYPES,
-    LabelType,
-    TaskType,
     TextTable,
     make_table,
-    note_unscored,
 )
 
 # the units, as regular expressions
@@ -173,7 +171,7 @@ class UnitLabels(SavedLabels):
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The classes of the units [rows, units], NaN where a row has no labels that fit."""
         [label_column] = label_columns
-        labels, problems = read_labels(
+        labels, problems = read_unit_labels(
             table, label_column, self.saved["mask_column"], self.saved["unit"], self.names
         )
         cells = table.frame[label_column].fillna("")
@@ -199,7 +197,7 @@ def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
     ]
 
 
-def read_labels(
+def read_unit_labels(
     table: TextTable,
     label_column: str,
     mask_column: str | None,

@@ -27,12 +27,13 @@ from exlm.tasks.encoders import (
 )
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
-from exlm.tasks.predictions import Predictor, TablePredictor
+from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, text_kind
 from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
+from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.table_task import TableTask, complete_config, positive_or_one, usual_spelling
 
 DEFAULT_LENGTH = 512

@@ -30,14 +30,12 @@ from exlm.tasks.duplicates import (
 )
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.predictions import TRAINING_MOLECULES
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, split_hash, split_rows
 from exlm.tasks.table import TextTable
-
-WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
-FAR_ABOVE = 1000  # of positive labels, the largest by the median
+from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
+from exlm.tasks.training_molecules import TRAINING_MOLECULES
 
 
 class TableTask(ABC):
@@ -326,74 +324,3 @@ def content_hash(table: TextTable) -> str:
     names = "\t".join(map(str, frame.columns)).encode()
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
     return hashlib.sha256(names + cells).hexdigest()
-
-
-def describe_table(table: TextTable, molecules: bool) -> str:
-    """A table in one line: how many rows of what kind, how many can be used, its labels, and what
-    was inferred."""
-    texts = "pairs of texts" if table.pairs else "texts"
-    if molecules:
-        texts = "molecules"
-    usable = int(table.usable.sum())
-    if usable < len(table.texts):
-        texts += f" ({usable} usable)"
-    labels = table.labels[table.usable]
-    label_names = table.label_columns
-    if table.label_type.is_number:
-        label_names = list(map(_with_range, table.label_columns, labels.T))
-    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
-    names = table.classes or table.words or []
-    counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
-    if counts:
-        line += f" (classes and how many: {listed(counts)})"
-    if not table.inferred:
-        return line
-    options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
-    return f"{line} (found without being told, set it if it is wrong: {options})"
-
-
-def _with_range(name: str, labels: np.ndarray) -> str:
-    """A label to predict as a number with its range, in which a -99 for a missing one shows."""
-    present = labels[~np.isnan(labels)]
-    if not len(present):
-        return f"{name} (no label)"
-    return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
-
-
-def notes_of_classes(table: TextTable) -> list[str]:
-    """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
-    names = pd.Series(table.classes or [], dtype=object)
-    keys = names.map(lambda name: " ".join(name.casefold().split()))
-    notes = [
-        f"the classes {', '.join(map(repr, spellings))} differ only in case or spaces; "
-        "write them alike if they are one"
-        for _, spellings in names.groupby(keys, sort=False)
-        if len(spellings) > 1
-    ]
-    is_guess = "task_type" in table.inferred and len(names) > 0
-    if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
-        notes.append(
-            f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
-            "classes; add --task_type regression to predict them as numbers"
-        )
-    return notes
-
-
-def notes_of_numbers(table: TextTable) -> list[str]:
-    """Which labels to predict as numbers have such a range that their logarithm is easier to
-    learn."""
-    if not table.label_type.is_number:
-        return []
-    notes = []
-    for name, labels in zip(table.label_columns, table.labels[table.usable].T, strict=True):
-        present = labels[~np.isnan(labels)]
-        if not len(present) or present.min() <= 0:
-            continue
-        low, high = np.quantile(present, (0.05, 0.95))
-        if high >= WIDE_RANGE * low or present.max() >= FAR_ABOVE * np.median(present):
-            notes.append(
-                f"most values of {name!r} lie between {low:g} and {high:g}; the largest decide the "
-                "errors, and predictions may be negative, so their logarithm (of an IC50, the "
-                "pIC50) is often the better label"
-            )
-    return notes

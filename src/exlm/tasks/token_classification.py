@@ -20,7 +20,7 @@ from exlm.tasks.cells import check_no_list_as_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, SavedTask
-from exlm.tasks.saved_labels import NO_LABEL, RESIDUE, WORD, read_labels, units
+from exlm.tasks.saved_labels import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_finetuning import TableFinetuning
 
@@ -55,7 +55,9 @@ class TokenClassification(TableFinetuning):
         unit = WORD if has_lists else _unit_of(table.texts, table.frame[label_column].fillna(""))
         names = chain.from_iterable(units(table.frame[label_column].fillna(""), unit))
         classes = sorted({*names} - {NO_LABEL})
-        labels, label_problems = read_labels(table, label_column, config.mask_column, unit, classes)
+        labels, label_problems = read_unit_labels(
+            table, label_column, config.mask_column, unit, classes
+        )
         problems = [
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)

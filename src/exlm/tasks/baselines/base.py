@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from exlm.tasks.encoders import SavedTask
+from exlm.tasks.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.metrics import goodness, score_predictions
-from exlm.tasks.table import LABEL_TYPES, LabelType
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.predictions import TablePredictor
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.table import TextTable
+from exlm.tasks.table_predictor import TablePredictor
 
 
 def fit_predict(inputs: BaselineInputs, log: Path) -> np.ndarray:

@@ -1,0 +1,211 @@
+"""From the cells of columns to labels: which columns have them, their type, and their values."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from exlm.data.columns import IDENTIFIER, listed
+from exlm.errors import InputError
+from exlm.tasks.cells import (
+    check_numbers,
+    check_single_labels,
+    read_numbers,
+    row_name,
+    two_words,
+    zeros_and_ones,
+)
+from exlm.tasks.label_types import LABEL_TYPES, TaskType
+
+# ND, not determined, is usual in laboratories; KNIME writes ?.
+MISSING_LABELS = ("", "?", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
+MAX_INFERRED_CLASSES = 50
+# if there are more distinct whole numbers, the task is regression
+MAX_INFERRED_INTEGER_CLASSES = 10
+
+
+def infer_label_columns(
+    others: pd.DataFrame, text_problems: list[str], path: str | Path
+) -> list[str]:
+    """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
+    they hold nothing but 0 and 1; never one that numbers or names the rows."""
+    cells, numbers = label_cells(others, list(others.columns), text_problems)
+    columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
+    if len(columns) == 1:
+        return columns
+    numeric = (cells.isna() | np.isfinite(numbers)).all()
+    columns = [name for name in columns if numeric[name]]
+    if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
+        return columns
+    check_single_labels(cells, path)
+    names = listed(cells)
+    reason = "there are no other columns"
+    if names:
+        reason = (
+            f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
+        )
+    raise InputError(f"{path}: cannot tell the label columns; {reason}")
+
+
+def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
+    """Whether a column numbers or names its rows: it is called so, or all its words or whole
+    numbers differ."""
+    if IDENTIFIER.fullmatch(str(cells.name)):
+        return True
+    values = cells.dropna().astype(str)
+    if len(values) < 2 or not values.is_unique or (numbers % 1 > 0).any():
+        return False
+    return not _is_binary(cells.to_frame(), numbers.to_frame())
+
+
+def label_cells(
+    frame: pd.DataFrame, columns: list[str], text_problems: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The cells of these columns, NaN where missing, and what they are as numbers, NaN for
+    words."""
+    cells = frame[columns]
+    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
+    is_unusable = np.array(text_problems, dtype=object) != ""
+    cells = cells.mask(missing | is_unusable[:, None])
+    return cells, cells.apply(read_numbers)
+
+
+class Labels(NamedTuple):
+    """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
+
+    labels: np.ndarray  # [rows, labels], NaN where missing
+    task_type: TaskType
+    classes: list[str] | None
+    words: list[str] | None
+    unknown_classes: dict[int, str]  # by row: the label is none that the model can predict
+
+
+def read_labels(
+    cells: pd.DataFrame,
+    numbers: pd.DataFrame,
+    path: str | Path,
+    task_type: TaskType | None,
+    classes: Sequence[str] | None,
+    positive: str | None,
+    skip_unknown_classes: bool,
+) -> Labels:
+    """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
+    a binary task the words for 0 and 1; rows with others have no label if `skip_unknown_classes`.
+    InputError for a cell that is no label of the task."""
+    check_single_labels(cells, path)
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+        check_numbers(cells, numbers, path)
+    words = None
+    if task_type in (None, "binary"):
+        words = list(classes or ()) or two_words(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, words)
+    task_type = task_type or _infer_task_type(cells, numbers, bits)
+    label_type = LABEL_TYPES[task_type]
+    if len(cells.columns) > 1 and label_type.one_class:
+        raise InputError(
+            f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
+        )
+    names = None
+    if label_type.is_number:
+        labels = numbers.where(np.isfinite(numbers))
+        allowed = "a number"
+    elif label_type.has_classes and len(cells.columns):
+        labels, names = _class_indices(cells, numbers, classes)
+        allowed = listed(names)
+    else:
+        labels = bits.where(bits.isin((0, 1)))
+        allowed = " or ".join(words or ("0", "1"))
+    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    if len(wrong_cells) and not (label_type.one_class and skip_unknown_classes):
+        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
+    unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
+
+
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
+    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
+    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
+    labels."""
+    if not len(cells.columns):
+        return "regression"
+    if _is_binary(cells, bits):
+        return "binary" if len(cells.columns) == 1 else "multilabel"
+    if len(cells.columns) > 1:
+        return "regression"
+    # All must be words, or all whole numbers: a misspelt number must not turn a regression column
+    # into classes.
+    most_classes = 0
+    if numbers.isna().all(axis=None):
+        most_classes = MAX_INFERRED_CLASSES
+    elif _is_whole(cells, numbers):
+        most_classes = MAX_INFERRED_INTEGER_CLASSES
+    distinct = cells.iloc[:, 0].dropna().astype(str).nunique()
+    return "multiclass" if 2 <= distinct <= most_classes else "regression"
+
+
+def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
+
+
+def _is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
+
+
+def _class_indices(
+    cells: pd.DataFrame, numbers: pd.DataFrame, classes: Sequence[str] | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Indices of classes, NaN where missing or no class, and the classes: those given, or all
+    values in order."""
+    # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
+    whole = _is_whole(cells, numbers)
+    values = numbers.dropna().astype(int) if whole else cells.dropna()
+    words = values.iloc[:, 0].astype(str).str.strip()
+    names = list(classes or sorted(set(words), key=int if whole else str))
+    indices = words.map({name: index for index, name in enumerate(names)})
+    return indices.reindex(cells.index).to_frame(), names
+
+
+def _wrong_label(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: TaskType, allowed: str
+) -> str:
+    """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
+    column, row = wrong_cells[0]
+    value = str(cells.iat[row, column])
+    advice = "correct it, leave it empty, or choose another column or task type"
+    is_bound = value.strip().startswith(("<", ">", "~", "≤", "≥"))
+    if is_bound and LABEL_TYPES[task_type].is_number:
+        advice = (
+            "write the number alone to use it as it is, leave the cells empty to leave them out, "
+            "or make classes of all values"
+        )
+    count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
+    return (
+        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
+        f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
+    )
+
+
+def _unknown_classes(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, allowed: str
+) -> dict[int, str]:
+    """What is wrong with the rows of cells (column, row) that are no class of a model, by row."""
+    problems = {}
+    for column, row in wrong_cells:
+        name = str(cells.iat[row, column]).strip()
+        problems[int(row)] = f"{name!r} is no class of the model ({allowed})"
+    note_unscored(problems, cells.index, path)
+    return problems
+
+
+def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:
+    """Says how many rows have a label that cannot be scored: `problems` by number of the row."""
+    if problems:
+        row, problem = next(iter(problems.items()))
+        print(
+            f"note: {path}: {len(problems)} rows have a label that cannot be scored, "
+            f"the first {row_name(index[row])}: {problem}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,47 @@
+"""The molecules that models were trained on, and how far others are from them."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
+
+from exlm.data.chemistry import fingerprints, standardize
+from exlm.errors import InputError
+from exlm.tasks.encoders import SeedModel
+
+# one SMILES a line, beside the model of every seed: random splits differ
+TRAINING_MOLECULES = "train.smi"
+
+
+def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
+    """The molecules that models were trained on, as far as these are kept beside them."""
+    files = [run_dir / TRAINING_MOLECULES for run_dir in run_dirs]
+    lines = [file.read_text(encoding="utf-8").splitlines() for file in files if file.is_file()]
+    return set(chain.from_iterable(lines))
+
+
+def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
+    """The ECFP4 (2,048 bits) of the molecules that models were trained on, as these read them.
+    InputError if these were not kept."""
+    run_dirs = [model.directory for model in models]
+    for run_dir in run_dirs:
+        if not (run_dir / TRAINING_MOLECULES).is_file():
+            raise InputError(
+                f"{run_dir / TRAINING_MOLECULES} does not exist; "
+                "distances need a model fine-tuned on molecules by this version"
+            )
+    how = models[0].saved.get("standardize", "none")
+    molecules = sorted(standardize(text, how) for text in training_molecules(run_dirs))
+    return [bits for bits in fingerprints(molecules) if bits is not None]
+
+
+def distance_to_training(training: Sequence[ExplicitBitVect], smiles: Sequence[str]) -> np.ndarray:
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 to one of these: [rows],
+    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it."""
+    distances = np.full(len(smiles), np.nan)
+    for row, molecule in enumerate(fingerprints(smiles)):
+        if molecule is not None:
+            distances[row] = 1 - max(BulkTanimotoSimilarity(molecule, training), default=0.0)
+    return distances
