@@ -18,7 +18,6 @@ from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError
-from exlm.storage.files import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, departures
 from exlm.tasks.duplicates import (
@@ -35,7 +34,7 @@ from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
-from exlm.tasks.training_molecules import TRAINING_MOLECULES
+from exlm.tasks.training_molecules import write_training_molecules
 
 
 class TableTask(ABC):
@@ -201,8 +200,7 @@ class TableTask(ABC):
         saved = self.saved_table(split["train"])
         self._write_predictions(run_dir, split, predictions, labels_of(saved))
         if self.config.molecules:
-            lines = [f"{table.texts[row]}\n" for row in split["train"]]
-            write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
+            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
         units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         has_positives = table.label_type.one_class and not table.label_type.has_classes

@@ -9,10 +9,16 @@ from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints, standardize
 from exlm.errors import InputError
+from exlm.storage.files import write_text
 from exlm.tasks.encoders import SeedModel
 
 # one SMILES a line, beside the model of every seed: random splits differ
 TRAINING_MOLECULES = "train.smi"
+
+
+def write_training_molecules(run_dir: Path, molecules: Sequence[str]) -> None:
+    """Keeps the molecules that the model of a seed is trained on beside it."""
+    write_text(run_dir / TRAINING_MOLECULES, "".join(f"{smiles}\n" for smiles in molecules))
 
 
 def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
