@@ -64,8 +64,8 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
 def label_cells(
     frame: pd.DataFrame, columns: list[str], text_problems: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The cells of these columns, NaN where missing, and what they are as numbers, NaN for
-    words."""
+    """The cells of these columns, NaN where missing or in rows whose text has a problem, and what
+    they are as numbers, NaN for words."""
     cells = frame[columns]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_unusable = np.array(text_problems, dtype=object) != ""
@@ -76,7 +76,7 @@ def label_cells(
 class Labels(NamedTuple):
     """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
 
-    labels: np.ndarray  # [rows, labels], NaN where missing
+    values: np.ndarray  # [rows, labels], NaN where missing
     task_type: TaskType
     classes: list[str] | None
     words: list[str] | None

@@ -152,15 +152,15 @@ def make_table(
     if label_columns is None:
         columns = infer_label_columns(frame.drop(columns=text_columns), text_problems, path)
     cells, numbers = label_cells(frame, columns, text_problems)
-    read = read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
-    problems = _problems(text_problems, texts, read, columns, path)
+    labels = read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
+    problems = _problems(text_problems, texts, labels, columns, path)
     pair = text_columns[1] if len(text_columns) > 1 else None
     choices = {
         "text_column": (text_column, text_columns[0]),
         "pair_column": (pair_column, pair),
         "label_columns": (label_columns, listed(columns, 5)),
-        "task_type": (task_type, read.task_type),
-        "positive": (positive, read.words and read.words[1]),
+        "task_type": (task_type, labels.task_type),
+        "positive": (positive, labels.words and labels.words[1]),
     }
     return TextTable(
         rows=rows,
@@ -168,11 +168,11 @@ def make_table(
         pairs=texts[1] if pair else None,
         text_column=text_columns[0],
         pair_column=pair,
-        labels=read.labels,
+        labels=labels.values,
         label_columns=columns,
-        task_type=read.task_type,
-        classes=read.classes,
-        words=read.words,
+        task_type=labels.task_type,
+        classes=labels.classes,
+        words=labels.words,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
@@ -223,19 +223,19 @@ def _choose_texts(
 def _problems(
     text_problems: list[str],
     texts: list[list[str]],
-    read: Labels,
+    labels: Labels,
     label_columns: list[str],
     path: str | Path,
 ) -> list[str]:
     """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
     labels."""
-    unlabelled = np.isnan(read.labels).all(axis=1) & (read.labels.shape[1] > 0)
+    unlabelled = np.isnan(labels.values).all(axis=1) & (labels.values.shape[1] > 0)
     problems = []
     for row, problem in enumerate(text_problems):
         if not problem and not any(column[row] for column in texts):
             problem = "empty text"
         if not problem and unlabelled[row]:
-            problem = read.unknown_classes.get(row, "no label")
+            problem = labels.unknown_classes.get(row, "no label")
         problems.append(problem)
     if label_columns and all(problems):
         raise InputError(
