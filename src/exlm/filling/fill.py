@@ -129,13 +129,7 @@ def fill(
     )
     finished = (finish(filled, name) for filled, name in zip(filled_texts, names, strict=True))
     tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
-    if output:
-        with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](tally, unfinished, molecules)
-        print(f"{tally.summary()}: {output}")
-    else:
-        for filled in tally:
-            print(render(TABLE, **vars(filled)))
+    _write_or_print(tally, output, molecules)
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
@@ -303,3 +297,13 @@ class Tally:
             f"{self.warned} with a warning, {rate:.3g} lines a second; "
             f"{self.fillings} fillings{valid}{left_out}"
         )
+
+
+def _write_or_print(tally: Tally, output: str | None, molecules: bool) -> None:
+    if output:
+        with replacing(Path(output)) as unfinished:
+            WRITERS[Path(output).suffix](tally, unfinished, molecules)
+        print(f"{tally.summary()}: {output}")
+    else:
+        for filled in tally:
+            print(render(TABLE, **vars(filled)))
