@@ -1,17 +1,21 @@
-"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in
-order-prior.md.
+"""What an update of an ExLM costs beside one of the MLM of its size: cost-ratios.jsonl, and the
+table of performance.md.
 
-    OMP_NUM_THREADS=1 python docs/results/cost_ratios.py CORPUS --layers 2 4 6
+    OMP_NUM_THREADS=1 python docs/results/cost_ratios.py measure CORPUS
+    python docs/results/cost_ratios.py table
 
-All models take the same batches one after the other in one process, several times; the minimum of
-each batch counts (processor time of one thread). A line of JSON per number of layers and mask
-ratio.
+All models take the same real batches one after the other in one process, several times; the minimum
+of each batch counts (processor time of one thread). A line of JSON per size and share of masks.
 """
 
 import argparse
 import json
+import sys
 import time
+from pathlib import Path
 from typing import Any
+
+from pages import fill, table
 
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
@@ -25,72 +29,91 @@ from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 128,
-    "num_attention_heads": 4,
-    "intermediate_size": 512,
+HERE = Path(__file__).parent
+LINES = HERE / "cost-ratios.jsonl"
+# layers, width, tokens of a batch: the small analyses, the pairs, and molecules-5M
+SIZES = [(2, 128, 2048), (4, 128, 4096), (6, 128, 4096), (6, 256, 4096)]
+SHARES: list[float | tuple[float, float]] = [0.15, 0.387, (0.02, 0.6)]
+MODELS: dict[str, dict[str, Any]] = {
+    "mlm": {"objective": "mlm"},
+    "k = 2, last layer": {"num_states": 2, "expanded_layers": 1},
+    "k = 2, all": {"num_states": 2},
+    "k = 4, last layer": {"num_states": 4, "expanded_layers": 1},
+    "k = 4, all": {"num_states": 4},
+}
+SETTINGS: dict[str, Any] = {
+    "rotary": "full",
+    "copy_embedding": 0.06,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
     "max_position_embeddings": 1024,
 }
-MODELS: dict[str, dict[str, Any]] = {
-    "mlm": {"objective": "mlm"},
-    "k2, last layer": {"num_states": 2, "expanded_layers": 1, "copy_embedding": 0.06},
-    "k2, all": {"num_states": 2, "copy_embedding": 0.06},
-    "k4, last layer": {"num_states": 4, "expanded_layers": 1, "copy_embedding": 0.06},
-    "k4, all": {"num_states": 4, "copy_embedding": 0.06},
-}
 BATCHES, ROUNDS = 5, 6
 
 
-def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str, float]:
+def measure(
+    corpus: str, layers: int, width: int, tokens: int, share: float | tuple[float, float]
+) -> dict[str, float]:
     """Time of an update of every model divided by the MLM's."""
     tokenizer = load_tokenizer(corpus)
-    batches = MaskedBatches(Corpus(corpus), tokenizer, tokens, 4 * tokens, mask_ratio, seed=0)
+    batches = MaskedBatches(Corpus(corpus), tokenizer, tokens, 4 * tokens, share, seed=0)
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
     networks = {}
     for name, switches in MODELS.items():
-        config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)
-        networks[name] = ExLMForMaskedLM(config).train()
+        config = ArchitectureConfig(**sizes, num_attention_heads=4, **SETTINGS, **switches)
+        networks[name] = ExLMForMaskedLM(config.build(tokenizer)).train()
         distributed.place_model(networks[name])
-    config = LoopConfig()
+    loop = LoopConfig()
     optimizers = {
-        name: build_optimizer(network, config.optimizer) for name, network in networks.items()
+        name: build_optimizer(network, loop.optimizer) for name, network in networks.items()
     }
-    best = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
+    shortest = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
     for _ in range(ROUNDS):
         for step in range(BATCHES):
             for name, network in networks.items():
+                prior = PriorStrength(10.0, 3.0)
                 ready = [
-                    (i, complete_batch(network.exlm.expander, batch, PriorStrength(10.0, 3.0)))
-                    for i, batch in batches(step)
+                    (number, complete_batch(network.exlm.expander, batch, prior))
+                    for number, batch in batches(step)
                 ]
                 start = time.process_time()
-                update(
-                    network,
-                    optimizers[name],
-                    pretraining_loss,
-                    ready,
-                    config,
-                    seed=0,
-                    step=0,
-                )
-                best[name, step] = min(best[name, step], time.process_time() - start)
-    times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}
-    return {name: round(time / times["mlm"], 2) for name, time in times.items()}
+                update(network, optimizers[name], pretraining_loss, ready, loop, seed=0, step=0)
+                seconds = time.process_time() - start
+                shortest[name, step] = min(shortest[name, step], seconds)
+    times = {name: sum(shortest[name, step] for step in range(BATCHES)) for name in MODELS}
+    return {name: round(seconds / times["mlm"], 3) for name, seconds in times.items()}
+
+
+def cost_table() -> str:
+    """The ratios of every size, a cell for each kind of ExLM with those of all shares of masks."""
+    lines = list(map(json.loads, LINES.read_text(encoding="utf-8").splitlines()))
+    rows = []
+    for layers, width, _ in SIZES:
+        row = [f"{layers} x {width}"]
+        of_size = [line for line in lines if (line["layers"], line["width"]) == (layers, width)]
+        for name in list(MODELS)[1:]:
+            row.append(", ".join(f"{line['ratios'][name]:.2f}" for line in of_size))
+        rows.append(row)
+    return table(["layers x width", *list(MODELS)[1:]], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus")
-    parser.add_argument("--layers", type=int, nargs="+", default=[2, 4, 6])
-    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("action", choices=["measure", "table"])
+    parser.add_argument("corpus", nargs="?")
     options = parser.parse_args()
-    for layers in options.layers:
-        for mask_ratio in (0.15, 0.387):
-            found = ratios(options.corpus, layers, mask_ratio, options.tokens)
-            print(json.dumps({"layers": layers, "mask_ratio": mask_ratio, **found}), flush=True)
+    if options.action == "table":
+        fill(HERE.parent / "performance.md", {"costs": cost_table()})
+        return
+    if options.corpus is None:
+        sys.exit("measure needs a CORPUS")
+    for layers, width, tokens in SIZES:
+        for share in SHARES:
+            ratios = measure(options.corpus, layers, width, tokens, share)
+            line = {"layers": layers, "width": width, "mask_ratio": share, "ratios": ratios}
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def tasks_table(tasks: Tasks) -> str:
     ]
     mean, error = tasks.scaled.mean().mean(), standard_error(list(tasks.scaled.mean(axis=0)))
     rows.append(["mean, by the rule " + tasks.verdict, "", "", f"{mean:+.2f} ± {error:.2f}"])
-    return table(["set", "ExLM", "MLM", "ExLM better by (s.d.)"], rows)
+    return table(["set", "ExLM", "MLM", "ExLM better by, in s.d. of the MLM over seeds"], rows)
 
 
 def draw(pairs: list[Record]) -> None:

@@ -94,16 +94,17 @@ def toys_table(lines: list[dict[str, Any]]) -> str:
 def draw(frame: pd.DataFrame) -> None:
     """Validity by passes, a panel for each task."""
     tasks = list(frame["task"].drop_duplicates())
-    figure, axes = plt.subplots(1, len(tasks), figsize=(12, 2.8), sharey=True, layout="constrained")
-    for axis, task in zip(axes, tasks, strict=True):
+    figure, axes = plt.subplots(2, 3, figsize=(8, 4.6), sharey=True, layout="constrained")
+    for axis, task in zip(axes.flat, tasks, strict=True):
         for side, line, marker in (("ExLM", "-", "o"), ("MLM", "--", "s")):
             of_side = frame[(frame["task"] == task) & (frame["side"] == side)]
             values = of_side.set_index("passes")["valid"].reindex(PASSES)
             axis.plot(PASSES, 100 * values, line, marker=marker, color="black", label=side)
         axis.set(title=task, xlabel="passes")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set(ylabel="valid fillings (%)", ylim=(0, 100))
-    axes[0].legend(frameon=False)
+    axes[0, 0].set(ylim=(0, 100))
+    axes[0, 0].legend(frameon=False)
+    figure.supylabel("valid fillings (%)")
     figure.savefig(HERE / "filling.png", dpi=130)
     plt.close(figure)
 

@@ -17,7 +17,7 @@ MODELS = {
     "mlm-1200-s": ("MLM", "k-"),
     "late-k2-st3-e.06-s": ("k = 2, prior, late", "r--"),
     "all-k4-st3-e.06-s": ("k = 4, prior", "g-."),
-    "noprior-k4-s": ("k = 4, as in the paper", "C1:"),
+    "noprior-k4-s": ("k = 4, without prior", "C1:"),
 }
 SCORES = {
     "accuracy": "accuracy",

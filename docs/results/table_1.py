@@ -83,6 +83,19 @@ def model_row(frame: pd.DataFrame, model: str, head: list[str], percent: bool) -
     return row
 
 
+def difference_row(frame: pd.DataFrame, head: list[str], percent: bool) -> list[str]:
+    """By how much ExLM is better than its MLM on each data set, for each seed of fine-tuning."""
+    scale, digits = (100, 1) if percent else (-1, 2)
+    row = ["ExLM better by"]
+    for name in head[1:]:
+        scores = frame[frame["set"] == NAMES[name]].pivot(
+            index="seed", columns="model", values="test"
+        )
+        better = scale * (scores["molecules-5M"] - scores["molecules-5M-mlm"])
+        row.append(", ".join(f"{difference:+.{digits}f}" for difference in better))
+    return row
+
+
 def best_row(title: str, rows: list[list[str]], percent: bool) -> list[str]:
     """The best mean of each column with its standard deviation."""
     best = max if percent else min
@@ -110,6 +123,7 @@ def parts() -> dict[str, str]:
         fingerprints = [row for row in measured if row[0].startswith("ECFP4")]
         networks = [row for row in measured if row not in fingerprints]
         rows = [model_row(frame, model, head, percent) for model in MODELS]
+        rows.append(difference_row(frame, head, percent))
         rows.append(best_row("best of three on fingerprints", fingerprints, percent))
         rows.append(best_row("better of two graph networks", networks, percent))
         if percent:
