@@ -260,9 +260,8 @@ class ExLMModel(ExLMPreTrainedModel):
             hidden = self._before_expansion(sequences.unexpanded, pack, trace)
             assert layout.origin is not None
             hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        tables = self._rotary_tables(
-            layout, config.expands and read_layers > config.unexpanded_layers
-        )
+        read_copies = config.expands and read_layers > config.unexpanded_layers
+        tables = self._rotary_tables(layout, read_copies)
         hidden = self._run(layers, hidden, tables, layout, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
         if trace is None:
