@@ -41,8 +41,8 @@ from exlm.data.chemistry import molecule_problem
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
 from exlm.filling.reading import load_for_filling
+from exlm.filling.records import Filling
 from exlm.filling.sites import template_maker
-from exlm.filling.texts import Record
 from exlm.model.passes import Passes
 
 PASSES: tuple[Passes, ...] = (1, 4, "all")
@@ -121,34 +121,34 @@ def sampled(
     fragment: str,
     lengths: str,
     passes: Passes,
-) -> list[Record]:
+) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
     make_template = template_maker([lengths], None, None, letters=False)
     choices = len(make_template(fragment).masked_texts())
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
     filled = fill_templates(network, tokenizer, [fragment], make_template, options)
-    record, template = next(iter(filled))
-    if record["problem"]:
-        raise SystemExit(f"{fragment}: {record['problem']}")
-    order = np.random.default_rng(0).permutation(len(record["fillings"]))[:SAMPLES]
-    fillings = [record["fillings"][i] for i in order]
-    return judged({**record, "fillings": fillings}, template, None)["fillings"]
+    of_fragment = next(iter(filled))
+    if of_fragment.problem:
+        raise SystemExit(f"{fragment}: {of_fragment.problem}")
+    order = np.random.default_rng(0).permutation(len(of_fragment.fillings))[:SAMPLES]
+    fillings = [of_fragment.fillings[i] for i in order]
+    return judged(fillings, of_fragment.template, None)
 
 
-def scores_of(fillings: list[Record], drug: str) -> dict[str, float]:
+def scores_of(fillings: list[Filling], drug: str) -> dict[str, float]:
     """The numbers of one drug."""
-    valid = [entry for entry in fillings if entry["valid"]]
-    unique = [entry for entry in valid if entry["unique"]]
-    good = [entry for entry in unique if entry["qed"] >= 0.6 and entry["sa_score"] <= 4]
-    bits = [MORGAN.GetFingerprint(Chem.MolFromSmiles(entry["smiles"])) for entry in unique]
+    molecules = [x.molecule for x in fillings if x.molecule is not None and x.molecule.valid]
+    unique = [molecule for molecule in molecules if molecule.unique]
+    good = [x for x in unique if (x.qed or 0) >= 0.6 and (x.sa_score or 10) <= 4]
+    bits = [MORGAN.GetFingerprint(Chem.MolFromSmiles(molecule.smiles)) for molecule in unique]
     similar = partial(
         DataStructs.TanimotoSimilarity, MORGAN.GetFingerprint(Chem.MolFromSmiles(drug))
     )
     between = [1 - DataStructs.TanimotoSimilarity(a, b) for a, b in combinations(bits, 2)]
     return {
-        "validity": len(valid) / len(fillings),
-        "raw_validity": float(np.mean([molecule_problem(x["text"]) is None for x in fillings])),
-        "uniqueness": len(unique) / len(valid) if valid else float("nan"),
+        "validity": len(molecules) / len(fillings),
+        "raw_validity": float(np.mean([molecule_problem(x.text) is None for x in fillings])),
+        "uniqueness": len(unique) / len(molecules) if molecules else float("nan"),
         "quality": len(good) / len(fillings),
         "diversity": float(np.mean(between)) if between else float("nan"),
         "distance": float(np.mean([1 - similar(one) for one in bits])) if bits else float("nan"),

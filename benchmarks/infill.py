@@ -167,12 +167,12 @@ def run(
     truth = [standardize(tokenizer.decode(ids[1:-1]), "canonical") for ids, _ in molecules]
     sampling = FillOptions(samples=SAMPLES, passes=passes)
     start = time.process_time()
-    sampled = [record["fillings"] for record in fill_texts(network, tokenizer, texts, sampling)]
+    sampled = [record.fillings for record in fill_texts(network, tokenizer, texts, sampling)]
     seconds = time.process_time() - start
     valid = 0
     unique = []
     for fillings in sampled:
-        texts_of_molecule = [entry["text"] for entry in fillings]
+        texts_of_molecule = [entry.text for entry in fillings]
         molecules_of_row = [
             standardize(text, "canonical")
             for text in texts_of_molecule
@@ -186,7 +186,7 @@ def run(
     for record, molecule in zip(
         fill_texts(network, tokenizer, texts, searching), truth, strict=True
     ):
-        best = record["fillings"][0]["text"]
+        best = record.fillings[0].text
         recovered += standardize(best, "canonical") == molecule
     return {
         "molecules": len(molecules),

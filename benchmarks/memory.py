@@ -189,7 +189,7 @@ def shape_of(
         vocabulary=vocabulary,
         boundary_states=model.states_per_boundary,
         element=element,
-        expanded_layers=model.num_hidden_layers - model.plain_layers,
+        expanded_layers=model.num_hidden_layers - model.unexpanded_layers,
     )
 
 

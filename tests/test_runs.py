@@ -11,6 +11,7 @@ from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.runs import (
+    DEFAULTS,
     finished_result,
     first_difference,
     identity,
@@ -96,8 +97,20 @@ def test_a_setting_that_was_changed_before_and_is_not_now_differs():
     """Settings with IDENTITY_IF_CHANGED are not recorded with their default."""
     changed, default = identity(Settings("x", newer=False)), identity(Settings("x"))
     assert first_difference(default, changed) == ("newer", "not recorded", "False")
-    assert first_difference(changed, {"newer": None}) == ("newer", "False", "the default")
-    assert first_difference({"task": changed}, {"task": default})[0] == "task.newer"
+    first_in_task = first_difference({"task": changed}, {"task": default})
+    assert first_in_task == ("task.newer", "False", "the default")
+
+
+def test_every_default_of_a_model_that_is_not_recorded_is_compared():
+    """In whatever way a version recorded it."""
+    model = ArchitectureConfig()
+    left_out = [x for x in fields(model) if x.metadata.get("identity") == "if changed"]
+    assert {f"model.{x.name}": getattr(model, x.name) for x in left_out} == DEFAULTS
+    for name, value in DEFAULTS.items():
+        for recorded in ({}, {name: None}, {name: value}):
+            assert first_difference(recorded, {}) is None
+            assert first_difference(recorded, {name: "other"}) == (name, repr(value), "'other'")
+            assert first_difference({name: "other"}, recorded) == (name, "'other'", repr(value))
 
 
 def interrupted(path: Path, settings: dict, *names: str) -> list[str]:

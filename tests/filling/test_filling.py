@@ -14,7 +14,7 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.options import FillOptions
-from exlm.filling.proposals import OF_MOLECULES
+from exlm.filling.outputs import OF_MOLECULES
 from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
@@ -275,13 +275,13 @@ def test_one_mask_is_ranked_as_by_the_ordinary_logits(any_model):
     logits = AutoModelForMaskedLM.from_pretrained(any_model).eval()(**ids).logits
     expected = logits[0, ids["input_ids"][0] == tokenizer.mask_token_id][0].log_softmax(-1)
     top = expected.topk(10)
-    assert [entry["tokens"] for entry in record["fillings"]] == [
+    assert [entry.tokens for entry in record.fillings] == [
         [[token]] for token in tokenizer.convert_ids_to_tokens(top.indices.tolist())
     ]
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+    assert [e.log_probability for e in record.fillings] == pytest.approx(
         top.values.tolist(), abs=1e-4
     )
-    assert record["exact"] and record["problem"] is None
+    assert record.exact and record.problem is None
 
 
 def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordinary_logits(
@@ -291,7 +291,7 @@ def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordi
     (record,) = fill_texts(network, tokenizer, ["CC<mask>O"], FillOptions(free=True))
     ids = tokenizer("CC<mask>O", return_tensors="pt")
     top = network(**ids).logits[0, 3].log_softmax(-1).topk(5)
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+    assert [e.log_probability for e in record.fillings] == pytest.approx(
         top.values.tolist(), abs=1e-4
     )
 
@@ -304,10 +304,10 @@ def test_without_transitions_the_joint_is_the_product_of_the_marginals(any_model
     logits = network(**ids).logits[0].log_softmax(-1)
     first, second = logits[ids["input_ids"][0] == tokenizer.mask_token_id]
     joint = (first[:, None] + second).flatten().topk(50)
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+    assert [e.log_probability for e in record.fillings] == pytest.approx(
         joint.values.tolist(), abs=1e-4
     )
-    assert record["fillings"][0]["length_probability"] == pytest.approx(1.0) and record["exact"]
+    assert record.fillings[0].length_probability == pytest.approx(1.0) and record.exact
 
 
 def test_the_probability_is_that_of_the_training_objective(model):
@@ -316,13 +316,13 @@ def test_the_probability_is_that_of_the_training_objective(model):
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     masked = ids["input_ids"] == tokenizer.mask_token_id
     losses = []
-    for entry in record["fillings"]:
+    for entry in record.fillings:
         labels = torch.full_like(ids["input_ids"], -100)
         labels[masked] = torch.tensor(
-            tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part])
+            tokenizer.convert_tokens_to_ids([t for part in entry.tokens for t in part])
         )
         losses.append(4 * network(**ids, labels=labels).loss.item())  # 4 targets with BOS and EOS
-    best, second = (entry["log_probability"] for entry in record["fillings"])
+    best, second = (entry.log_probability for entry in record.fillings)
     assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
 
 
@@ -340,21 +340,21 @@ def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, bo
     (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1, passes=1))
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     labels = torch.full_like(ids["input_ids"], -100)
-    best = [token for part in record["fillings"][0]["tokens"] for token in part]
+    best = [token for part in record.fillings[0].tokens for token in part]
     labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
         tokenizer.convert_tokens_to_ids(best)
     )
     sums = evaluate_batch(network, {**ids, "labels": labels})
-    assert record["fillings"][0]["log_probability"] == pytest.approx(
+    assert record.fillings[0].log_probability == pytest.approx(
         -sums["joint_nll_one_per_mask"], abs=1e-4
     )
-    assert record["kept"] == pytest.approx(sums["one_per_mask"], abs=1e-4)
+    assert record.kept == pytest.approx(sums["one_per_mask"], abs=1e-4)
 
 
 def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_path):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
     (record,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
-    assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
+    assert "end of sequence inside the text" in record.problem and not record.fillings
 
 
 def test_a_method_that_there_is_not_is_refused():
@@ -376,7 +376,7 @@ def test_options_stay_as_they_are_given():
 def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
     network, tokenizer = load_for_filling(str(any_model))
     records = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
-    shares = [record["kept"] for record in records]
+    shares = [record.kept for record in records]
     if options.all_paths:
         assert shares == [None] * 3
     elif network.transition is None:
@@ -387,9 +387,9 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
             *map(search.share_one_per_mask, graphs(network, examples, tokenizer)),
             None,
         ]
-        assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
+        assert shares[1] < 0.5 and "say little of the model" in records[1].warning
     for record, share in zip(records, shares, strict=True):
-        assert (record["warning"] is None) == (share is None or share >= 0.5)
+        assert (record.warning is None) == (share is None or share >= 0.5)
 
 
 def test_batches_order_and_padding_do_not_matter(any_model):
@@ -398,12 +398,12 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     for options in (FillOptions(), FillOptions(method="viterbi"), FillOptions(samples=5)):
         together = list(fill_texts(network, tokenizer, texts, options))
         small = list(fill_texts(network, tokenizer, texts, options, tokens_per_batch=1))
-        assert [record["text"] for record in together] == texts
-        assert [record["line"] for record in together] == [1, 2, 3, 4, 5, 6]
+        assert [record.text for record in together] == texts
+        assert [record.line for record in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
-            for entry, same in zip(one["fillings"], other["fillings"], strict=True):
-                assert entry["tokens"] == same["tokens"]
-                assert entry["log_probability"] == pytest.approx(same["log_probability"], abs=1e-4)
+            for entry, same in zip(one.fillings, other.fillings, strict=True):
+                assert entry.tokens == same.tokens
+                assert entry.log_probability == pytest.approx(same.log_probability, abs=1e-4)
 
 
 def test_the_graph_holds_the_states_of_each_mask(model):
@@ -420,18 +420,18 @@ def test_several_tokens_go_where_their_states_are(model):
     options = FillOptions(tokens="1-9", n_best=4)
     (record,) = fill_texts(network, tokenizer, [TWO], options, states=True)
     by_length = {}
-    for entry in record["fillings"]:
-        first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])
-        assert entry["text"] == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
-        by_length.setdefault(sum(map(len, entry["tokens"])), []).append(entry)
+    for entry in record.fillings:
+        first, second = (tokenizer.convert_tokens_to_string(part) for part in entry.tokens)
+        assert entry.text == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
+        by_length.setdefault(sum(map(len, entry.tokens)), []).append(entry)
     assert sorted(by_length) == [1, 2, 3, 4, 5, 6] and all(
         len(entries) == 4 for entries in by_length.values()
     )
-    chance = sum(entries[0]["length_probability"] for entries in by_length.values())
+    chance = sum(entries[0].length_probability for entries in by_length.values())
     assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
-    assert [len(states) for states in record["states"]] == [3, 3]
-    assert record["exact"] is True
-    assert all(0 <= state["weight"] <= 1.0001 for states in record["states"] for state in states)
+    assert [len(states) for states in record.states] == [3, 3]
+    assert record.exact is True
+    assert all(0 <= state["weight"] <= 1.0001 for states in record.states for state in states)
 
 
 def empty(network, tokenizer):
@@ -498,7 +498,7 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert "not in the model's vocabulary" in records[4]["problem"]
     entry = records[0]["fillings"][0]
     of_texts = {"filling", "text", "tokens", "probability", "log_probability"}
-    assert set(entry) == {*of_texts, "valid", *OF_MOLECULES}
+    assert set(entry) == {*of_texts, *OF_MOLECULES}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
 
 
@@ -551,7 +551,7 @@ def test_states_have_words_and_not_the_spelling_of_the_vocabulary():
     with torch.no_grad():
         network.head.decoder.bias[tokenizer.convert_tokens_to_ids("Ġis")] = 50.0
     [record] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
-    assert all(state["words"][0][0] == "is" for state in record["states"][0])
+    assert all(state["words"][0][0] == "is" for state in record.states[0])
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):

@@ -19,6 +19,7 @@ from exlm.filling.explore import explore
 from exlm.filling.options import FillOptions
 from exlm.filling.passes import Beginning, BeginningGraph, beam_in_passes, read_beginnings
 from exlm.filling.reading import encode, graphs, load_for_filling
+from exlm.filling.records import FilledText
 from exlm.filling.texts import fill_in_passes, fill_texts
 from exlm.model.passes import nll_in_passes
 from exlm_command import main
@@ -166,21 +167,24 @@ def test_samples_follow_the_policy(filled, tokenizer):
     read = partial(read_beginnings, network, tokenizer, 4096, lambda graph: graph)
     count = 200
     options = FillOptions(samples=count, passes=2)
-    record = fill_in_passes(graph, example, read, tokenizer, options)
+    record = fill_in_passes(FilledText(1, ""), example, graph, read, tokenizer, options)
     values = {tuple(x.ids[1:-1]): x.log_prob for x in every.fillings}
     drawn = []
-    for entry in record["fillings"]:
-        drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"]))
-        assert entry["log_probability"] == pytest.approx(values[drawn[-1]])
-    assert record["exact"] is None and record["passes"] == 2 and len(drawn) == count
+    for entry in record.fillings:
+        drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry.tokens))
+        assert entry.log_probability == pytest.approx(values[drawn[-1]])
+    assert record.exact is None and record.passes == 2 and len(drawn) == count
     expected = torch.tensor([*values.values()], dtype=torch.float64).exp()
     frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
     error = (expected * (1 - expected) / count).sqrt()
     assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
     few = replace(options, samples=10)
-    first = fill_in_passes(graph, example, read, tokenizer, few, line=1)
-    assert fill_in_passes(graph, example, read, tokenizer, few, line=1) == first
-    assert fill_in_passes(graph, example, read, tokenizer, few, line=2) != first
+
+    def fillings(line):
+        empty = FilledText(line, "")
+        return fill_in_passes(empty, example, graph, read, tokenizer, few).fillings
+
+    assert fillings(line=1) == fillings(line=1) != fillings(line=2)
 
 
 # --- the command
@@ -197,18 +201,18 @@ def test_a_filling_has_the_joint_likelihood_of_its_passes_and_says_how_many(mode
     for wished, taken in ((1, [1, 1, 1]), (3, [2, 1, 3]), ("all", [2, 1, 4])):
         options = FillOptions(passes=wished, n_best=3, beam=8)
         *records, problem = fill_texts(network, tokenizer, texts, options)
-        assert [record["passes"] for record in records] == taken and problem["passes"] is None
+        assert [record.passes for record in records] == taken and problem.passes is None
         for text, record in zip(texts, records, strict=False):
             ids = tokenizer(text.replace("[MASK]", "<mask>"), return_tensors="pt")
             masked = ids["input_ids"] == tokenizer.mask_token_id
-            for entry in record["fillings"]:
-                spelled = (tokenizer.convert_tokens_to_string(mask) for mask in entry["tokens"])
-                assert entry["text"] == text.replace("[MASK]", "{}").format(*spelled)
+            for entry in record.fillings:
+                spelled = (tokenizer.convert_tokens_to_string(mask) for mask in entry.tokens)
+                assert entry.text == text.replace("[MASK]", "{}").format(*spelled)
                 labels = torch.full_like(ids["input_ids"], -100)
-                tokens = [token for (token,) in entry["tokens"]]
+                tokens = [token for (token,) in entry.tokens]
                 labels[masked] = torch.tensor(tokenizer.convert_tokens_to_ids(tokens))
                 expected = nll_in_passes(network, {**ids, "labels": labels}, wished)
-                assert entry["log_probability"] == pytest.approx(-float(expected), abs=1e-4)
+                assert entry.log_probability == pytest.approx(-float(expected), abs=1e-4)
 
 
 def test_a_text_with_one_mask_is_filled_the_same_way_in_any_number_of_passes(model):

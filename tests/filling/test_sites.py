@@ -15,6 +15,7 @@ from exlm.filling import proposals, search, sites
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
 from exlm.filling.reading import load_for_filling
+from exlm.filling.records import Filling, Molecule
 from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import fill_texts
 from exlm.filling.tokens import allowed_tokens
@@ -160,21 +161,21 @@ def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp
         allowed = allowed_tokens(tokenizer, FillOptions(**options), size)
         names = set(tokenizer.convert_ids_to_tokens(allowed.nonzero()[:, 0].tolist()))
         expected = {
-            entry["text"]: entry["probability"]
-            for entry in every["fillings"]
-            if names.issuperset(entry["tokens"][0] + entry["tokens"][1])
+            entry.text: entry.probability
+            for entry in every.fillings
+            if names.issuperset(entry.tokens[0] + entry.tokens[1])
         }
         assert len(expected) == len(names) ** 2
         total = sum(expected.values())
         (record,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
-        assert record["exact"] and len(record["fillings"]) == len(expected)
-        for entry in record["fillings"]:
-            assert entry["probability"] == pytest.approx(expected[entry["text"]] / total, rel=1e-4)
+        assert record.exact and len(record.fillings) == len(expected)
+        for entry in record.fillings:
+            assert entry.probability == pytest.approx(expected[entry.text] / total, rel=1e-4)
         (twice,) = fill_texts(
             network, tokenizer, [text], FillOptions(passes=2, n_best=20, **options)
         )
-        for entry in twice["fillings"]:
-            assert names.issuperset(entry["tokens"][0] + entry["tokens"][1])
+        for entry in twice.fillings:
+            assert names.issuperset(entry.tokens[0] + entry.tokens[1])
 
 
 def test_an_element_is_all_its_atoms_and_limits_no_bonds(model):
@@ -202,30 +203,30 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
     records = list(fill_templates(network, tokenizer, texts, make, options))
-    assert [record["line"] for record, _ in records] == [1, 2, 3]
-    assert records[1][0]["problem"].startswith("no attachment point") and records[1][1] is None
-    record, made = records[0]
-    assert len(record["fillings"]) == 12 and record["problem"] is None
-    assert {entry["length_probability"] for entry in record["fillings"]} == {1 / 3}
-    probabilities = [entry["probability"] for entry in record["fillings"]]
+    assert [record.line for record in records] == [1, 2, 3]
+    assert records[1].problem.startswith("no attachment point") and records[1].template is None
+    record = records[0]
+    assert len(record.fillings) == 12 and record.problem is None
+    assert {entry.length_probability for entry in record.fillings} == {1 / 3}
+    probabilities = [entry.probability for entry in record.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
-    for masked in made.masked_texts():
+    for masked in record.template.masked_texts():
         (alone,) = fill_texts(network, tokenizer, [masked], options)
-        together = [entry for entry in record["fillings"] if entry["masked"] == masked]
-        assert [entry["text"] for entry in together] == [e["text"] for e in alone["fillings"]]
+        together = [entry for entry in record.fillings if entry.masked == masked]
+        assert [entry.text for entry in together] == [e.text for e in alone.fillings]
 
 
 def test_with_free_paths_the_model_says_how_probable_a_length_is(model):
     network, tokenizer = load_for_filling(model)
     make = template_maker(["2-3"], None, None, False)
     options = FillOptions(n_best=2, free=True)
-    ((record, _),) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
+    (record,) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
     masked = f"{M * 3}c1ccccc1"
     (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=2, tokens="2-3"))
-    assert {e["text"]: e["length_probability"] for e in record["fillings"]} == {
-        e["text"]: e["length_probability"] for e in alone["fillings"]
+    assert {e.text: e.length_probability for e in record.fillings} == {
+        e.text: e.length_probability for e in alone.fillings
     }
-    products = [e["probability"] * e["length_probability"] for e in record["fillings"]]
+    products = [e.probability * e.length_probability for e in record.fillings]
     assert products == sorted(products, reverse=True)
 
 
@@ -241,38 +242,40 @@ def test_many_texts_are_filled_some_at_a_time(model, monkeypatch):
 
     monkeypatch.setattr(proposals, "TEMPLATES", 3)
     records = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
-    first, _ = next(records)
+    everything = [next(records)]
     assert taken == [0, 1, 2]
-    everything = [first, *(record for record, _ in records)]
-    assert [record["line"] for record in everything] == list(range(1, 10))
+    everything += records
+    assert [record.line for record in everything] == list(range(1, 10))
     monkeypatch.setattr(proposals, "TEMPLATES", 100)
     at_once = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
-    assert [[e["text"] for e in r["fillings"]] for r in everything] == [
-        [e["text"] for e in r["fillings"]] for r, _ in at_once
+    assert [[e.text for e in r.fillings] for r in everything] == [
+        [e.text for e in r.fillings] for r in at_once
     ]
+
+
+def molecules_of(texts, template=None, known=None):
+    fillings = [Filling(text, [], 0.0) for text in texts]
+    return [filling.molecule for filling in judged(fillings, template, known)]
 
 
 def test_a_filling_that_breaks_what_stays_is_not_valid():
     made = template("*N1CCCCC1C", site=["1"])
     texts = ["CN1CCCCC1C", "C.N1CCCCC1C", "C1N1CCCCC1C", "C1C1N1CCCCC1C", "OC(=)N1CCCCC1C"]
-    record = {"fillings": [{"text": text} for text in texts]}
-    valid = [entry["valid"] for entry in judged(record, made, None)["fillings"]]
-    assert valid == [True, False, False, False, False]
+    assert [molecule.valid for molecule in molecules_of(texts, made)] == [True, *[False] * 4]
     # without a template, RDKit alone decides
-    assert [e["valid"] for e in judged(record, None, None)["fillings"]][:2] == [True, True]
+    assert [molecule.valid for molecule in molecules_of(texts)][:2] == [True, True]
 
 
 def test_properties_of_molecules():
     made = Template((range(1, 2), "c1ccccc1"), "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
-    record = {"fillings": [{"text": t} for t in ("Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C(")]}
-    toluene, again, phenol, broken = judged(record, made, {"Oc1ccccc1"})["fillings"]
-    assert toluene["smiles"] == again["smiles"] == "Cc1ccccc1"
-    assert (toluene["unique"], again["unique"], phenol["unique"]) == (True, False, True)
-    assert (toluene["new"], phenol["new"]) == (True, False)
-    assert toluene["similarity"] == 1 and 0 < phenol["similarity"] < 1
-    assert 0 < toluene["qed"] < 1 <= toluene["sa_score"] < 2
-    assert broken.keys() == toluene.keys() and not broken["valid"]
-    assert {value for name, value in broken.items() if name not in ("text", "valid")} == {None}
+    texts = ["Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C("]
+    toluene, again, phenol, broken = molecules_of(texts, made, {"Oc1ccccc1"})
+    assert toluene.smiles == again.smiles == "Cc1ccccc1"
+    assert (toluene.unique, again.unique, phenol.unique) == (True, False, True)
+    assert (toluene.new, phenol.new) == (True, False)
+    assert toluene.similarity == 1 and 0 < phenol.similarity < 1
+    assert 0 < toluene.qed < 1 <= toluene.sa_score < 2
+    assert broken == Molecule(valid=False)
 
 
 def run(*arguments):
@@ -464,6 +467,5 @@ def test_what_is_wrong_with_residues_is_said_in_one_sentence(
 
 
 def test_a_radical_is_no_valid_filling():
-    record = {"fillings": [{"text": text} for text in ("C[CH]C", "CCC", "C[C]C", "C[N+](=O)[O-]")]}
-    valid = [entry["valid"] for entry in judged(record, None, None)["fillings"]]
-    assert valid == [False, True, False, True]
+    molecules = molecules_of(["C[CH]C", "CCC", "C[C]C", "C[N+](=O)[O-]"])
+    assert [molecule.valid for molecule in molecules] == [False, True, False, True]

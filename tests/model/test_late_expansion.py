@@ -24,8 +24,10 @@ def test_layers_before_the_expansion_are_those_of_an_mlm(tiny_config, tiny_batch
     assert torch.equal(late.layers[1].ffn_in.weight, plain.layers[1].ffn_in.weight)
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
-    hidden = late.encode(late.expand(**inputs), depth=1)
-    torch.testing.assert_close(hidden[real], plain.encode(plain.expand(**inputs), depth=1)[real])
+    hidden = late.encode(late.expand(**inputs), read_layers=1)
+    torch.testing.assert_close(
+        hidden[real], plain.encode(plain.expand(**inputs), read_layers=1)[real]
+    )
 
 
 @pytest.mark.parametrize("boundary", [1, "k"])

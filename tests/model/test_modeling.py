@@ -582,9 +582,9 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
     for i in range(1, depth + 1):
         rows = lattice
-        if lattice.unexpanded is not None and i <= encoder.config.plain_layers:
+        if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, depth=i), rows)
+        expected = at_tokens(encoder.encode(lattice, read_layers=i), rows)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

@@ -78,7 +78,7 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     pretraining(tmp_path, "c", objective="mlm", steps=200)
     family = only_family(tmp_path)
     assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
-    assert family.kind.steps == 100
+    assert family.comparable.steps == 100
 
 
 def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):

@@ -19,6 +19,7 @@ from exlm.errors import InputError, import_optional
 from exlm.filling import search
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
+from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import (
     allowed_graph,
@@ -136,25 +137,27 @@ def build_case(
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
     (unrestricted,) = graphs(network, [masked_text], tokenizer)
     graph = restriction(network, tokenizer, options)(unrestricted)
-    record = fill_graph(graph, masked_text, tokenizer, options)
-    if record["problem"]:
-        raise InputError(record["problem"])
+    filled = fill_graph(FilledText(1, text), masked_text, graph, tokenizer, options)
+    if filled.problem is not None:
+        raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
     allowed, _ = allowed_graph(graph, options)
-    for filling in record["fillings"]:
-        _add_details(filling, allowed, masked_text, tokenizer, molecules)
+    fillings = [
+        _with_details(filling, allowed, masked_text, tokenizer, molecules)
+        for filling in filled.fillings
+    ]
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
         "masks": graph.num_masks,
         "free": options.all_paths,
-        "exact": record["exact"],
+        "exact": filled.exact,
         "molecules": molecules,
         "segments": _segments(masked_text, masks, tokenizer),
         "states": _states(graph, tokenizer, options, words),
         "edges": _edges(unrestricted) if network.config.has_links else [],
-        "fillings": record["fillings"],
+        "fillings": fillings,
     }
 
 
@@ -174,23 +177,24 @@ def _edges(graph: Graph) -> list[tuple[int, int, float]]:
     return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
 
 
-def _add_details(
-    filling: dict[str, Any],
+def _with_details(
+    filling: Filling,
     allowed: Graph,
     masked_text: MaskedText,
     tokenizer: PreTrainedTokenizerFast,
     molecules: bool,
-) -> None:
-    """Adds the best path, the segments and, of a molecule, its problem and its drawing."""
+) -> dict[str, Any]:
+    """A filling with its best path, its segments and, of a molecule, its problem and drawing."""
     vocabulary = tokenizer.get_vocab()
-    by_mask = [[vocabulary[token] for token in tokens] for tokens in filling["tokens"]]
+    by_mask = [[vocabulary[token] for token in tokens] for tokens in filling.tokens]
     (path,) = search.best_paths(allowed, torch.tensor([list(chain(*by_mask))])).tolist()
-    filling["path"] = [0, *path, len(allowed.links) - 1]
-    filling["segments"] = _segments(masked_text, by_mask, tokenizer)
+    segments = _segments(masked_text, by_mask, tokenizer)
+    details: dict[str, Any] = {"path": [0, *path, len(allowed.links) - 1], "segments": segments}
     if molecules:
         with rdBase.BlockLogs():
-            filling["problem"] = molecule_problem(filling["text"])
-            filling["drawing"] = draw_molecule(filling["text"], filling["segments"])
+            details["problem"] = molecule_problem(filling.text)
+            details["drawing"] = draw_molecule(filling.text, segments)
+    return {**filling.to_json(), **details}
 
 
 def _segments(

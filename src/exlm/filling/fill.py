@@ -1,8 +1,10 @@
 """Fills the masks or sites of a text together, or those of every line of a file.
 `exlm.filling.search` does the search."""
 
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,16 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
-from exlm.filling.outputs import FOR_MOLECULES, WRITERS, Writing
-from exlm.filling.proposals import fill_templates, judged, with_fillings
+from exlm.filling.outputs import FOR_MOLECULES, WRITERS
+from exlm.filling.proposals import fill_templates, judged, segments_of
 from exlm.filling.reading import fills_molecules, load_for_filling
-from exlm.filling.sites import Template, template_maker
-from exlm.filling.texts import Record, fill_texts
+from exlm.filling.records import FilledText, Filling
+from exlm.filling.sites import template_maker
+from exlm.filling.texts import fill_texts
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.train import distributed
 
-# how a record is printed
+# how a filled text is printed
 TABLE = Path(__file__).with_name("fillings.txt")
 
 
@@ -108,29 +111,26 @@ def fill(
         molecules = fills_molecules(network, tokenizer, texts)
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     distributed.place_model(network, device)
-    filled: Iterator[tuple[Record, Template | None]]
+    filled_texts: Iterator[FilledText]
     if any(option is not None for option in (site, keep, replace)):
         _refuse_what_is_for_masks(states, fill_options.tokens)
         make_template = template_maker(site, keep, replace, _is_of_letters(tokenizer, molecules))
-        filled = fill_templates(
+        filled_texts = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
         )
     else:
-        records = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
-        filled = ((record, None) for record in records)
-    filled = ((_drop_special(record, tokenizer), template) for record, template in filled)
-    if molecules:
-        filled = _judge(filled, None if known is None else _molecules_of(known), valid_only)
-    named = ({**record, "name": name} for (record, _), name in zip(filled, names, strict=True))
-    finished = (_finish(record, tokenizer, top) for record in named)
+        filled_texts = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+    finish = partial(
+        _finished,
+        tokenizer=tokenizer,
+        molecules=molecules,
+        known=None if known is None else _molecules_of(known),
+        valid_only=valid_only,
+        top=top,
+    )
+    finished = (finish(filled, name) for filled, name in zip(filled_texts, names, strict=True))
     tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
-    if output:
-        with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](tally, Writing(unfinished, tokenizer, molecules))
-        print(f"{tally.summary()}: {output}")
-    else:
-        for record in tally:
-            print(render(TABLE, **record))
+    _write_or_print(tally, output, molecules)
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
@@ -213,77 +213,84 @@ def _molecules_of(file: str) -> set[str]:
     return {standardize(text, "canonical") for text in texts}
 
 
-def _drop_special(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
-    """The record without fillings that hold special tokens, such as the end of a text; `left_out`
-    counts them."""
+def _finished(
+    filled: FilledText,
+    name: str | None,
+    tokenizer: PreTrainedTokenizerFast,
+    molecules: bool,
+    known: set[str] | None,
+    valid_only: bool,
+    top: int | None,
+) -> FilledText:
+    """The text with its name and the fillings that are given: without those that hold special
+    tokens, such as the end of a text, or with `valid_only` are not valid, which `left_out` counts;
+    and of those the `top` first different ones, or all."""
     special = set(tokenizer.all_special_tokens)
-    fillings = [x for x in record["fillings"] if special.isdisjoint(chain(*x["tokens"]))]
-    left_out = len(record["fillings"]) - len(fillings)
-    return {**record, "fillings": fillings, "left_out": left_out}
+    fillings = [x for x in filled.fillings if special.isdisjoint(chain(*x.tokens))]
+    if molecules:
+        fillings = judged(fillings, filled.template, known)
+    usable = fillings
+    warning = filled.warning
+    if valid_only:
+        usable = [x for x in fillings if x.molecule is not None and x.molecule.valid]
+        if fillings and not usable:
+            warning = (
+                f"none of the {len(fillings)} fillings that were made is a molecule, so all were "
+                "left out; no others were searched: raise --n_best"
+            )
+    given = usable if top is None else _different(usable)[:top]
+    return dataclasses.replace(
+        filled,
+        fillings=[_with_segments(filling, filled.text, tokenizer) for filling in given],
+        warning=warning,
+        left_out=len(filled.fillings) - len(usable),
+        name=name,
+    )
 
 
-def _judge(
-    filled: Iterable[tuple[Record, Template | None]], known: set[str] | None, valid_only: bool
-) -> Iterator[tuple[Record, Template | None]]:
-    """The records with the properties of their molecules."""
-    for record, template in filled:
-        record = judged(record, template, known)
-        yield (_drop_invalid(record) if valid_only else record), template
+def _different(fillings: list[Filling]) -> list[Filling]:
+    """The first of all fillings that are the same molecule, or have the same text."""
+    different: dict[str, Filling] = {}
+    for filling in fillings:
+        smiles = None if filling.molecule is None else filling.molecule.smiles
+        different.setdefault(smiles or filling.text, filling)
+    return list(different.values())
 
 
-def _drop_invalid(record: Record) -> Record:
-    """The record without fillings that are not valid, with a warning if none is left."""
-    fillings = record["fillings"]
-    valid = [entry for entry in fillings if entry["valid"]]
-    left_out = record["left_out"] + len(fillings) - len(valid)
-    warning = record["warning"]
-    if fillings and not valid:
-        warning = (
-            f"none of the {len(fillings)} fillings that were made is a molecule, so all were "
-            "left out; no others were searched: raise --n_best"
-        )
-    return {**record, "fillings": valid, "left_out": left_out, "warning": warning}
-
-
-def _finish(record: Record, tokenizer: PreTrainedTokenizerFast, top: int | None) -> Record:
-    """The record with its `top` first different fillings, or all, in which `filling` says what was
-    filled in."""
-    fillings = record["fillings"]
-    if top is not None:
-        different: dict[str, Record] = {}
-        for entry in fillings:
-            different.setdefault(entry.get("smiles") or entry["text"], entry)
-        fillings = list(different.values())[:top]
-    return with_fillings({**record, "fillings": fillings}, tokenizer)
+def _with_segments(filling: Filling, text: str, tokenizer: PreTrainedTokenizerFast) -> Filling:
+    masked = text if filling.masked is None else filling.masked
+    segments = segments_of(masked, filling.tokens, tokenizer)
+    return dataclasses.replace(filling, segments=segments)
 
 
 class Tally:
-    """Passes records on and counts them. InputError behind the last if none could be filled."""
+    """Passes texts on and counts them. InputError behind the last if none could be filled."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.records = records
+    def __init__(self, filled_texts: Iterable[FilledText]) -> None:
+        self.filled_texts = filled_texts
         self.filled = self.failed = self.warned = 0
         self.fillings = self.molecules = self.left_out = 0
         self.start = time.monotonic()
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[FilledText]:
         first_problem = None
-        for record in self.records:
-            if record["problem"] is None:
+        for filled in self.filled_texts:
+            if filled.problem is None:
                 self.filled += 1
             else:
                 self.failed += 1
-                first_problem = first_problem or f"line {record['line']}: {record['problem']}"
-            self.warned += record["warning"] is not None
-            self.fillings += len(record["fillings"])
-            self.molecules += sum(entry.get("valid", False) for entry in record["fillings"])
-            self.left_out += record["left_out"]
-            yield record
+                first_problem = first_problem or f"line {filled.line}: {filled.problem}"
+            self.warned += filled.warning is not None
+            self.fillings += len(filled.fillings)
+            molecules = [x.molecule for x in filled.fillings if x.molecule is not None]
+            self.molecules += sum(molecule.valid for molecule in molecules)
+            self.left_out += filled.left_out
+            yield filled
         if not self.filled:
             raise InputError(f"no text can be filled; {first_problem}")
 
     def summary(self) -> str:
-        """A sentence that counts the records."""
+        """A sentence that counts the texts."""
         rate = (self.filled + self.failed) / (time.monotonic() - self.start)
         valid = f", {self.molecules} of them valid" if self.molecules else ""
         left_out = f"; {self.left_out} others left out" if self.left_out else ""
@@ -292,3 +299,13 @@ class Tally:
             f"{self.warned} with a warning, {rate:.3g} lines a second; "
             f"{self.fillings} fillings{valid}{left_out}"
         )
+
+
+def _write_or_print(tally: Tally, output: str | None, molecules: bool) -> None:
+    if output:
+        with replacing(Path(output)) as unfinished:
+            WRITERS[Path(output).suffix](tally, unfinished, molecules)
+        print(f"{tally.summary()}: {output}")
+    else:
+        for filled in tally:
+            print(render(TABLE, **vars(filled)))

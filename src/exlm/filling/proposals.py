@@ -1,11 +1,9 @@
 """Fillings as proposals: those of all lengths of a site ranked together, and what is known of
 each molecule."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import QED
@@ -16,12 +14,11 @@ from exlm.data.drawing import Segment
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import MASKS
+from exlm.filling.records import FilledText, Filling, Molecule
 from exlm.filling.sites import MASK, Template
-from exlm.filling.texts import Record, fill_texts
+from exlm.filling.texts import fill_texts
 from exlm.model.masked_lm import ExLMForMaskedLM
 
-# what is known of fillings that are molecules
-OF_MOLECULES = ("smiles", "unique", "new", "qed", "sa_score", "similarity")
 TEMPLATES = 500  # how many are filled before the first of them is yielded
 
 
@@ -32,123 +29,110 @@ def fill_templates(
     make_template: Callable[[str], Template],
     options: FillOptions,
     tokens_per_batch: int = 4096,
-) -> Iterator[tuple[Record, Template | None]]:
-    """Yields a record for each text with sites, in order, and its template, None with a problem.
+) -> Iterator[FilledText]:
+    """Yields each text with sites, with its template and its fillings, in order.
 
     All choices of lengths are equally probable; with `free`, the model fills the most masks that
     the sites may have with as many tokens as they may have together, and says how probable each
     number is. Fillings are ranked by their probability times that of their length."""
-    remaining = iter(texts)
-    line = first_masked = 1
+    lines = enumerate(texts, 1)
+    first_masked = 1
     # with `free`, each text has numbers of tokens of its own
     size = 1 if options.free else TEMPLATES
-    while batch := list(islice(remaining, size)):
-        outcomes = [_template_or_problem(make_template, text) for text in batch]
-        masked = list[str]()
-        for template in outcomes:
-            if isinstance(template, Template):
-                masked += template.masked_texts(longest_only=options.free)
+    while batch := list(islice(lines, size)):
+        empty_texts = [_with_template(make_template, line, text) for line, text in batch]
         of_batch = options
-        if options.free:
-            (template,) = outcomes
-            of_batch = _with_lengths(options, template)
-        records = fill_texts(
+        masked: list[list[str]] = []  # of each text
+        for empty in empty_texts:
+            masked.append([])
+            if empty.template is not None:
+                masked[-1] = empty.template.masked_texts(longest_only=options.free)
+                if options.free:
+                    of_batch = _with_lengths(options, empty.template)
+        all_masked = list(chain.from_iterable(masked))
+        filled_choices = fill_texts(
             network,
             tokenizer,
-            masked,
+            all_masked,
             of_batch,
             tokens_per_batch=tokens_per_batch,
             first_line=first_masked,
         )
-        first_masked += len(masked)
-        for text, template in zip(batch, outcomes, strict=True):
-            if isinstance(template, str):
-                yield _merged([], template, line, text), None
-            else:
-                choices = len(template.masked_texts(longest_only=options.free))
-                yield _merged(list(islice(records, choices)), None, line, text), template
-            line += 1
+        first_masked += len(all_masked)
+        for empty, masked_texts in zip(empty_texts, masked, strict=True):
+            yield _merged(empty, list(islice(filled_choices, len(masked_texts))))
 
 
-def _template_or_problem(make_template: Callable[[str], Template], text: str) -> Template | str:
+def _with_template(make_template: Callable[[str], Template], line: int, text: str) -> FilledText:
+    """The text with its template, or with the problem that it has."""
     if MASKS.search(text):
-        return "it has masks, but site, keep or replace say what is free; leave out either"
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return FilledText(line, text, problem=problem)
     try:
-        return make_template(text)
+        return FilledText(line, text, template=make_template(text))
     except InputError as error:
-        return str(error)
+        return FilledText(line, text, problem=str(error))
 
 
-def _with_lengths(options: FillOptions, template: Template | str) -> FillOptions:
+def _with_lengths(options: FillOptions, template: Template) -> FillOptions:
     """The options with the numbers of tokens that all sites of a template may have together."""
-    if isinstance(template, str):
-        return options
     fewest = sum(lengths[0] for lengths in template.sites)
     most = sum(lengths[-1] for lengths in template.sites)
     return replace(options, tokens=f"{fewest}-{most}")
 
 
-def _merged(records: list[Record], problem: str | None, line: int, text: str) -> Record:
-    """One record from those of all choices of lengths."""
-    usable = [record for record in records if record["problem"] is None]
-    problems = [record["problem"] for record in records if record["problem"]]
+def _merged(empty: FilledText, choices: list[FilledText]) -> FilledText:
+    """The text with the fillings of all its choices of lengths, the most probable first."""
+    usable = [choice for choice in choices if choice.problem is None]
+    problems = [choice.problem for choice in choices if choice.problem is not None]
+    if not usable:
+        return replace(empty, problem=empty.problem or problems[0])
     fillings = []
-    for record in usable:
-        for entry in record["fillings"]:
-            length_probability = entry.get("length_probability", 1 / len(usable))
+    for choice in usable:
+        for filling in choice.fillings:
+            length_probability = filling.length_probability
+            if length_probability is None:
+                length_probability = 1 / len(usable)
             fillings.append(
-                {**entry, "masked": record["text"], "length_probability": length_probability}
+                replace(filling, masked=choice.text, length_probability=length_probability)
             )
-    fillings.sort(key=lambda entry: -entry["probability"] * entry["length_probability"])
-    warnings = [record["warning"] for record in usable if record["warning"]]
-    if usable and problems:
-        warnings.append(f"{len(problems)} of {len(records)} choices of lengths: {problems[0]}")
-    exact = [record["exact"] for record in usable]
-    shares = [record["kept"] for record in usable]
-    return {
-        "line": line,
-        "text": text,
-        "fillings": fillings,
-        "exact": None if not exact or None in exact else all(exact),
-        "kept": None if not shares or None in shares else min(shares),
-        "passes": max((record["passes"] for record in usable), default=None),
-        "warning": warnings[0] if warnings else None,
-        "problem": None if usable else (problem or problems[0]),
-    }
+    fillings.sort(key=lambda filling: -filling.probability * (filling.length_probability or 0.0))
+    exact = [choice.exact for choice in usable]
+    kept = [choice.kept for choice in usable if choice.kept is not None]
+    passes = [choice.passes for choice in usable if choice.passes is not None]
+    warnings = [choice.warning for choice in usable if choice.warning is not None]
+    if problems:
+        warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")
+    return replace(
+        empty,
+        fillings=fillings,
+        exact=None if None in exact else all(exact),
+        kept=min(kept, default=None),
+        passes=max(passes, default=None),
+        warning=warnings[0] if warnings else None,
+    )
 
 
-def segments_of(record: Record, entry: Record, tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
-    """The filled text of an entry of a record in parts, in order. Masks side by side are one
-    site."""
-    masked = entry["masked"] if "masked" in entry else record["text"]
+def segments_of(
+    masked: str, tokens: list[list[str]], tokenizer: PreTrainedTokenizerFast
+) -> list[Segment]:
+    """A text with masks and the tokens that fill each of them, in parts, in order. Masks side by
+    side are one site."""
     outside, *others = MASKS.split(masked.replace(str(tokenizer.mask_token), MASK))
     segments: list[Segment] = [(outside, None)]
     site = 0
-    for tokens, text_behind in zip(entry["tokens"], others, strict=True):
-        segments.append((tokenizer.convert_tokens_to_string(tokens), site))
+    for tokens_of_mask, text_behind in zip(tokens, others, strict=True):
+        segments.append((tokenizer.convert_tokens_to_string(tokens_of_mask), site))
         segments.append((text_behind, None))
         if text_behind.strip():
             site += 1
     return segments
 
 
-def with_fillings(record: Record, tokenizer: PreTrainedTokenizerFast) -> Record:
-    """The record where every filling has `filling`: what fills each site, with a space between two
-    of them."""
-    fillings = []
-    for entry in record["fillings"]:
-        sites = defaultdict[int, str](str)
-        for text, site in segments_of(record, entry, tokenizer):
-            if site is not None:
-                sites[site] += text
-        filling = " ".join(text.strip() for text in sites.values())
-        fillings.append({"filling": filling, **entry})
-    return {**record, "fillings": fillings}
-
-
-def judged(record: Record, template: Template | None, known: Set[str] | None) -> Record:
-    """The record where every filling has `valid`, and `smiles` (canonical), `unique`, `new`, `qed`,
-    `sa_score` and `similarity`, which are None unless it is a molecule.
+def judged(
+    fillings: list[Filling], template: Template | None, known: Set[str] | None
+) -> list[Filling]:
+    """The fillings of a text with what is known of their molecules.
 
     Args:
         template: what the texts were made from, if they were. A filling that breaks what stays, or
@@ -158,22 +142,24 @@ def judged(record: Record, template: Template | None, known: Set[str] | None) ->
 
     original = template.original if template else None
     before = set[str]()
-    fillings = []
-    for entry in record["fillings"]:
-        molecule = _molecule(entry["text"], template)
-        properties: dict[str, Any] = {"valid": molecule is not None, **dict.fromkeys(OF_MOLECULES)}
+    judged_fillings = []
+    for filling in fillings:
+        molecule = _molecule(filling.text, template)
+        facts = Molecule(valid=False)
         if molecule is not None:
             smiles = Chem.MolToSmiles(molecule)
-            properties["smiles"] = smiles
-            properties["unique"] = smiles not in before
-            properties["new"] = None if known is None else smiles not in known
-            properties["qed"] = round(QED.qed(molecule), 3)
-            properties["sa_score"] = round(sascorer.calculateScore(molecule), 2)
-            if original is not None:
-                properties["similarity"] = round(similarity(smiles, original), 3)
+            facts = Molecule(
+                valid=True,
+                smiles=smiles,
+                unique=smiles not in before,
+                new=None if known is None else smiles not in known,
+                qed=round(QED.qed(molecule), 3),
+                sa_score=round(sascorer.calculateScore(molecule), 2),
+                similarity=None if original is None else round(similarity(smiles, original), 3),
+            )
             before.add(smiles)
-        fillings.append({**entry, **properties})
-    return {**record, "fillings": fillings}
+        judged_fillings.append(replace(filling, molecule=facts))
+    return judged_fillings
 
 
 def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:

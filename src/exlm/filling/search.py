@@ -172,9 +172,11 @@ def beam_search(
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
-        arrived = beginnings.at_state @ _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
-        # [beginnings, N] for the fillings that go on with each state
-        bounds = beginnings.log_prob[:, None] + arrived.log() + ceiling
+        # [beginnings, N] the probability that the next token is emitted at each state
+        steps = _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
+        next_at_state = beginnings.at_state @ steps
+        # [beginnings, N] bounds for the fillings that go on with each state
+        bounds = beginnings.log_prob[:, None] + next_at_state.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
         if len(beginnings.token_ids) == 1:
             # for a single beginning, it is cheap to try every word
@@ -184,6 +186,7 @@ def beam_search(
             other_bounds = _log_product(bounds, best_other_word[:, None])
             dropped_bound = max(dropped_bound, float(other_bounds.max()))
         word_probs = graph.probs[reachable[:, None], words]
+        # all words after the first beginning, then after the second, ...
         ranked = _log_product(bounds[:, reachable], word_probs).flatten()
         is_last = i == length - 1
         size = min(n_best if is_last else width, int((ranked > -torch.inf).sum()))
@@ -192,7 +195,7 @@ def beam_search(
             dropped_bound = max(dropped_bound, float(best.values[size]))
         parent = best.indices[:size] // len(words)
         word = words[best.indices[:size] % len(words)]
-        beginnings = _extend(beginnings, parent, word, arrived, graph.probs)
+        beginnings = _extend(beginnings, parent, word, next_at_state, graph.probs)
     log_prob = beginnings.log_prob
     proven = dropped_bound == -torch.inf or (
         len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
@@ -208,11 +211,11 @@ def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
 
 
 def _extend(
-    beginnings: _Beginnings, parent: Tensor, word: Tensor, arrived: Tensor, probs: Tensor
+    beginnings: _Beginnings, parent: Tensor, word: Tensor, next_at_state: Tensor, probs: Tensor
 ) -> _Beginnings:
-    """The beginnings with the numbers `parent` [n], each continued by its `word` [n]. `arrived` are
-    the probabilities [parents, N] that the next token is emitted at each state."""
-    log_emitted = arrived[parent].log() + probs[:, word].T.log()
+    """The beginnings with the numbers `parent` [n], each continued by its `word` [n], which is
+    emitted at each state with the probability `next_at_state` [beginnings, N]."""
+    log_emitted = next_at_state[parent].log() + probs[:, word].T.log()
     log_step = log_emitted.logsumexp(1)
     return _Beginnings(
         token_ids=torch.cat([beginnings.token_ids[parent], word[:, None]], dim=1),

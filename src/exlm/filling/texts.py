@@ -1,8 +1,7 @@
-"""Fills texts: reads them with the model, searches their fillings, and decodes these into records,
-the lines of the output of `exlm fill`."""
+"""Fills texts: reads them with the model, searches their fillings, and decodes these."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -14,13 +13,12 @@ from exlm.filling import search
 from exlm.filling.options import FillOptions
 from exlm.filling.passes import ReadBeginnings, read_beginnings, search_in_passes
 from exlm.filling.reading import MaskedText, all_graphs, encode
+from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
 from exlm.filling.tokens import allowed_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
 from exlm.randomness import Purpose, draw
-
-Record = dict[str, Any]
 
 TEXTS = 5000  # how many texts are filled before the first of them is yielded
 
@@ -33,29 +31,32 @@ def fill_texts(
     states: bool = False,
     tokens_per_batch: int = 4096,
     first_line: int = 1,
-) -> Iterator[Record]:
-    """Yields a record for each text, in order; `output` of `fill` explains it. TEXTS texts are
-    filled at a time. The number of the first line is part of the seed of samples."""
+) -> Iterator[FilledText]:
+    """Yields each text with its fillings, in order. TEXTS texts are filled at a time. The number of
+    the first line is part of the seed of samples."""
     options = options or FillOptions()
     restrict = restriction(network, tokenizer, options)
     read_graphs = partial(read_beginnings, network, tokenizer, tokens_per_batch, restrict)
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
         masked_texts = encode(network, tokenizer, chunk)
-        outcomes = [_outcome([], problem=text.problem) for text in masked_texts]
+        lines = range(first_line + start, first_line + start + len(chunk))
+        filled_texts = [
+            FilledText(line, text, problem=masked_text.problem)
+            for line, text, masked_text in zip(lines, chunk, masked_texts, strict=True)
+        ]
         for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
             graph = restrict(graph)
             masked_text = masked_texts[number]
-            line = first_line + start + number
+            empty = filled_texts[number]
             if options.most_passes == 1:
-                outcome = fill_graph(graph, masked_text, tokenizer, options, line)
+                filled = fill_graph(empty, masked_text, graph, tokenizer, options)
             else:
-                outcome = fill_in_passes(graph, masked_text, read_graphs, tokenizer, options, line)
-            if states and outcome["fillings"]:
-                outcome["states"] = _states_of_masks(graph, options, tokenizer)
-            outcomes[number] = outcome
-        for number, outcome in enumerate(outcomes):
-            yield {"line": first_line + start + number, "text": chunk[number], **outcome}
+                filled = fill_in_passes(empty, masked_text, graph, read_graphs, tokenizer, options)
+            if states and filled.fillings:
+                filled = replace(filled, states=_states_of_masks(graph, options, tokenizer))
+            filled_texts[number] = filled
+        yield from filled_texts
 
 
 def restriction(
@@ -67,52 +68,72 @@ def restriction(
 
 
 def fill_graph(
-    graph: Graph,
+    empty: FilledText,
     masked_text: MaskedText,
+    graph: Graph,
     tokenizer: PreTrainedTokenizerFast,
     options: FillOptions,
-    line: int = 1,
-) -> Record:
-    """The record of one text that is filled in one pass, without the text itself. The number of the
-    line is part of the seed of samples."""
+) -> FilledText:
+    """The text `empty` with its fillings in one pass. Its line is part of the seed of samples."""
     allowed, lengths = allowed_graph(graph, options)
     if not lengths:
         tokens = options.tokens or graph.num_masks
         states = len(graph.links) - 2
         problem = f"no path puts {tokens} tokens into its masks ({states} states)"
-        return _outcome([], problem=problem)
-    entries = []
+        return replace(empty, problem=problem)
+    fillings = []
     proven = True
     for length, probability in lengths.items():
-        fillings = _search(allowed, length, options, line)
-        proven = proven and fillings.proven
-        for entry in _entries(fillings, graph, masked_text, tokenizer):
-            if options.all_paths:
-                entry["length_probability"] = probability
-            entries.append(entry)
-    exact = proven if options.finds_best else None
+        of_length = _search(allowed, length, options, empty.line)
+        proven = proven and of_length.proven
+        length_probability = probability if options.all_paths else None
+        fillings += _decoded(of_length, graph, masked_text, tokenizer, length_probability)
     share = None if options.all_paths else search.share_one_per_mask(graph)
-    return _outcome(entries, exact, share, passes=1)
+    return replace(
+        empty,
+        fillings=fillings,
+        exact=proven if options.finds_best else None,
+        kept=share,
+        passes=1,
+        warning=_warning(share),
+    )
 
 
 def fill_in_passes(
-    graph: Graph,
+    empty: FilledText,
     masked_text: MaskedText,
+    graph: Graph,
     read_graphs: ReadBeginnings,
     tokenizer: PreTrainedTokenizerFast,
     options: FillOptions,
-    line: int = 1,
-) -> Record:
-    """The record of one text that is filled in several passes, without the text itself. `graph` is
-    the first pass; `read_graphs` makes the others (`exlm.filling.passes`)."""
+) -> FilledText:
+    """The text `empty` with its fillings in several passes. `graph` is the first pass;
+    `read_graphs` makes the others (`exlm.filling.passes`). Its line is part of the seed of
+    samples."""
     passes = passes_needed(options.most_passes, len(masked_text.masks))
-    result = search_in_passes(graph, masked_text, read_graphs, passes, options, line)
-    entries = []
-    for filling in result.fillings:
-        by_mask = [[filling.ids[place]] for place in masked_text.masks]
-        entries.append(_entry(filling.ids[1:-1], by_mask, filling.log_prob, tokenizer))
-    exact = result.proven if options.finds_best else None
-    return _outcome(entries, exact, result.share_one_per_mask, passes)
+    result = search_in_passes(graph, masked_text, read_graphs, passes, options, empty.line)
+    fillings = []
+    for beginning in result.fillings:
+        tokens = [[_token(tokenizer, beginning.ids[place])] for place in masked_text.masks]
+        text = str(tokenizer.decode(beginning.ids[1:-1]))
+        fillings.append(Filling(text, tokens, beginning.log_prob))
+    return replace(
+        empty,
+        fillings=fillings,
+        exact=result.proven if options.finds_best else None,
+        kept=result.share_one_per_mask,
+        passes=passes,
+        warning=_warning(result.share_one_per_mask),
+    )
+
+
+def _warning(share_one_per_mask: float | None) -> str | None:
+    if share_one_per_mask is None or share_one_per_mask >= 0.5:
+        return None
+    return (
+        "these probabilities say little of the model, whose paths seldom have one state in "
+        "every mask; see --free"
+    )
 
 
 def allowed_graph(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
@@ -138,59 +159,34 @@ def _search(allowed: Graph, length: int, options: FillOptions, line: int) -> Fil
     return search.beam_search(allowed, length, options.n_best, options.beam)
 
 
-def _entries(
-    fillings: Fillings, graph: Graph, masked_text: MaskedText, tokenizer: PreTrainedTokenizerFast
-) -> Iterator[Record]:
+def _decoded(
+    fillings: Fillings,
+    graph: Graph,
+    masked_text: MaskedText,
+    tokenizer: PreTrainedTokenizerFast,
+    length_probability: float | None,
+) -> list[Filling]:
+    """Fillings of equal length as texts."""
     # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
     mask_of_token = graph.mask_of_state[fillings.path].clamp(0, graph.num_masks - 1)
-    for tokens, masks, log_prob in zip(
-        fillings.token_ids, mask_of_token, fillings.log_prob.tolist(), strict=True
-    ):
-        by_mask = [tokens[masks == mask].tolist() for mask in range(graph.num_masks)]
-        ids = list(chain(*filled_in(masked_text, by_mask)))
-        entry = _entry(ids, by_mask, log_prob, tokenizer)
+    decoded = []
+    for row, log_prob in enumerate(fillings.log_prob.tolist()):
+        token_ids = fillings.token_ids[row]
+        by_mask = [
+            token_ids[mask_of_token[row] == mask].tolist() for mask in range(graph.num_masks)
+        ]
+        path_probability = None
         if fillings.path_log_prob is not None:
-            entry["path_probability"] = float(fillings.path_log_prob.exp())
-        yield entry
-
-
-def _entry(
-    ids: list[int],
-    by_mask: list[list[int]],
-    log_prob: float,
-    tokenizer: PreTrainedTokenizerFast,
-) -> Record:
-    """One filling: the tokens of the whole text, and those that fill each mask."""
-    return {
-        "text": tokenizer.decode(ids),
-        "tokens": [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask],
-        "probability": math.exp(log_prob),
-        "log_probability": log_prob,
-    }
-
-
-def _outcome(
-    fillings: list[Record],
-    exact: bool | None = None,
-    share_one_per_mask: float | None = None,
-    passes: int | None = None,
-    problem: str | None = None,
-) -> Record:
-    """A record without the text itself. If `share_one_per_mask` is small, it has a warning."""
-    warning = None
-    if share_one_per_mask is not None and share_one_per_mask < 0.5:
-        warning = (
-            "these probabilities say little of the model, whose paths seldom have one state in "
-            "every mask; see --free"
+            path_probability = float(fillings.path_log_prob.exp())
+        filling = Filling(
+            text=str(tokenizer.decode(list(chain(*filled_in(masked_text, by_mask))))),
+            tokens=[[_token(tokenizer, token) for token in tokens] for tokens in by_mask],
+            log_probability=log_prob,
+            path_probability=path_probability,
+            length_probability=length_probability,
         )
-    return {
-        "fillings": fillings,
-        "exact": exact,
-        "kept": share_one_per_mask,
-        "passes": passes,
-        "warning": warning,
-        "problem": problem,
-    }
+        decoded.append(filling)
+    return decoded
 
 
 def filled_in(masked_text: MaskedText, by_mask: list[list[int]]) -> list[list[int]]:
@@ -203,7 +199,7 @@ def filled_in(masked_text: MaskedText, by_mask: list[list[int]]) -> list[list[in
 
 def describe_states(
     graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]
-) -> list[Record]:
+) -> list[dict[str, Any]]:
     """For every state, its `weight`, the probability that a path allowed by `options` visits it,
     and the `count` most probable `words`, each spelled and with its probability."""
     allowed, lengths = allowed_graph(graph, options)
@@ -222,15 +218,19 @@ def describe_states(
 def spell(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
     """A token as a word, or by its name in the vocabulary if nothing of it can be seen."""
     text = str(tokenizer.decode([token])).strip()
-    return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
+    return text if text and text.isprintable() else _token(tokenizer, token)
+
+
+def _token(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
+    return str(tokenizer.convert_ids_to_tokens(token))
 
 
 def _states_of_masks(
     graph: Graph, options: FillOptions, tokenizer: PreTrainedTokenizerFast
-) -> list[list[Record]]:
+) -> list[list[dict[str, Any]]]:
     """The states of each mask, without those of BOS and EOS."""
     states = describe_states(graph, options, 5, partial(spell, tokenizer))
-    states_of_masks: list[list[Record]] = [[] for _ in range(graph.num_masks)]
+    states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
     for mask, state in zip(graph.mask_of_state.tolist(), states, strict=True):
         if 0 <= mask < graph.num_masks:
             states_of_masks[mask].append(state)

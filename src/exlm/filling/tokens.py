@@ -32,9 +32,9 @@ def allowed_tokens(
     allow = _named(options.allow, "allow", tokenizer, usable, atoms)
     forbid = _named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named
-    for kind in (set(atoms), set(vocabulary) - set(atoms)):
-        if allow & kind:
-            usable -= kind - allow
+    for group in (set(atoms), set(vocabulary) - set(atoms)):
+        if allow & group:
+            usable -= group - allow
     usable -= forbid
     fillable = usable & set(atoms) if atoms else usable
     if not fillable:

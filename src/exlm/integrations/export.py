@@ -43,8 +43,8 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     import_optional("onnxscript", "export", "exlm export")
     verify(model)
     architectures = load_config(model).architectures or []
-    kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)
-    network, tokenizer = load_model(model, kind)
+    model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
+    network, tokenizer = load_model(model, model_class)
     config = network.config
     if config.tasks_copy_boundaries:
         raise InputError(
@@ -64,7 +64,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
             _ToTuple(network).eval(),
             inputs,
             input_names=["input_ids", "attention_mask"],
-            output_names=OUTPUTS[kind],
+            output_names=OUTPUTS[model_class],
             dynamic_shapes=(axes, axes),
             dynamo=True,
             verbose=False,
@@ -73,9 +73,8 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         program.save(folder / "model.onnx")
         save_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
-    print(
-        f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json"
-    )
+    outputs = " and ".join(OUTPUTS[model_class])
+    print(f"{output}: model.onnx with {outputs}, tokenizer.json and config.json")
     return Path(output) / "model.onnx"
 
 

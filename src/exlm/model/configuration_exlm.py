@@ -41,10 +41,10 @@ class ArchitectureConfig:
             aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
         rotary: `2d` (paper) rotates a share of each head's features by the copy index and the
-            others by the word position, in every layer; ordinary tokens have index 0, so in an MLM
+            others by the token position, in every layer; ordinary tokens have index 0, so in an MLM
             half of the features carry no position. `full` does so only in layers that read copies;
             in the others (all of an MLM, those before a late expansion) every feature rotates by
-            the word position. `1d` rotates all features by the position in the expanded sequence
+            the token position. `1d` rotates all features by the position in the expanded sequence
             (ExLM without 2D RoPE; the paper does not define it).
         state_share: share of each head's features that rotate by the copy index: 0, or 1/n with a
             whole n; the paper: 1/2. With 0, copies of a mask are told apart by their embedding
@@ -161,15 +161,15 @@ class ArchitectureConfig:
         return length + copies_of_masks + copies_of_ends
 
     @property
-    def plain_layers(self) -> int:
+    def unexpanded_layers(self) -> int:
         """Layers that read the sequence before any expansion: 0 without late expansion."""
         if not self.expands or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 
     def rotary_axes(self, copies: bool) -> int:
-        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (word) or 2
-        (word, state)."""
+        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (token
+        position) or 2 (token position, copy index)."""
         if self.rotary == "1d" or self.state_share == 0:
             return 1
         return 2 if copies or self.rotary == "2d" else 1
@@ -189,7 +189,7 @@ class ArchitectureConfig:
             mask_token_id=tokenizer.mask_token_id,
             vocab_size=len(tokenizer),
             repeat=repeat,
-            task_layers=self.plain_layers or self.num_hidden_layers,
+            task_layers=self.unexpanded_layers or self.num_hidden_layers,
             order_prior=order,
             sticky_prior=sticky,
         )
@@ -252,9 +252,9 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
             raise InputError(
                 f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"
             )
-        return self.task_layers or self.plain_layers or self.num_hidden_layers
+        return self.task_layers or self.unexpanded_layers or self.num_hidden_layers
 
     @property
     def tasks_copy_boundaries(self) -> bool:
         """Whether BOS and EOS have copies in the layers that tasks read."""
-        return self.states_per_boundary > 1 and self.read_layers > self.plain_layers
+        return self.states_per_boundary > 1 and self.read_layers > self.unexpanded_layers

@@ -39,7 +39,7 @@ class Layout:
     all sequences."""
 
     input_ids: Tensor  # [R, L]
-    position_ids: Tensor  # [R, L, 2] word and copy index
+    position_ids: Tensor  # [R, L, 2] token position and copy index
     # [R, N] the only positions that the last layer computes; None for all
     output_positions: Tensor | None
     # [R, L] late expansion: where in the row of unexpanded tokens each was copied from

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops.expansion import IGNORED, EncoderInput, Lattice, expand, unexpanded_input
+from exlm.ops.expansion import (
+    IGNORED,
+    EncoderInput,
+    Lattice,
+    expand,
+    unexpanded_input,
+    without_copies,
+)
 
 
 class Expander:
@@ -47,10 +54,9 @@ class Expander:
             count_copies=config.rotary == "1d",
         )
         if not config.expands:  # a [MASK] has no copy index, like any other token
-            word = lattice.position_ids[..., 0]
-            positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
-            lattice = replace(lattice, position_ids=positions)
-        if config.plain_layers:
+            position_ids = without_copies(lattice.position_ids[..., 0])
+            lattice = replace(lattice, position_ids=position_ids)
+        if config.unexpanded_layers:
             unexpanded = unexpanded_input(input_ids, attention_mask, padding)
             lattice = replace(lattice, unexpanded=unexpanded)
         return lattice
@@ -65,8 +71,8 @@ class Expander:
     ) -> EncoderInput:
         """The input of a task [B, S]: no token counts as masked, not even [MASK], and each is
         repeated `config.repeat` times. BOS and EOS are copied where `config.tasks_copy_boundaries`.
-        `position_ids` number the words, by default from 0; `vectors` and `attention_options` are
-        those of `EncoderInput`."""
+        `position_ids` are those of the tokens, by default from 0; `vectors` and `attention_options`
+        are those of `EncoderInput`."""
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -79,12 +85,11 @@ class Expander:
         in_place = replace(in_place, vectors=vectors, attention_options=attention_options or {})
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
-            word = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
-            word = word.to(input_ids.device).expand_as(input_ids)
-            positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
-            in_place = replace(in_place, position_ids=positions)
+            token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
+            token_position = token_position.to(input_ids.device).expand_as(input_ids)
+            in_place = replace(in_place, position_ids=without_copies(token_position))
         # Layers behind a late expansion may rotate by two axes, so the two groups run apart.
-        if 0 < config.plain_layers < config.read_layers:
+        if 0 < config.unexpanded_layers < config.read_layers:
             return replace(in_place, unexpanded=in_place)
         return in_place
 

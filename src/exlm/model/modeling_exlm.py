@@ -155,7 +155,7 @@ class ExLMModel(ExLMPreTrainedModel):
         Args:
             input_ids: [B, S] token ids.
             attention_mask: [B, S] 1 on real tokens, 0 on padding; by default all are real.
-            position_ids: [B, S] or [1, S] numbers of the words, by default from 0.
+            position_ids: [B, S] or [1, S] positions of the tokens, by default from 0.
             token_type_ids: [B, S] zeros, which mean nothing to the model.
             inputs_embeds: [B, S, D] vectors in place of `input_ids`.
             attention_options: as for `EncoderInput`."""
@@ -178,7 +178,7 @@ class ExLMModel(ExLMPreTrainedModel):
     def hidden_for_task(self, sequences: EncoderInput, trace: list[Tensor] | None = None) -> Tensor:
         """The states [B, repeat S, D] that tasks read of a `task_input`: no token is masked, and
         only the first `config.read_layers` layers are run. `trace` as for `encode`."""
-        hidden = self.encode(sequences, depth=self.config.read_layers, trace=trace)
+        hidden = self.encode(sequences, read_layers=self.config.read_layers, trace=trace)
         return at_tokens(hidden, sequences)
 
     def first_repeats(self, hidden: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ class ExLMModel(ExLMPreTrainedModel):
         sequences: EncoderInput,
         output_positions: Tensor | None = None,
         count: Tensor | None = None,
-        depth: int | None = None,
+        read_layers: int | None = None,
         trace: list[Tensor] | None = None,
     ) -> Tensor:
         """Hidden states of the expanded sequences, on the model's device: [B, N, D], or [B, L, D]
@@ -238,29 +238,30 @@ class ExLMModel(ExLMPreTrainedModel):
             sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
             output_positions, count: [B, N] positions to return, and [B] how many of them are real;
                 others need not be computed.
-            depth: number of layers to run. Before a late expansion, positions are those of the
-                unexpanded sequence.
+            read_layers: number of layers to run. Before a late expansion, positions are those of
+                the unexpanded sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
         config, device = self.config, self.embeddings.weight.device
-        depth = depth or config.num_hidden_layers
-        if depth <= config.plain_layers and sequences.unexpanded is not None:
+        read_layers = read_layers or config.num_hidden_layers
+        if read_layers <= config.unexpanded_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
         head_dim = config.hidden_size // config.num_attention_heads
         pack = can_pack(config._attn_implementation, head_dim, device)
         positions_to_compute = output_positions if trace is None else None
         layout = arrange(sequences, device, pack, positions_to_compute, count)
         if sequences.unexpanded is None:
-            layers = self.layers[:depth]
+            layers = self.layers[:read_layers]
             hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
             add_to_trace(trace, hidden, layout, sequences)
         else:
-            layers = self.layers[config.plain_layers : depth]
+            layers = self.layers[config.unexpanded_layers : read_layers]
             hidden = self._before_expansion(sequences.unexpanded, pack, trace)
             assert layout.origin is not None
             hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        tables = self._rotary_tables(layout, config.expands and depth > config.plain_layers)
+        read_copies = config.expands and read_layers > config.unexpanded_layers
+        tables = self._rotary_tables(layout, read_copies)
         hidden = self._run(layers, hidden, tables, layout, sequences, trace)
         hidden = layout.unpack(self.norm(hidden))
         if trace is None:
@@ -277,7 +278,7 @@ class ExLMModel(ExLMPreTrainedModel):
         layout = arrange(sequences, self.embeddings.weight.device, pack)
         hidden = self.dropout(self._vectors(layout, sequences))
         add_to_trace(trace, hidden, layout, sequences)
-        layers = self.layers[: self.config.plain_layers]
+        layers = self.layers[: self.config.unexpanded_layers]
         tables = self._rotary_tables(layout, read_copies=False)
         return self._run(layers, hidden, tables, layout, sequences, trace)
 

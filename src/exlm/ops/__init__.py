@@ -10,9 +10,9 @@ Sizes:
 Names, of `expansion` unless another module is given:
 
     position          an index in the expanded sequence
-    word              which input token a position comes from, counted without padding; with
+    token_position    which input token a position comes from, counted without padding; with
                       `count_copies` the position itself. Attention rotates by it
-    position_ids      [B, L, 2] word and copy index of every position, for the rotations
+    position_ids      [B, L, 2] token position and copy index of every position, for the rotations
     source_token      [B, L] the input token that a position was copied from
     copy_index        [B, L] which copy of its token a position is, from 1; 0 on ordinary tokens
     state             a position that can emit a target; its index in the lattice is u, v or state

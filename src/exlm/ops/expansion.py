@@ -1,11 +1,11 @@
 """States Expansion: every masked token becomes k positions of the encoder's input (paper, section
 4.2).
 
-tokens       <s>   C    [M]        C   </s>
-expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
-word i        0    1     2   2     3    4
-copy index    0    0     1   2     0    0
-lattice       0          1   2          3          states, in order"""
+tokens            <s>   C    [M]        C   </s>
+expanded          <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
+token position     0    1     2   2     3    4
+copy index         0    0     1   2     0    0
+lattice            0          1   2          3          states, in order"""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -38,7 +38,7 @@ class EncoderInput:
 
     input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    # [B, L, 2] word and copy index; the copy index is 0 on ordinary tokens, 1..k on copies
+    # [B, L, 2] token position and copy index, which is 0 on ordinary tokens and 1..k on copies
     position_ids: Tensor
     source_token: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token
@@ -91,15 +91,20 @@ def unexpanded_input(
     """The input [B, S] without any copies: every token keeps its place, so no size depends on the
     data."""
     real = attention_mask.bool()
-    word = (real.cumsum(1) - 1).clamp(min=0) * real
+    token_position = (real.cumsum(1) - 1).clamp(min=0) * real
     position = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
     return EncoderInput(
         input_ids=input_ids.masked_fill(~real, pad_token_id),
         attention_mask=real,
-        position_ids=torch.stack([word, torch.zeros_like(word)], dim=-1),
+        position_ids=without_copies(token_position),
         source_token=position,
         first=position,
     )
+
+
+def without_copies(token_position: Tensor) -> Tensor:
+    """`position_ids` [B, L, 2] of tokens without copies, from their positions [B, L]."""
+    return torch.stack([token_position, torch.zeros_like(token_position)], dim=-1)
 
 
 def expand(
@@ -129,7 +134,7 @@ def expand(
         pad_token_id: fills the expanded sequence on the right.
         boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed
             documents (release).
-        count_copies: whether every copy counts as a word of its own, so that words are numbered
+        count_copies: whether every copy has a token position of its own, so that these are counted
             along the expanded sequence."""
     real = attention_mask.bool()
     masked = masked & real
@@ -141,10 +146,10 @@ def expand(
     first, source_token, position, attended = _lay_out(copies)
     has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
     copy_index = (position - first.gather(1, source_token) + 1) * (has_copy_index & attended)
-    word = position
+    token_position = position
     if not count_copies:
-        word_of_token = (real.cumsum(1) - 1).clamp_(min=0)
-        word = word_of_token.gather(1, source_token) * attended
+        rank_of_token = (real.cumsum(1) - 1).clamp_(min=0)
+        token_position = rank_of_token.gather(1, source_token) * attended
 
     state_index, state_lengths = _compact(has_target.gather(1, source_token) & attended)
     target_index, target_lengths = _compact(has_target)
@@ -153,7 +158,7 @@ def expand(
     return Lattice(
         input_ids=input_ids.gather(1, source_token).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
-        position_ids=torch.stack([word, copy_index], dim=-1),
+        position_ids=torch.stack([token_position, copy_index], dim=-1),
         source_token=source_token,
         first=first,
         state_index=state_index,

@@ -1,8 +1,8 @@
 """Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section
 4.2).
 
-In two dimensions the first features of each head rotate by the word position, the others by the
-copy index, so that attention scores depend on differences of words and on differences of states.
+In two dimensions the first features of each head rotate by the token position, the others by the
+copy index, so that attention scores depend on differences of token positions and of copies.
 In the paper each axis has one half."""
 
 from typing import Any
@@ -21,11 +21,11 @@ def rotary_tables(
 
     A head's features are cut into blocks of equal width, and each block pairs its first half with
     its second. With one axis there is one block. With two there are n = 1 / `state_share`: the last
-    is that of the copy index, and the word position has the n - 1 before it, over which one
+    is that of the copy index, and the token position has the n - 1 before it, over which one
     sequence of wavelengths is spread.
 
     Args:
-        positions: [B, L, A] integer coordinates on A = 1 or 2 axes, word and copy index.
+        positions: [B, L, A] integer coordinates on A = 1 or 2 axes, token position and copy index.
         head_dim: features of one attention head, a multiple of 2 A or, with two axes, of 2 n.
         base: the longest wavelength is 2 pi times this.
         state_share: share of the features that turn by the copy index, 1/n with a whole n > 1; the

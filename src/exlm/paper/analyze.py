@@ -79,14 +79,9 @@ def analyze(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
-    prior: PriorSchedule = PriorSchedule(),
-    space: Space = Space(),
     tasks: dict[str, DownstreamConfig] | None = None,
-    seeds: list[int] | None = None,
-    pretrain_seeds: list[int] | None = None,
-    cost_steps: int = 20,
-    case: str | None = None,
     own_processes: bool = True,
+    **options: Any,
 ) -> None:
     """Makes the runs that an experiment of the paper still lacks; the same command goes on after an
     interruption.
@@ -102,37 +97,18 @@ def analyze(
         model: the architecture. Its k holds for ablations and step cost; the experiment itself sets
             `objective`.
         train: length and optimizer of every pre-training; only MLM++ trains longer.
-        prior: what is added to the scores of links between states, and its schedule. Every ExLM
-            uses it, no MLM does.
-        space: the mask ratios, repetitions and numbers of states that the experiments try.
         tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the
             model's pre-training.
-        seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
-        pretrain_seeds: the seeds of pre-training; by default only 0.
-        cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
-        case: a text with masks. For every ExLM, `case.svg` shows its states and transitions
-            (paper's case study).
         own_processes: a new process for each training; without it memory grows and updates become
-            slower."""
+            slower.
+        options: the other settings of `Study`."""
     if distributed.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
     train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
     data = replace(data, mask_ratio=data.one_mask_ratio)
-    study = Study(
-        output=output,
-        data=data,
-        model=model,
-        train=train,
-        prior=prior,
-        space=space,
-        tasks=tasks,
-        seeds=[1, 2, 3] if seeds is None else seeds,
-        pretrain_seeds=[0] if pretrain_seeds is None else pretrain_seeds,
-        cost_steps=cost_steps,
-        case=case,
-    )
+    study = Study(output=output, data=data, model=model, train=train, tasks=tasks, **options)
     # names and architectures now, to refuse early; the steps of MLM++ need the cost
-    models = variants(experiment, data, model, train, space)
+    models = variants(experiment, data, model, train, study.space)
     study.check(experiment, models)
     if experiment in ("entropy", "efficiency") or tasks is None:
         tasks = {}
@@ -142,7 +118,7 @@ def analyze(
         cost = study.cost_job()
         run_jobs([cost], own_processes)
         ratio = read_or_empty(cost.result)["ratio"]
-        models = variants(experiment, data, model, train, space, ratio)
+        models = variants(experiment, data, model, train, study.space, ratio)
     run_jobs(study.jobs(models, tasks, files), own_processes)
     print(
         f"all of {experiment} is in {output}; "
@@ -158,19 +134,30 @@ def _file_hashes(task: TaskConfig) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Study:
-    """The arguments of `analyze` that decide what is run, as recipe.yaml has them."""
+    """All that decides what is run, as recipe.yaml has it; `analyze` describes `output`, `data`,
+    `model`, `train` and `tasks`.
+
+    Attributes:
+        prior: what is added to the scores of links between states, and its schedule. Every ExLM
+            uses it, no MLM does.
+        space: the mask ratios, repetitions and numbers of states that the experiments try.
+        seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
+        pretrain_seeds: the seeds of pre-training; by default only 0.
+        cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
+        case: a text with masks. For every ExLM, `case.svg` shows its states and transitions
+            (paper's case study)."""
 
     output: str
     data: DataConfig
     model: ArchitectureConfig
     train: LoopConfig
-    prior: PriorSchedule
-    space: Space
-    tasks: dict[str, DownstreamConfig] | None
-    seeds: list[int]
-    pretrain_seeds: list[int]
-    cost_steps: int
-    case: str | None
+    prior: PriorSchedule = PriorSchedule()
+    space: Space = Space()
+    tasks: dict[str, DownstreamConfig] | None = None
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    pretrain_seeds: list[int] = field(default_factory=lambda: [0])
+    cost_steps: int = 20
+    case: str | None = None
 
     def __post_init__(self) -> None:
         check_at_least(self, cost_steps=1)

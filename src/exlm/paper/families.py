@@ -8,7 +8,7 @@ from statistics import fmean
 
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Number, average, in_cells, pivot
-from exlm.paper.runs import Finetuning, Kind, Pretraining, Runs
+from exlm.paper.runs import Comparable, Finetuning, Pretraining, Runs
 from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
@@ -19,13 +19,13 @@ TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
 class Family:
     """Comparable runs, which differ only in what the experiments vary."""
 
-    def __init__(self, kind: Kind, cells: Cells, runs: Runs) -> None:
+    def __init__(self, comparable: Comparable, cells: Cells, runs: Runs) -> None:
         """`cells`: in the order of the tables, with one run per seed."""
-        self.kind = kind
+        self.comparable = comparable
         self.cells = cells
         self.members = [(cell, run) for cell, members in cells.items() for run in members]
         self.runs = [run for _, run in self.members]
-        self.label = _label(kind, self.runs)
+        self.label = _label(comparable, self.runs)
         self.tunings = _tunings(self.runs, runs)
         places = []
         for cell, run in self.members:
@@ -110,41 +110,44 @@ class Family:
 
 
 def families(runs: Runs) -> list[Family]:
-    """Groups comparable runs; the largest family comes first. A family has runs of one kind. An MLM
-    has of EXLM_ONLY only its positions, so it joins every family that agrees in these and in the
-    rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family. If runs
-    of a cell share a seed, the lowest id is used."""
+    """Groups comparable runs; the largest family comes first. An MLM has of EXLM_ONLY only its
+    positions, so it joins every family that agrees in these and in the rest. MLMs on repeated
+    tokens are compared with no ExLM, so they join only one family. If runs of a cell share a seed,
+    the lowest id is used."""
     all_runs = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
-    kinds = Counter(run.kind for run in all_runs)
-    groups: list[tuple[Kind, Cells]] = []
+    counts = Counter(run.comparable for run in all_runs)
+    groups: list[tuple[Comparable, Cells]] = []
     ids: list[set[str]] = []
-    for kind, _ in kinds.most_common():
-        if any(kind.is_part_of(other) for other in kinds):
+    for comparable, _ in counts.most_common():
+        if any(comparable.is_part_of(other) for other in counts):
             continue
-        cells = _cells(kind, all_runs, set().union(*ids), runs)
-        groups.append((kind, cells))
+        cells = _cells(comparable, all_runs, set().union(*ids), runs)
+        groups.append((comparable, cells))
         ids.append({run.id for members in cells.values() for run in members})
     result = []
-    for (kind, cells), ids_of_group in zip(groups, ids, strict=True):
+    for (comparable, cells), ids_of_group in zip(groups, ids, strict=True):
         if not any(ids_of_group < other_ids for other_ids in ids):
-            result.append(Family(kind, cells, runs))
+            result.append(Family(comparable, cells, runs))
     _tell_apart(result)
     return sorted(result, key=lambda family: (-len(family.runs), family.label))
 
 
-def _cells(kind: Kind, all_runs: list[Pretraining], ids_in_families: set[str], runs: Runs) -> Cells:
+def _cells(
+    comparable: Comparable, all_runs: list[Pretraining], ids_in_families: set[str], runs: Runs
+) -> Cells:
     """The runs of a family by cell. Those with `ids_in_families` have a family already."""
     same_settings = []
     for run in all_runs:
-        if run.kind.settings == kind.settings and run.kind.exlm_only <= kind.exlm_only:
+        has_settings = run.comparable.settings == comparable.settings
+        if has_settings and run.comparable.exlm_only <= comparable.exlm_only:
             same_settings.append(run)
-    plus_steps = _plus_steps(kind.steps, same_settings, runs)
+    plus_steps = _plus_steps(comparable.steps, same_settings, runs)
     by_seed: dict[tuple[Cell, int], Pretraining] = {}
     for run in same_settings:
         cell = run.cell
         if cell == Cell(MLM, 1, cell.p) and run.steps == plus_steps.get(cell.p):
             by_seed.setdefault((Cell(PLUS, 1, cell.p), run.seed), run)
-        elif run.steps == kind.steps and (cell.r == 1 or run.id not in ids_in_families):
+        elif run.steps == comparable.steps and (cell.r == 1 or run.id not in ids_in_families):
             by_seed.setdefault((cell, run.seed), run)
     cells: Cells = {}
     for cell, seed in sorted(by_seed, key=lambda key: (rank(key[0].method), key[0].p, key[0])):
@@ -196,7 +199,7 @@ def _tunings(members: list[Pretraining], runs: Runs) -> dict[tuple[str, str], Fi
     return tunings
 
 
-def _label(kind: Kind, members: list[Pretraining]) -> str:
+def _label(comparable: Comparable, members: list[Pretraining]) -> str:
     """The name of a family: corpus, model size, number of updates, and settings of EXLM_ONLY that
     are not the usual ones."""
     run = members[0]
@@ -205,10 +208,12 @@ def _label(kind: Kind, members: list[Pretraining]) -> str:
         run.corpus,
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([millions[0], millions[-1]]))}M parameters",
-        f"{kind.steps:,} updates of {run.tokens_per_batch:,} tokens",
+        f"{comparable.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]
-    words += [f"{name} = {value}" for name, value in kind.settings if name == "data.mask_ratio"]
-    for name, value in sorted(kind.exlm_only, key=str):
+    for name, value in comparable.settings:
+        if name == "data.mask_ratio":
+            words.append(f"{name} = {value}")
+    for name, value in sorted(comparable.exlm_only, key=str):
         if value != EXLM_ONLY[name]:
             words.append(f"{name} = {value}")
     return " · ".join(words)
@@ -218,7 +223,8 @@ def _tell_apart(groups: list[Family]) -> None:
     """Adds the settings that differ to labels that are equal; hashes are shortened."""
     for label in {family.label for family in groups}:
         same_label = [family for family in groups if family.label == label]
-        shared_settings = frozenset.intersection(*(family.kind.settings for family in same_label))
+        settings = [family.comparable.settings for family in same_label]
+        shared_settings = frozenset.intersection(*settings)
         for family in same_label:
-            for name, value in sorted(family.kind.settings - shared_settings):
+            for name, value in sorted(family.comparable.settings - shared_settings):
                 family.label += f" · {name} = {value[:16]}"

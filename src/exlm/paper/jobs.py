@@ -26,7 +26,7 @@ class Job:
     """A function that writes a result file. It runs if the file is missing or was made with other
     settings."""
 
-    kind: str  # what it does, for messages
+    title: str  # what it does, for messages
     result: Path
     run: Callable[[], object]
     settings: dict[str, Any]  # everything that the result depends on
@@ -51,7 +51,7 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
         print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
     stopped = []
     for number, job in enumerate(left, 1):
-        print(f"job {number} of {len(left)}: {job.kind}, {job.result.parent}", flush=True)
+        print(f"job {number} of {len(left)}: {job.title}, {job.result.parent}", flush=True)
         if job.needs and not job.needs.exists():
             print(f"passed over, since there is no {job.needs}", flush=True)
             continue

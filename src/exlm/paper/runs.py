@@ -47,7 +47,7 @@ class ScoreOfRun(NamedTuple):
     error: float | None = None
 
 
-class Kind(NamedTuple):
+class Comparable(NamedTuple):
     """What comparable runs have in common: settings with their values as JSON, the number of
     updates, and those settings of EXLM_ONLY that the objective uses."""
 
@@ -55,9 +55,9 @@ class Kind(NamedTuple):
     steps: int
     exlm_only: frozenset[tuple[str, Any]]
 
-    def is_part_of(self, other: "Kind") -> bool:
-        """Whether the family of the other kind has all runs of this one, and further ones: it is
-        equal, but has more settings of EXLM_ONLY."""
+    def is_part_of(self, other: "Comparable") -> bool:
+        """Whether the family of the other has all runs of this one, and more: it is equal, but has
+        more settings of EXLM_ONLY."""
         is_equal = (self.settings, self.steps) == (other.settings, other.steps)
         return is_equal and self.exlm_only < other.exlm_only
 
@@ -100,7 +100,7 @@ class Pretraining:
         if not (settings and self.corpus):
             raise ValueError("a setting is missing")
         compared = frozenset((key, json.dumps(value)) for key, value in settings.items())
-        self.kind = Kind(compared, self.steps, _exlm_only(self.model, identity))
+        self.comparable = Comparable(compared, self.steps, _exlm_only(self.model, identity))
         evaluation = _held_out_scores("evaluation", result["evaluation"])
         self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
         # the output directory of the `exlm analyze` that made this run
@@ -279,12 +279,12 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def _held_out_scores(kind: str, content: Json) -> list[ScoreOfRun]:
-    """The scores that values.yaml names under `kind`, if they were measured."""
+def _held_out_scores(section: str, content: Json) -> list[ScoreOfRun]:
+    """The scores that values.yaml names in a `section`, if they were measured."""
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
-    for score, (key, factor, *error_keys) in VALUES[kind].items():
+    for score, (key, factor, *error_keys) in VALUES[section].items():
         # The entropy is null if every token had a visible copy.
         if numbers.get(key) is not None:
             error = float(numbers[error_keys[0]]) if error_keys else None

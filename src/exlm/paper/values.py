@@ -76,9 +76,9 @@ def title(score: str) -> str:
     return VALUES["titles"].get(score, score)
 
 
-def texts(kind: str, name: str, **words: Any) -> tuple[str, str]:
+def texts(section: str, name: str, **words: Any) -> tuple[str, str]:
     """Title and sentences of a section or a table, with `words` in the place of words in braces."""
-    heading, sentences = TEXTS[kind][name]
+    heading, sentences = TEXTS[section][name]
     return heading.format(**words), sentences.format(**words)
 
 

@@ -1,7 +1,6 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 from contextlib import nullcontext
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,13 +112,11 @@ def _check_output(directory: Path) -> None:
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """What a run shares with its checkpoints even if it is resumed with other settings: texts,
-    architecture, and the weights it started from, or None. A setting of the architecture that is
-    not recorded with its default is None."""
+    architecture, and the weights it started from, or None."""
     return {
         "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
-        **{f"model.{setting.name}": None for setting in fields(recipe.model)},
         **identity(recipe.model, "model"),
     }
 

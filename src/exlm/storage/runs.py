@@ -19,8 +19,9 @@ from filelock import FileLock, Timeout
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
-# A setting with IDENTITY_IF_CHANGED that some versions recorded with its default, too.
-RECORDED_DEFAULTS = {"model.state_share": 0.5}
+# The settings of a model with IDENTITY_IF_CHANGED. Some versions recorded them with their default
+# too, or as null, others not.
+DEFAULTS = {"model.state_share": 0.5}
 LONGEST = 80  # characters of a value in a message
 
 GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
@@ -53,15 +54,22 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     """Name, earlier value and value, for a message, of the first setting of `now` that was another
-    one `before`; None if all are the same. None as a value stands for a setting that is not
-    recorded with its default. A setting in a dictionary is named `dictionary.name`, and may also be
-    one that was there only `before`."""
+    one `before`; None if all are the same. A setting in a dictionary is named `dictionary.name`,
+    and may also be one that was recorded only `before`, so that it has its default now."""
+    return _first_difference(with_defaults(before), with_defaults(now))
+
+
+def with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, also those of DEFAULTS that are not recorded."""
+    missing = {name: x for name, x in DEFAULTS.items() if settings.get(name) is None}
+    return {**settings, **missing}
+
+
+def _first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     for name, value in now.items():
         earlier = before.get(name)
-        if earlier == RECORDED_DEFAULTS.get(name):
-            earlier = None
         if isinstance(value, dict) and isinstance(earlier, dict):
-            inner = first_difference(earlier, dict.fromkeys(earlier) | value)
+            inner = _first_difference(earlier, dict.fromkeys(earlier) | value)
             if inner:
                 return f"{name}.{inner[0]}", *inner[1:]
         elif earlier != value:

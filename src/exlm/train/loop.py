@@ -10,7 +10,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -284,11 +284,11 @@ def _ahead(
 ) -> Iterator[tuple[int, list[NumberedBatch]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones
     are used."""
+    if start >= steps:
+        return
     with ThreadPoolExecutor(1) as worker:
-        next_batches: Future[list[NumberedBatch]] | None = None
+        next_batches = worker.submit(batches, start)
         for step in range(start, steps):
-            if next_batches is None:
-                next_batches = worker.submit(batches, start)
             micro_batches = next_batches.result()
             if step + 1 < steps:
                 next_batches = worker.submit(batches, step + 1)
