@@ -79,6 +79,20 @@ def test_the_outputs_are_those_of_pytorch(case):
             np.testing.assert_allclose(ours[real], theirs.numpy()[real], atol=1e-4)
 
 
+def test_an_export_can_be_quantized(case):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    folder, network, _ = case
+    target = folder / "quantized.onnx"
+    quantization.quantize_dynamic(folder / "onnx/model.onnx", target)
+    ids = torch.tensor([[2, 7, 9, 12, 3]])
+    mask = torch.ones_like(ids)
+    inputs = {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
+    quantized = onnxruntime.InferenceSession(target).run(None, inputs)[0]
+    with torch.no_grad():
+        exact = network(ids, mask)[0].numpy()
+    assert np.abs(quantized - exact).max() < 0.2 * max(1, np.abs(exact).max())
+
+
 def test_the_example_needs_no_pytorch(case):
     folder, network, names = case
     example = ROOT / "examples/onnx_without_torch.py"

@@ -304,6 +304,7 @@ def test_a_pickled_or_cloned_embedder_holds_the_path_alone(model):
 def test_an_embedder_does_not_use_another_model_than_it_was_fitted_with(model, tmp_path):
     place = tmp_path / "current"
     shutil.copytree(model, place)
+    before = Embedder(str(place)).transform(MOLECULES)
     stored = pickle.dumps(Embedder(str(place)).fit(MOLECULES))
     np.testing.assert_array_equal(
         pickle.loads(stored).transform(MOLECULES), Embedder(model).transform(MOLECULES)
@@ -312,7 +313,8 @@ def test_an_embedder_does_not_use_another_model_than_it_was_fitted_with(model, t
     network.embeddings.weight.data += 1
     network.save_pretrained(place)
     (place / "manifest.json").unlink()  # of the files as they were
-    Embedder(str(place)).transform(MOLECULES)  # another one may use it
+    # one that is not fitted uses what lies there now
+    assert not np.allclose(Embedder(str(place)).transform(MOLECULES), before)
     with pytest.raises(InputError, match="no longer the model that this Embedder was fitted with"):
         pickle.loads(stored).transform(MOLECULES)
 

@@ -23,6 +23,8 @@ from exlm.data.prepare import prepare
 from exlm.data.sources import find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import read_files
 from exlm.tasks.table import make_table
 from exlm_command import main
 
@@ -337,13 +339,28 @@ def test_files_that_begin_with_a_mark_of_their_encoding_are_read(tmp_path, encod
         read_frame(tmp_path / "a.csv")
 
 
+def test_a_sheet_is_that_of_the_workbooks_among_several_files(tmp_path):
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
+    valid = write(tmp_path / "b.csv", "smiles,y\nC,2\n")
+    config = TaskConfig(str(tmp_path / "a.xlsx"), valid=str(valid), sheet="IC50")
+    rows = read_files(config)
+    assert [rows[part].frame["smiles"].tolist() for part in rows] == [["CCO"], ["C"]]
+    with pytest.raises(InputError, match="b.csv has no sheets"):
+        read_files(TaskConfig(str(valid), sheet="IC50"))
+
+
 def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
     path = tmp_path / "a.xlsx"
     with pd.ExcelWriter(path) as book:
         pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
         pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
     assert list(read_frame(path)) == ["made by"]
-    assert "the sheet 'Notes' is read; there are also: IC50 (--sheet)" in capsys.readouterr().err
+    assert (
+        "the sheet 'Notes' is read; there are also: IC50 (labelled data: --sheet"
+        in capsys.readouterr().err
+    )
     assert read_frame(path, TableOptions(sheet="IC50"))["smiles"].tolist() == ["CCO"]
     with pytest.raises(InputError, match="no sheet 'X'; it has: Notes, IC50"):
         read_frame(path, TableOptions(sheet="X"))

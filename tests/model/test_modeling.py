@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
 )
+from transformers.utils import logging
 
 from exlm import (
     ExLMConfig,
@@ -620,3 +621,17 @@ def test_what_the_texts_are_is_saved_with_the_model(tiny_config, tmp_path):
     tiny_config(molecules=True, standardize="parent").save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert (loaded.molecules, loaded.standardize) == (True, "parent")
+
+
+def test_padding_without_a_mask_is_warned_of(tiny_config, tiny_batch, monkeypatch):
+    """As transformers' own encoders do; it warns once in a process."""
+    for head in (ExLMForMaskedLM, ExLMForSequenceClassification):
+        warnings = []
+        logger = logging.get_logger("transformers.modeling_utils")
+        monkeypatch.setattr(logger, "warning_once", warnings.append)
+        model = head(tiny_config()).eval()
+        model(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+        model(tiny_batch["input_ids"][:1])  # without padding
+        assert not warnings
+        model(tiny_batch["input_ids"])
+        assert "attention_mask" in warnings[0]

@@ -22,9 +22,11 @@ from exlm.paper.report import report
 from exlm.tasks.baselines import BASELINES, programs
 from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
-from exlm.tasks.config import TaskConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import evaluate, predict
+from tests.test_their_tools import save
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
 TASKS = {
@@ -178,6 +180,27 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
+
+
+def test_a_split_is_that_of_a_fine_tuning_where_rdkit_cannot_read_a_molecule(table, tmp_path):
+    model = save(tmp_path / "model")
+    task = TaskConfig(str(table), label_columns=["weight"], task_type="regression", split="random")
+    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3)
+    tuned = finetune(str(tmp_path / "tuned"), model, task, hyper, [0])
+    simple = run(table, "regression", "ecfp-knn")
+    for entry in ("split", "split_sha256", "left_out"):
+        assert tuned["runs"][0][entry] == simple["runs"][0][entry]
+
+
+def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
+    frame = pd.DataFrame({"smiles": MOLECULES})
+    frame["part"] = ["train"] * (len(frame) - 8) + ["valid"] * 4 + ["test"] * 4
+    frame["y"] = frame["smiles"].str.len()
+    frame["z"] = frame["y"].where(frame["part"] == "train")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    task = TaskConfig("", label_columns=["y", "z"], split="column:part")
+    baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
+    assert "the mean over 1 of 2 labels: the others have too few labels" in capsys.readouterr().out
 
 
 def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys):

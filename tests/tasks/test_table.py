@@ -15,6 +15,7 @@ from exlm.data.columns import match_columns
 from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.duplicates import (
     count_shared,
     count_stereoisomers,
@@ -22,7 +23,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.splits import make_split
+from exlm.tasks.splits import chosen_parts, make_split
 from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
 
@@ -154,7 +155,7 @@ def test_prediction_table_has_no_labels(tmp_path):
         (
             "smiles,y\nC,>10\nC,1.5\nC,<2\n",
             (None, None),
-            "'>10' is no regression label (a number; 2 such cells in all); write the number alone",
+            "'>10' is no regression label (a number; 2 such cells in all: '>10', '<2'); write the",
         ),
         (
             "smiles,y\nC,3.5\nC,10 uM\nC,>20 nM\n",
@@ -258,6 +259,17 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     assert len(read_frame(without_header, TableOptions(columns_if_missing=("x", "y")))) == 2
 
 
+def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path):
+    path = write(tmp_path / "a.txt", 'text\ty\n"a gorgeous, witty film"\t1\n"dull"\t0\nfine\t1\n')
+    assert read_frame(path)["text"].tolist() == ["a gorgeous, witty film", "dull", "fine"]
+    # a column of a .csv file, as standard input may be
+    path = write(tmp_path / "c.txt", 'text\n"a gorgeous\nfilm"\ndull\n')
+    assert read_frame(path)["text"].tolist() == ["a gorgeous\nfilm", "dull"]
+    # a quotation among texts with commas
+    path = write(tmp_path / "b.tsv", 'text\ty\n"a gorgeous, witty film"\t1\nlong, dull\t0\n')
+    assert read_frame(path)["text"].tolist() == ['"a gorgeous, witty film"', "long, dull"]
+
+
 def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
     # as a row without prediction has
@@ -270,6 +282,13 @@ def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path
     assert not list(tmp_path.glob("*b.tsv"))
     write_frame(frame, tmp_path / "a.xlsx")
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame)
+
+
+@pytest.mark.parametrize("text", ["a\x07b", "a" * 40_000])
+def test_what_a_workbook_cannot_hold_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="a.xlsx cannot hold .*: text has texts that are too long"):
+        write_frame(pd.DataFrame({"text": [text]}), tmp_path / "a.xlsx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_carriage_return_in_a_csv_file_stays_in_its_cell(tmp_path):
@@ -481,24 +500,52 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert groups.tolist() == [0, 1, 0, 0, 1, 5]
     in_words = describe_duplicates(table, groups)
     assert in_words.startswith("5 rows share 2 texts or molecules, 1 of these")
-    mean = resolve_duplicates(table, groups, "mean")
+    mean = resolve_duplicates(table, groups, "mean", None)
     assert mean.usable.tolist() == [True, True, False, False, False, False]
     assert mean.labels[:5, 0].tolist() == [3, 2, 3, 3, 2]
-    drop = resolve_duplicates(table, groups, "drop")
+    drop = resolve_duplicates(table, groups, "drop", None)
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     assert drop.problems[4] == "the same text or molecule as row 2"
-    assert resolve_duplicates(table, groups, "keep") is table
+    assert resolve_duplicates(table, groups, "keep", None) is table
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
     of_pairs = make_table(FileRows(pairs), "a.csv", "a", ["y"], "regression", pair_column="b")
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
     assert count_shared(groups, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
-        resolve_duplicates(replace(table, task_type="binary"), groups, "mean")
+        resolve_duplicates(replace(table, task_type="binary"), groups, "mean", None)
     # rows of a test file are not merged with those of a train file
     rows = FileRows(frame)
     files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], "regression")
     groups = find_groups(files, canonical)
-    assert resolve_duplicates(files, groups, "drop").usable.tolist() == drop.usable.tolist() * 2
+    apart = resolve_duplicates(files, groups, "drop", files.parts)
+    assert apart.usable.tolist() == drop.usable.tolist() * 2
+
+
+@pytest.mark.parametrize("split", ["column:part", "file:parts.json", "parts"])
+def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeypatch, split):
+    """A label of the train part must tell nothing of the test part."""
+    monkeypatch.chdir(tmp_path)
+    rows = {"train": [0, 1, 2], "valid": [3], "test": [4, 5]}
+    Path("parts.json").write_text(json.dumps(rows))
+    frame = pd.DataFrame({"smiles": ["CCO", "OCC", "CC", "CCC", "CCO", "CCO"], "y": range(6)})
+    frame["part"] = ["train"] * 3 + ["valid", "test", "test"]
+    files = FileRows(frame)
+    if split == "parts":
+        files = {part: FileRows(frame.iloc[places]) for part, places in rows.items()}
+    table = make_table(files, "a.csv", "smiles", ["y"], "regression")
+    groups = find_groups(table, canonical)
+    parts = chosen_parts(TaskConfig("a.csv", split=split), table)
+    merged = resolve_duplicates(table, groups, "mean", parts)
+    assert merged.labels[merged.usable, 0].tolist() == [0.5, 2, 3, 4.5]
+    assert chosen_parts(TaskConfig("a.csv", split="random"), table) is None
+
+
+def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
+    frame = pd.DataFrame({"text": ["a", "a", "b"], "y": [1, None, 2], "z": [None, 3, None]})
+    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], "regression")
+    kept = resolve_duplicates(table, find_groups(table, str), "drop", None)
+    assert kept.usable.tolist() == [True, False, True]
+    np.testing.assert_equal(kept.labels[[0, 2]], [[1, 3], [2, np.nan]])
 
 
 def test_an_index_with_a_name_is_a_column(tmp_path):
@@ -550,6 +597,16 @@ def test_what_was_not_determined_is_no_class():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
     table = make_table(FileRows(frame), "t.csv", None, None)
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
+    numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "n/a", "#N/A", "NT", "-"]})
+    with pytest.raises(InputError, match="'NT' is no .* 2 such cells in all: 'NT', '-'"):
+        make_table(FileRows(numbers), "t.csv", None, ["y"], "regression")
+
+
+def test_a_header_in_the_middle_of_joined_files_is_no_row(tmp_path):
+    path = tmp_path / "logs.csv"
+    path.write_text("text,y\na,1\ntext,y\nb,2\n")
+    table = make_table(read_file(path), path, None, [])
+    assert table.problems == ["", "repeats the names of the columns", ""]
 
 
 def test_a_title_above_the_header_is_told(tmp_path):

@@ -464,14 +464,17 @@ def test_intervals_contain_nine_labels_in_ten(count):
 
 def test_a_margin_has_the_rank_for_finitely_many_rows():
     def margin(count, level):
-        saved = SavedTask(validation_errors=errors_to_keep(np.arange(1.0, count + 1)[:, None]))
+        errors = errors_to_keep(np.arange(1.0, count + 1)[:, None])
+        saved = SavedTask(validation_errors=errors, label_columns=["pIC50"])
         return conformal_margins([SeedModel(Path("run"), saved, {}, "cpu")], level)[0]
 
     assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
     assert [margin(9999, level) for level in (0.5, 0.9, 0.95, 0.99)] == [5000, 9000, 9500, 9900]
     assert margin(9999, 0.901) == 9050  # on the safe side
     for count, level, least in ((8, 0.9, 9), (18, 0.95, 19), (98, 0.99, 99)):
-        with pytest.raises(InputError, match=f"with {count} .* interval of {level} needs {least}"):
+        with pytest.raises(
+            InputError, match=f"with {count} .*'pIC50', .* of {level} needs {least}"
+        ):
             margin(count, level)
         assert margin(least, level) == least
 
@@ -486,6 +489,13 @@ def test_predict_gives_intervals_for_numbers(tuned, molecules):
         for i, name in enumerate(COLUMNS["regression"]):
             errors = np.sort(np.abs(valid[name] - valid[f"predicted {name}"]))
             largest[i] = max(largest[i], errors[10])  # of 12 rows: ceil(0.8 * 13) is 11
+    scores = evaluate(str(output), table, str(molecules / "e.json"), resamples=0, interval=0.8)
+    for seed in (0, 1):  # each with margins of its own
+        path = str(output / f"seed-{seed}")
+        alone = evaluate(path, table, str(molecules / "e1.json"), resamples=0, interval=0.8)
+        name = f"seed-{seed}"
+        of_seed, of_model = (report["metrics"][name]["coverage"] for report in (scores, alone))
+        assert of_seed["value"] == of_model["value"]
     for name, margin in zip(COLUMNS["regression"], largest, strict=True):
         middle = (frame[f"lower {name}"] + frame[f"upper {name}"]) / 2
         np.testing.assert_allclose(middle, frame[f"predicted {name}"], rtol=1e-6)
@@ -533,7 +543,8 @@ def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
             predict(str(model), table, str(tmp_path / "p.csv"), **options)
 
     binary = tuned("binary")
-    refused(binary, "12 labelled validation rows, and an interval of 0.95 needs 19", interval=0.95)
+    few = "12 validation rows that have the label 'nitrogen', and an interval of 0.95 needs 19"
+    refused(binary, few, interval=0.95)
     for level in (0.0, 1.0, -1.0, float("nan")):
         refused(binary, "interval is .*; it must be over 0 and at most 0.995", interval=level)
     refused(binary, "leave out calibrated", interval=0.8, calibrated=True)
@@ -804,6 +815,31 @@ def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys)
     with pytest.raises(InputError, match="label_columns names smiles, IC50, class; give the"):
         names = ["smiles", "IC50, class"]
         evaluate(out, str(tmp_path / "b.csv"), target, label_columns=names)
+
+
+def test_labels_are_scored_against_their_own_predictions_in_any_order(tuned, molecules, tmp_path):
+    model, table = str(tuned("regression")), str(molecules / "table.csv")
+    options = {"output": str(tmp_path / "e.json"), "resamples": 0}
+    given = evaluate(model, table, **options)["labels"]
+    exchanged = evaluate(model, table, label_columns=COLUMNS["regression"][::-1], **options)
+    assert exchanged["labels"] == given
+    first, second = COLUMNS["regression"]
+    frame = pd.read_csv(table).rename(columns={first: "other"})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match="in this order"):
+        evaluate(model, str(tmp_path / "a.csv"), label_columns=[second, "other"], **options)
+    other = evaluate(model, str(tmp_path / "a.csv"), label_columns=["other", second], **options)
+    assert other["labels"] == given
+
+
+def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecules, tmp_path):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles"]][:4]
+    frame.assign(mol="C").rename(columns={"smiles": "SMILES"}).to_csv(tmp_path / "a.csv")
+    frame.to_csv(tmp_path / "b.csv")
+    model = str(tuned("regression"))
+    capitals = predicted(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    usual = predicted(model, str(tmp_path / "b.csv"), str(tmp_path / "q.csv"))
+    assert capitals["predicted weight"].tolist() == usual["predicted weight"].tolist()
 
 
 def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):

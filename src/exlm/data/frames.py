@@ -20,6 +20,9 @@ from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
+LONGEST_CELL = 32767  # characters in a cell of a workbook
+CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
+
 
 class FileRows(NamedTuple):
     """Rows of a file, and why some of them must not be used."""
@@ -160,7 +163,12 @@ def read_json(path: str | Path) -> Any:
 
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
     """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
-    number of more than 15 digits becomes a text, because spreadsheet programs would round it."""
+    number of more than 15 digits becomes a text, because spreadsheet programs would round it.
+    ValueError for texts that a workbook cannot hold."""
+    for name, column in frame.select_dtypes(exclude="number").items():
+        texts = column.astype(str)
+        if texts.str.len().max() > LONGEST_CELL or texts.str.contains(CONTROL).any():
+            raise ValueError(f"{name} has texts that are too long, or control characters")
     with pd.ExcelWriter(file, engine="openpyxl") as writer:
         frame.to_excel(writer, index=False)
         for row in writer.book.active.iter_rows():

@@ -345,7 +345,8 @@ def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str
     """Says which words of a text have tokens outside the vocabulary; "" if none has."""
     encoding = tokenizer([text], add_special_tokens=False).encodings[0]
     words = dict.fromkeys(_words(encoding, text, {tokenizer.unk_token_id}))
-    return f"not in the model's vocabulary: {' '.join(words)}" if words else ""
+    visible = [word if word.isprintable() and word.strip() else repr(word) for word in words]
+    return f"not in the model's vocabulary: {' '.join(visible)}" if words else ""
 
 
 @lru_cache(maxsize=1)

@@ -63,12 +63,17 @@ def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _has_quoted_cells(name: str) -> bool:
-    """Whether quotes enclose cells between tabs, as R and pandas write them: every cell of the
-    first 256 KiB that begins with a quote also ends with one, and the first cell does, or a quote
-    inside is doubled. In other files quotes are part of the text."""
+    """Whether quotes enclose cells between tabs, as R, pandas and Excel write them: every cell of
+    the first 256 KiB that begins with a quote also ends with one, and the first cell does, or a
+    quote inside is doubled, or all cells with commas do, as in a column that came from a .csv file.
+    In other files quotes are part of the text."""
     with open_text(name) as file:
         sample = file.read(QUOTES_SAMPLE)
-    if not (sample.startswith('"') or DOUBLED_QUOTE.search(sample)):
+    with_commas = [cell for cell in re.split("[\t\n]", sample) if "," in cell]
+    is_one_column = "\t" not in sample
+    needs_quotes = with_commas or is_one_column
+    commas_are_quoted = needs_quotes and all(cell.startswith('"') for cell in with_commas)
+    if not (sample.startswith('"') or DOUBLED_QUOTE.search(sample) or commas_are_quoted):
         return False
     try:
         for _ in csv.reader(io.StringIO(sample, newline=""), delimiter="\t", strict=True):
@@ -164,7 +169,8 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
 def _name_sheet(name: str, sheet: str, others: str) -> None:
     if others:
         print(
-            f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (--sheet)",
+            f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (labelled "
+            "data: --sheet; else save the sheet as a file of its own)",
             file=sys.stderr,
         )
 
@@ -214,6 +220,8 @@ def _records(
         fault = ""
         if len(cells) > len(columns) or (len(cells) < len(columns) and not may_be_short):
             fault = f"{len(cells)} fields instead of {len(columns)}"
+        elif len(cells) > 1 and cells == columns and not first_is_data:
+            fault = "repeats the names of the columns"
         yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), fault)
 
 

@@ -55,6 +55,7 @@ def score(
     mutations_column: str | None = None,
     label_column: str | None = None,
     header: bool = True,
+    sheet: str | None = None,
     device: str = "auto",
 ) -> pd.DataFrame:
     """Scores mutations of proteins: the log-odds of the mutant's residues against the wild type's.
@@ -77,9 +78,10 @@ def score(
             are printed.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    frame, faults = read_file(input, TableOptions(header))
+    frame, faults = read_file(input, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(

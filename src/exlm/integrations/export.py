@@ -41,6 +41,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         output: directory to write.
         format: the file format; there is only `onnx`."""
     import_optional("onnxscript", "export", "exlm export")
+    onnx = import_optional("onnx", "export", "exlm export")
     verify(model)
     architectures = load_config(model).architectures or []
     model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
@@ -70,7 +71,10 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
             verbose=False,
         )
         assert program is not None
-        program.save(folder / "model.onnx")
+        # Without the shapes of inner values: quantization transposes some, and would refuse them.
+        proto = program.model_proto
+        del proto.graph.value_info[:]
+        onnx.save(proto, folder / "model.onnx")
         save_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
     outputs = " and ".join(OUTPUTS[model_class])

@@ -1,6 +1,7 @@
 """Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
 
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_FAULT
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.storage.models import load_model, longest_text, verify, weight_hash
+from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.reading import TextReader, decide_molecules, text_kind
 from exlm.tasks.table import make_table
@@ -28,8 +29,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     """Turns strings into the vectors [rows, width] that `exlm embed` writes.
 
     The input is a list, an array or a Series of strings, or a table with one column of them. `fit`
-    trains nothing. A pickled Embedder holds the model's path and the hash of its weights: another
-    model under that path is an InputError.
+    trains nothing. A fitted Embedder, also a pickled one, holds the model's path and the hash of
+    its weights: another model under that path is an InputError. One that was never fitted uses the
+    model that lies there.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -64,7 +66,6 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
-        _loaded.cache_clear()  # the directory may hold another model now
         verify(self.model)
         if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
             raise InputError(
@@ -100,7 +101,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         with LOADING:
             # Without `fit` nobody said which weights.
             weights = getattr(self, "weights_", None)
-            return _loaded(self.model, self.layers, self.device, weights)
+            files = _files(self.model)
+            return _loaded(self.model, self.layers, self.device, weights, files)
 
     @property
     def _n_features_out(self) -> int:
@@ -122,10 +124,21 @@ def _rows(texts: list[str]) -> FileRows:
     return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_FAULT))
 
 
+def _files(model: str) -> tuple[tuple[str, int, int, int], ...]:
+    """What a model's directory holds now: every file with its number, size and time, so that
+    another model under the same path is noticed."""
+    files = []
+    for file in sorted(Path(model_path(model)).resolve().glob("*")):
+        state = file.stat()
+        files.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
+    return tuple(files)
+
+
 @lru_cache(maxsize=2)
 def _loaded(
-    model: str, layers: int | None, device: str, weights: str | None
+    model: str, layers: int | None, device: str, weights: str | None, files: tuple[Any, ...]
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+    """A model and its tokenizer. `files` (`_files`) only distinguish what is kept in memory."""
     if weights not in (None, weight_hash(model)):
         raise InputError(
             f"{model} is no longer the model that this Embedder was fitted with; "

@@ -96,6 +96,7 @@ class ExLMModel(ExLMPreTrainedModel):
         labels: Tensor | None = None,
     ) -> Lattice:
         """The lattice of a batch: `Expander.expand`."""
+        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return self.expander.expand(input_ids, attention_mask, masked, labels)
 
     @can_return_tuple
@@ -166,6 +167,8 @@ class ExLMModel(ExLMPreTrainedModel):
             reason = "a model with boundary_states k copies tokens by their ids"
             refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
         vectors = None
+        if input_ids is not None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if inputs_embeds is not None:
             vectors = inputs_embeds.flatten(0, 1)
             rows = torch.arange(len(vectors), device=vectors.device)

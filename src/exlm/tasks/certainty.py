@@ -100,9 +100,12 @@ def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
         fewest = min(len(errors) for errors in errors_by_label)
         if _rank(level, fewest) > fewest:
             least = math.ceil(round(level / (1 - level), 9))
+            sizes = zip(model.saved["label_columns"], map(len, errors_by_label), strict=True)
+            label = next(name for name, size in sizes if size == fewest)
             raise InputError(
-                f"{model.directory} was fine-tuned with {fewest} labelled validation rows, and an "
-                f"interval of {level} needs {least}; lower it, or fine-tune again with more"
+                f"{model.directory} was fine-tuned with {fewest} validation rows that have the "
+                f"label {label!r}, and an interval of {level} needs {least}; lower it, or "
+                "fine-tune again with more"
             )
         by_model.append([errors[_rank(level, len(errors)) - 1] for errors in errors_by_label])
     return np.max(by_model, 0)

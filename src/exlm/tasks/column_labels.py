@@ -11,6 +11,7 @@ import pandas as pd
 from exlm.data.columns import IDENTIFIER, listed
 from exlm.errors import InputError
 from exlm.tasks.cells import (
+    MISSING_TEXTS,
     check_numbers,
     check_single_labels,
     read_numbers,
@@ -21,7 +22,8 @@ from exlm.tasks.cells import (
 from exlm.tasks.label_types import LABEL_TYPES, TaskType
 
 # ND, not determined, is usual in laboratories; KNIME writes ?.
-MISSING_LABELS = ("", "?", "NA", "NaN", "nan", "null", "ND", "N.D.", "n.d.", "nd")
+NOT_DETERMINED = ("ND", "N.D.", "n.d.", "nd", "?")
+MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
@@ -181,7 +183,12 @@ def _wrong_label(
             "write the number alone to use it as it is, leave the cells empty to leave them out, "
             "or make classes of all values"
         )
-    count = f"; {len(wrong_cells)} such cells in all" if len(wrong_cells) > 1 else ""
+    values = dict.fromkeys(str(cells.iat[row, column]).strip() for column, row in wrong_cells)
+    count = ""
+    if len(wrong_cells) > 1:
+        count = f"; {len(wrong_cells)} such cells in all"
+    if len(values) > 1:
+        count += f": {listed(map(repr, values), 5)}"
     return (
         f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
         f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"

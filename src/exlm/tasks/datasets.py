@@ -13,6 +13,7 @@ import yaml
 
 from exlm.data.columns import listed
 from exlm.data.files import plain_stem, plain_suffix
+from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
@@ -91,8 +92,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
-    options = TableOptions(config.header, sheet=config.sheet)
-    files = {part: read_file(file, options) for part, file in task_files(config).items()}
+    files = read_files(config)
     return make_table(
         files if len(files) > 1 else files["train"],
         config.dataset,
@@ -102,6 +102,18 @@ def load_labelled(config: TaskConfig) -> TextTable:
         pair_column=config.pair_column,
         positive=config.positive,
     )
+
+
+def read_files(config: TaskConfig) -> dict[str, FileRows]:
+    """The rows of the file of every part. The sheet is that of workbooks, if there are any."""
+    files = task_files(config)
+    has_workbook = any(format_of(file) == "xlsx" for file in files.values())
+    rows = {}
+    for part, file in files.items():
+        is_workbook = format_of(file) == "xlsx"
+        sheet = config.sheet if is_workbook or not has_workbook else None
+        rows[part] = read_file(file, TableOptions(config.header, sheet=sheet))
+    return rows
 
 
 def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:

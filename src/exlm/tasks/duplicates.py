@@ -43,25 +43,30 @@ def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
     )
 
 
-def resolve_duplicates(table: TextTable, groups: np.ndarray, how: Duplicates) -> TextTable:
+def resolve_duplicates(
+    table: TextTable, groups: np.ndarray, how: Duplicates, parts: np.ndarray | None
+) -> TextTable:
     """The table where only the first of rows with the same text (`find_groups`) can be used, as
-    `how` says; rows of different files are not compared. With `mean`, all of them have the mean of
-    their labels. InputError for means of classes."""
+    `how` says; rows of different `parts` ([rows], `chosen_parts`) are not compared, because a label
+    of one part must not tell of another. With `mean`, all of them have the mean of their labels;
+    with `drop`, the first has the labels that only others have. InputError for means of classes."""
     if how == "keep":
         return table
     if how == "mean" and not table.label_type.is_number:
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
-    if table.parts is not None:
-        groups = pd.MultiIndex.from_arrays([table.parts, groups]).factorize()[0]
+    if parts is not None:
+        groups = pd.MultiIndex.from_arrays([parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
     for rows in _repeated_rows(table, groups):
         first = rows[0]
+        has_label = ~np.isnan(labels[rows]).all(0)
         if how == "mean":
-            has_label = ~np.isnan(labels[rows]).all(0)
             labels[np.ix_(rows, has_label)] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
             problems[first] = "another row with the same text or molecule has another label"
+        else:
+            labels[first, has_label] = np.nanmax(labels[rows][:, has_label], 0)
         for row in rows[1:]:
             where = row_name(table.frame.index[first])
             problems[row] = f"the same text or molecule as {where}"

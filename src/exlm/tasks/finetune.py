@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from exlm.data.frames import write_frame
@@ -139,12 +140,17 @@ def run_task(
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.invalid_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
+    labels_scored = {
+        part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
+        for part, scores in report.get("labels", {}).items()
+    }
     words = render(
         REPORT,
         **report,
         report=report,
         directory=directory,
         units=ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None,
+        labels_scored=labels_scored,
         needs_both_classes=task.metric in NEEDS_BOTH_CLASSES,
         digits=in_digits,
     )

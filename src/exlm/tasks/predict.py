@@ -207,8 +207,15 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
             f"classes here (tasks_scored of {len(labels)}), the other metrics over all of them"
         )
     if labels:
+        of_labels = pd.DataFrame(labels).T
+        undefined = int(of_labels.isna().any(axis=1).sum())
+        if in_units and undefined:
+            print(
+                f"{undefined} of {len(labels)} labels have too few rows for some metrics, which "
+                "are means over the others"
+            )
         print("every label by itself, in its own units:")
-        print(pd.DataFrame(labels).T.to_string(max_rows=20, float_format=in_digits))
+        print(of_labels.to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:

@@ -26,8 +26,8 @@ class PredictOptions(ReadOptions):
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so
             that probabilities are closer to how often they are right. Which class is the most
             probable stays the same for one model.
-        label_columns: the columns of the labels, in the order of the training; where absent, those
-            with the names of the training.
+        label_columns: the columns of the labels, in the order of the training where they have
+            other names; where absent, those with the names of the training.
         interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
             `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
             rows, if they are like the validation rows. `coverage` in the scores is the true share.
@@ -47,13 +47,18 @@ class PredictOptions(ReadOptions):
     label_columns: list[str] | None = None
 
     def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:
-        """The columns of a table that have, or would have, the labels that were `trained_on`.
-        InputError if `label_columns` names others, or not as many."""
+        """The columns of a table that have, or would have, the labels that were `trained_on`, in
+        their order. InputError if `label_columns` names others, or not as many, or one label in the
+        place of another."""
         if self.label_columns is None:
             return trained_on
         names = match_columns(self.label_columns, frame.columns)
         check_columns(frame, path, *names)
-        if len(names) != len(trained_on):
+        if sorted(names) == sorted(trained_on):
+            return trained_on
+        places = zip(names, trained_on, strict=False)
+        is_exchanged = any(name != label and name in trained_on for name, label in places)
+        if len(names) != len(trained_on) or is_exchanged:
             raise InputError(
                 f"label_columns names {listed(names)}; give the columns of {listed(trained_on)}, "
                 "in this order"

@@ -69,9 +69,13 @@ class SavedLabels:
 
     def table_to_predict(self, rows: FileRows, path: str, text_column: str | None) -> TextTable:
         """The rows of a file, without labels. Where it is None, `text_column` is that of the
-        training, or one with a usual name."""
-        if text_column is None and self.saved["text_column"] in rows.frame:
-            text_column = self.saved["text_column"]
+        training, in the same or in other letters, or one with a usual name."""
+        names = {str(column).lower(): str(column) for column in rows.frame}
+        trained_on = self.saved["text_column"]
+        if text_column is None and trained_on in rows.frame:
+            text_column = trained_on
+        elif text_column is None:
+            text_column = names.get(trained_on.lower())
         table = make_table(rows, path, text_column, [], pair_column=self.saved["pair_column"])
         return replace(table, unit=self.saved.get("unit"))
 

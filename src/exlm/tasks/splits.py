@@ -61,6 +61,18 @@ def split_rows(
     return split
 
 
+def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
+    """[rows] the part that the user chose for every row, "" for none; None if parts are drawn."""
+    assert config.split
+    if config.split in ("scaffold", "random"):
+        return None
+    parts = np.full(len(table.texts), "", dtype=object)
+    all_rows = np.ones(len(parts), dtype=bool)
+    for part, rows in make_split(config.split, table, 0, all_rows).items():
+        parts[rows] = part
+    return parts
+
+
 def make_split(
     kind: str,
     table: TextTable,

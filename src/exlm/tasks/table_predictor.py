@@ -129,13 +129,17 @@ class TablePredictor:
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         means = np.mean(list(runs.values()), 0)
+        margins = dict(zip(runs, self._margins_of_models(), strict=True))
         if len(runs) > 1:
             runs = {"ensemble": means, **runs}
+            margins["ensemble"] = self.margins
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         return Predictions(
             frame=result,
             counts=counts,
-            scorers={name: partial(self._score, labels, run) for name, run in runs.items()},
+            scorers={
+                name: partial(self._score, labels, run, margins[name]) for name, run in runs.items()
+            },
             labelled=labelled,
             label_scores=self._label_scores(labels[labelled], means[labelled]),
             texts=table.texts,
@@ -255,11 +259,22 @@ class TablePredictor:
         write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
         return [explanation and explanation.as_json(names) for explanation in explanations]
 
+    def _margins_of_models(self) -> list[np.ndarray | None]:
+        """For every model the margins of its own intervals; those of several are the largest."""
+        level = self.options.interval
+        if level is None:
+            return [None] * len(self.models)
+        return [conformal_margins([model], level) for model in self.models]
+
     def _score(
-        self, labels: np.ndarray, predictions: np.ndarray, rows: np.ndarray
+        self,
+        labels: np.ndarray,
+        predictions: np.ndarray,
+        margins: np.ndarray | None,
+        rows: np.ndarray,
     ) -> dict[str, float]:
         """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
-        errors within the `margins`."""
+        errors within the `margins` [labels]."""
         saved = self.saved
         label_type = self.labels.label_type
         labels = labels[rows]
@@ -275,9 +290,9 @@ class TablePredictor:
             scores["calibration_error"] = calibration_error(
                 *as_rows(labels, predictions), label_type.has_classes
             )
-        if self.margins is not None:
+        if margins is not None:
             errors = conformal_errors(labels, predictions, label_type.has_classes)
-            scores["coverage"] = float(np.mean((errors <= self.margins)[~np.isnan(errors)]))
+            scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
         return scores
 
     def _label_scores(

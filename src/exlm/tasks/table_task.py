@@ -31,7 +31,7 @@ from exlm.tasks.encoders import SavedTask
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
-from exlm.tasks.splits import RowSplit, split_hash, split_rows
+from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
 from exlm.tasks.training_molecules import write_training_molecules
@@ -56,7 +56,8 @@ class TableTask(ABC):
         self.config = config
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
-        self.table = resolve_duplicates(checked, self.groups, config.duplicates)
+        parts = None if config.duplicates == "keep" else chosen_parts(config, table)
+        self.table = resolve_duplicates(checked, self.groups, config.duplicates, parts)
         is_duplicate = checked.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
         self.invalid_rows = self.table.invalid_rows()
