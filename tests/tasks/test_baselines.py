@@ -135,6 +135,10 @@ def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, column
         results = baseline(
             "tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0]
         )
+        if pair is None:
+            path = tmp_path / "texts.csv"
+            scores = evaluate(str(tmp_path / "out-None"), str(path), str(tmp_path / "e.json"), 0)
+            assert scores["in_training"] == results["runs"][0]["split"]["train"]
         metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
         assert results["test"][metric]["mean"] > 0.95
 
@@ -171,7 +175,7 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     recorded = pd.read_csv(out / "seed-1/predictions.csv")
     predicted = pd.read_csv(predict(str(out / "seed-1"), str(table), str(table.parent / "p.csv")))
     trained_on = len((out / "seed-1/train.smi").read_text().split())
-    warning = f"warning: {trained_on} of the labelled rows are molecules of the training"
+    warning = f"warning: {trained_on} of the labelled rows have a text or molecule of the training"
     assert warning in capsys.readouterr().err
     columns = [column for column in recorded if column.startswith("predicted ")]
     np.testing.assert_allclose(predicted[columns], recorded[columns])

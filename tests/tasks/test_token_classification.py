@@ -86,7 +86,10 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
     assert alike.mean() > 0.95
     assert "58 labelled rows: accuracy" in capsys.readouterr().out
     assert "- texts: proteins (residues)" in info(out)
-    scores = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)["metrics"]
+    evaluation = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)
+    trained_on = (frame["split"] == "train").sum() - frame["split"][:2].eq("train").sum()
+    assert evaluation["in_training"] == trained_on > 0  # also the one in small letters
+    scores = evaluation["metrics"]
     assert (
         set(scores) == {"ensemble", "seed-0", "seed-1"}
         and scores["ensemble"]["macro_f1"]["value"] > 0.95

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
 from exlm.data.parts import in_words, output_path, write_in_parts
@@ -29,13 +28,11 @@ from exlm.tasks.metrics import (
 )
 from exlm.tasks.predictions import (
     ChunkPredictor,
-    Predictions,
     PredictOptions,
     Predictor,
 )
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
-from exlm.tasks.training_molecules import training_molecules
 
 
 def predict(
@@ -79,7 +76,7 @@ def predict(
         scores = predictions.scorers[predictions.main](predictions.labelled)
         words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
-        _warn_of_training(_count_in_training(models, predictions))
+        _warn_of_training(predictions.in_training)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -174,7 +171,7 @@ def evaluate(
         "model": model,
         "input": input,
         "labelled": len(labelled),
-        "in_training": _count_in_training(models, predictions),
+        "in_training": predictions.in_training,
         "resamples": resamples,
         "seed": seed,
         "metrics": {
@@ -221,22 +218,10 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
 def _warn_of_training(count: int | None) -> None:
     if count:
         print(
-            f"warning: {count} of the labelled rows are molecules of the training (train.smi), "
-            "which a model may know by heart; leave them out for an honest number",
+            f"warning: {count} of the labelled rows have a text or molecule of the training, which "
+            "a model may know by heart; leave them out for an honest number",
             file=sys.stderr,
         )
-
-
-def _count_in_training(models: Sequence[SeedModel], predictions: Predictions) -> int | None:
-    """How many of the labelled rows are molecules of the training, in any spelling, as the models
-    read them; None if these keep no such molecules."""
-    how = models[0].saved.get("standardize", "none")
-    molecules = training_molecules([model.directory for model in models])
-    if not molecules or predictions.texts is None:
-        return None
-    training = {comparable(text, how) for text in molecules}
-    rows = [predictions.texts[row] for row in predictions.labelled]
-    return sum(comparable(text, how) in training for text in rows)
 
 
 def _in_words(metric: dict[str, float]) -> str:

@@ -78,7 +78,8 @@ class Predictions:
     note: str = ""  # why there are no scores, if the file has labels
     # the metrics of every label, by the `main` scorer; {} if there is only one label
     label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    texts: Sequence[str] | None = None  # [rows] the first text of every row, if it is a table
+    # how many of the labelled rows have a text or molecule of the training; None if it is not kept
+    in_training: int | None = None
 
     @property
     def main(self) -> str:

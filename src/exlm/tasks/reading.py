@@ -3,7 +3,7 @@ wrong with each row."""
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -206,6 +206,13 @@ class TextReader:
                 f"({problems[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
+
+
+def text_spelling(tokenizer: PreTrainedTokenizerFast) -> Callable[[str], str]:
+    """From a text that is no molecule to the spelling by which equal ones are recognised: proteins
+    in capitals, and without a * at the end."""
+    backend = tokenizer.backend_tokenizer
+    return backend.normalizer.normalize_str if alphabet_name(backend) else str
 
 
 def tokenize(

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
-from exlm.data.tokenization import alphabet_name
 from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
@@ -28,7 +27,7 @@ from exlm.tasks.encoders import (
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.predictions import Predictor
-from exlm.tasks.reading import TextReader, text_kind
+from exlm.tasks.reading import TextReader, text_kind, text_spelling
 from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
@@ -65,10 +64,7 @@ class TableFinetuning(TableTask):
             standardize=config.standardize or "none",
             on_invalid=config.on_invalid,
         )
-        spelling = usual_spelling(config)
-        backend = self.tokenizer.backend_tokenizer
-        if alphabet_name(backend):
-            spelling = backend.normalizer.normalize_str  # capitals, and no * at the end
+        spelling = usual_spelling(config) if config.molecules else text_spelling(self.tokenizer)
         checked, self.tokens = reader.read(table)
         super().__init__(config, table, checked, table.usable, spelling)
 

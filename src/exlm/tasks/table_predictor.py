@@ -1,7 +1,7 @@
 """What fine-tuned models predict for the rows of a table, and how predictions are scored."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from rdkit.DataStructs import ExplicitBitVect
 
-from exlm.data.chemistry import standardize
+from exlm.data.chemistry import comparable, standardize
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, read_file, read_parts, with_columns
 from exlm.data.parts import ROWS, output_path
@@ -25,10 +25,22 @@ from exlm.tasks.encoders import SeedModel
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import as_rows, score_labels, score_predictions
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
-from exlm.tasks.reading import TableTokens, TextReader, Tokens, decide_molecules
+from exlm.tasks.reading import (
+    TableTokens,
+    TextReader,
+    Tokens,
+    decide_molecules,
+    text_spelling,
+)
 from exlm.tasks.saved_labels import labels_of
 from exlm.tasks.table import TextTable
-from exlm.tasks.training_molecules import distance_to_training, training_fingerprints
+from exlm.tasks.training_molecules import (
+    distance_to_training,
+    mark,
+    training_fingerprints,
+    training_marks,
+    training_molecules,
+)
 
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
@@ -142,8 +154,26 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=self._label_scores(labels[labelled], means[labelled]),
-            texts=table.texts,
+            in_training=self._count_in_training([table.texts[row] for row in labelled]),
         )
+
+    def spelling(self) -> Callable[[str], str]:
+        """From a text to the spelling by which one of the training is recognised."""
+        if self.molecules:
+            return partial(comparable, how=self.saved.get("standardize", "none"))
+        return text_spelling(self.models[0].loaded.tokenizer)
+
+    def _count_in_training(self, texts: Sequence[str]) -> int | None:
+        """How many of the texts the models were trained on, in any spelling; None if these were
+        not kept, as of pairs of texts."""
+        run_dirs = [model.directory for model in self.models]
+        spelling = self.spelling()
+        keys = list(map(spelling, texts))
+        training = set(map(spelling, training_molecules(run_dirs)))
+        if not training:
+            training = training_marks(run_dirs)
+            keys = list(map(mark, keys))
+        return sum(key in training for key in keys) if training else None
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has the label columns: its rows are scored together."""

@@ -34,7 +34,7 @@ from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
-from exlm.tasks.training_molecules import write_training_molecules
+from exlm.tasks.training_molecules import write_training_marks, write_training_molecules
 
 
 class TableTask(ABC):
@@ -54,6 +54,7 @@ class TableTask(ABC):
         before any is left out that the model cannot read. Texts with the same `spelling` are
         equal."""
         self.config = config
+        self.spelling = spelling
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
         parts = None if config.duplicates == "keep" else chosen_parts(config, table)
@@ -200,8 +201,11 @@ class TableTask(ABC):
         table = self.table
         saved = self.saved_table(split["train"])
         self._write_predictions(run_dir, split, predictions, labels_of(saved))
+        learned = [table.texts[row] for row in split["train"]]
         if self.config.molecules:
-            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
+            write_training_molecules(run_dir, learned)
+        elif table.pairs is None:
+            write_training_marks(run_dir, list(map(self.spelling, learned)))
         units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         has_positives = table.label_type.one_class and not table.label_type.has_classes

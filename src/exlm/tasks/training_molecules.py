@@ -1,5 +1,7 @@
-"""The molecules that models were trained on, and how far others are from them."""
+"""The molecules or texts that models were trained on: which rows are among them, and how far other
+molecules are from them."""
 
+import hashlib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,8 +14,10 @@ from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.tasks.encoders import SeedModel
 
-# one SMILES a line, beside the model of every seed: random splits differ
+# beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
+# text, which does not show it
 TRAINING_MOLECULES = "train.smi"
+TRAINING_MARKS = "train.sha256"
 
 
 def write_training_molecules(run_dir: Path, molecules: Sequence[str]) -> None:
@@ -26,6 +30,22 @@ def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     files = [run_dir / TRAINING_MOLECULES for run_dir in run_dirs]
     lines = [file.read_text(encoding="utf-8").splitlines() for file in files if file.is_file()]
     return set(chain.from_iterable(lines))
+
+
+def write_training_marks(run_dir: Path, texts: Sequence[str]) -> None:
+    """Keeps the `mark` of every text that the model of a seed is trained on beside it."""
+    write_text(run_dir / TRAINING_MARKS, "".join(f"{mark(text)}\n" for text in texts))
+
+
+def training_marks(run_dirs: Sequence[Path]) -> set[str]:
+    """The marks of the texts that models were trained on, as far as these are kept."""
+    files = [run_dir / TRAINING_MARKS for run_dir in run_dirs]
+    return set(chain.from_iterable(f.read_text().splitlines() for f in files if f.is_file()))
+
+
+def mark(text: str) -> str:
+    """16 hexadecimal digits that tell texts apart."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:

@@ -3,6 +3,7 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -85,6 +86,9 @@ class BaselinePredictor(TablePredictor):
     """Predictions with saved baselines."""
 
     fits_again: ClassVar[bool] = True
+
+    def spelling(self) -> Callable[[str], str]:
+        return super().spelling() if self.molecules else str
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
