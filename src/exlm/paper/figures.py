@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
@@ -180,6 +181,11 @@ def _training_curves(
                 axis.plot(line, label=labels[cell], color=colour, linewidth=1.4)
         axis.set_title(f"{column}, p = {percent(cells[0].p)}")
         axis.set_yscale("log" if column.endswith("perplexity") else "linear")
+        # 2.5, and neither 2.5 x 10^0 nor a distance from 0.9999
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
+        if column == "own mask":
+            axis.set_ylim(0, 1.05)
         axis.grid()
     for axis in axes[:, 0]:
         axis.legend()
