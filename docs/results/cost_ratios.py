@@ -97,6 +97,10 @@ def cost_table() -> str:
     return table(["layers x width", *list(MODELS)[1:]], rows)
 
 
+def parts() -> dict[str, str]:
+    return {"costs": cost_table()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -105,7 +109,7 @@ def main() -> None:
     parser.add_argument("corpus", nargs="?")
     options = parser.parse_args()
     if options.action == "table":
-        fill(HERE.parent / "performance.md", {"costs": cost_table()})
+        fill(HERE.parent / "performance.md", parts())
         return
     if options.corpus is None:
         sys.exit("measure needs a CORPUS")

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "results"))
 import analysis  # noqa: E402  (it lies beside the results, not in the package)
-import evidence  # noqa: E402  (it lies beside the results, not in the package)
+import cost_ratios  # noqa: E402
+import evidence  # noqa: E402
 import pages  # noqa: E402
 import table_1  # noqa: E402
 
@@ -61,8 +62,13 @@ def test_the_tables_of_the_pages_are_those_of_their_runs(page, tmp_path):
 
 @pytest.mark.parametrize(
     ("page", "program"),
-    [("filling.md", filling), ("table-1.md", table_1), ("analysis.md", analysis)],
-    ids=["filling", "table-1", "analysis"],
+    [
+        ("filling.md", filling),
+        ("table-1.md", table_1),
+        ("analysis.md", analysis),
+        ("../performance.md", cost_ratios),
+    ],
+    ids=["filling", "table-1", "analysis", "performance"],
 )
 def test_the_tables_of_the_pages_are_those_that_their_programs_make(page, program, tmp_path):
     original = (ROOT / "docs/results" / page).read_text()
