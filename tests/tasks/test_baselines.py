@@ -184,6 +184,8 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
+    with pytest.raises(InputError, match="which baselines do not keep; leave it out"):
+        predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
 
 
 def test_a_split_is_that_of_a_fine_tuning_where_rdkit_cannot_read_a_molecule(table, tmp_path):

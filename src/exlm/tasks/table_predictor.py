@@ -102,6 +102,11 @@ class TablePredictor:
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
+        if options.interval is not None and self.fits_again:
+            raise InputError(
+                "interval needs the errors of validation rows, which baselines do not keep; leave "
+                "it out"
+            )
         if options.distance and self.saved["molecules"] is False:
             raise InputError(
                 "distance compares molecules, but this model was fine-tuned on other texts; "

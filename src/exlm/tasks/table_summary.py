@@ -1,5 +1,7 @@
 """A table in words: what it holds, and what may be wrong with its labels."""
 
+from unicodedata import normalize
+
 import numpy as np
 import pandas as pd
 
@@ -45,10 +47,10 @@ def _with_range(name: str, labels: np.ndarray) -> str:
 def notes_of_classes(table: TextTable) -> list[str]:
     """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
     names = pd.Series(table.classes or [], dtype=object)
-    keys = names.map(lambda name: " ".join(name.casefold().split()))
+    keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
     notes = [
-        f"the classes {', '.join(map(repr, spellings))} differ only in case or spaces; "
-        "write them alike if they are one"
+        f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "
+        "accents are encoded; write them alike if they are one"
         for _, spellings in names.groupby(keys, sort=False)
         if len(spellings) > 1
     ]
