@@ -59,6 +59,9 @@ def template(text, site=None, keep=None, replace=None, letters=False):
     "text,options,expected",
     [
         ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"{M}{M}c1ccccc1"]),
+        # as RDKit's FragmentOnBonds and BRICS write it
+        ("[16*]c1ccccc1", dict(site=["1"]), [f"{M}c1ccccc1"]),
+        ("[1*]c1ccccc1.[14*]N1CCC(C)CC1", dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
         ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"{M}c1ccccc1", f"{M}{M}c1ccccc1"]),
         # a linker, its ends with two numbers or one
         (LINKER, dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),

@@ -10,6 +10,7 @@ import torch
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import letter_tokenizer
+from exlm.filling import variants
 from exlm.filling.variants import score, substitutions
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -144,6 +145,12 @@ def test_other_models_and_tables_are_refused(tmp_path):
 def test_mutations_as_other_tables_write_them(spelling):
     assert substitutions("MKVLD", spelling) == {2: "A", 4: "C"}
     assert substitutions("MKVLD", f"{spelling};L4=") == {2: "A", 4: "C"}
+
+
+@pytest.mark.parametrize("wild", [None, float("nan"), "NA", ""])
+def test_without_a_wild_type_there_is_no_score(wild):
+    with pytest.raises(InputError, match="no wild type"):
+        substitutions(variants._clean(wild), "N1A")
 
 
 def test_the_wild_type_has_no_mutation():

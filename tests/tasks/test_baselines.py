@@ -135,10 +135,9 @@ def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, column
         results = baseline(
             "tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0]
         )
-        if pair is None:
-            path = tmp_path / "texts.csv"
-            scores = evaluate(str(tmp_path / "out-None"), str(path), str(tmp_path / "e.json"), 0)
-            assert scores["in_training"] == results["runs"][0]["split"]["train"]
+        path = tmp_path / "texts.csv"
+        scores = evaluate(str(tmp_path / f"out-{pair}"), str(path), str(tmp_path / "e.json"), 0)
+        assert scores["in_training"] == results["runs"][0]["split"]["train"]
         metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
         assert results["test"][metric]["mean"] > 0.95
 
@@ -186,6 +185,14 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
     with pytest.raises(InputError, match="which baselines do not keep; leave it out"):
         predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
+
+
+def test_pairs_of_molecules_have_no_baseline(table, tmp_path):
+    frame = pd.read_csv(table).assign(other="CCO")
+    frame.to_csv(tmp_path / "pairs.csv", index=False)
+    task = TaskConfig("", label_columns=["amine"], pair_column="other", text_column="smiles")
+    with pytest.raises(InputError, match="reads one molecule of a row"):
+        baseline("ecfp-rf", str(tmp_path / "pairs.csv"), str(tmp_path / "out"), task, [0])
 
 
 def test_a_split_is_that_of_a_fine_tuning_where_rdkit_cannot_read_a_molecule(table, tmp_path):

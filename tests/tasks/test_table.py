@@ -411,6 +411,43 @@ def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels
     assert make_table(FileRows(other), "b.csv", None, ["y"], "binary", words).labels[0, 0] == 1
 
 
+CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
+
+
+@pytest.mark.parametrize("cells", CELLS)
+@pytest.mark.parametrize("words", [["1", "0"], ["0", "1"], None])
+def test_equal_labels_of_any_type_are_equal(cells, words):
+    """A gap turns whole numbers into floats, and a positive 0 must stay the positive one."""
+    frame = pd.DataFrame({"text": list("abc"), "y": pd.Series(cells)})
+    task_type = "binary" if words else "multiclass"
+    classes = words or ["0", "1"]
+    table = make_table(FileRows(frame), "a.csv", None, ["y"], task_type, classes)
+    assert table.labels[:2, 0].tolist() == [classes.index("1"), classes.index("0")]
+
+
+def test_a_one_is_no_label_where_it_could_mean_either():
+    frame = pd.DataFrame({"text": ["a", "b"], "y": [1, 0]})
+    with pytest.raises(InputError, match="'1' is no binary label"):
+        make_table(FileRows(frame), "a.csv", None, ["y"], "binary", ["yes", "no"])
+
+
+def test_classes_are_called_as_their_cells_say():
+    long = ["12345678901234567", "12345678901234568", "12345678901234567"]
+    frame = pd.DataFrame({"text": list("abc"), "y": long, "code": ["02", "01", "02"]})
+    table = make_table(FileRows(frame), "a.csv", "text", ["y"], "multiclass")
+    assert table.classes == sorted(set(long)) and table.labels[:, 0].tolist() == [0, 1, 0]
+    assert make_table(FileRows(frame), "a.csv", "text", ["code"], "multiclass").classes == [
+        "01",
+        "02",
+    ]
+    # one cell that is no class does not make the others unknown
+    frame = pd.DataFrame({"text": list("abc"), "y": [1.0, 4.5, 2.0]})
+    known = make_table(
+        FileRows(frame), "a.csv", "text", ["y"], "multiclass", ["1", "2"], skip_unknown_classes=True
+    )
+    np.testing.assert_equal(known.labels[:, 0], [0, np.nan, 1])
+
+
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
     assert make_table(FileRows(frame), "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]

@@ -832,6 +832,13 @@ def test_labels_are_scored_against_their_own_predictions_in_any_order(tuned, mol
     assert other["labels"] == given
 
 
+def test_predict_says_why_a_table_with_some_labels_is_not_scored(tuned, molecules, capsys):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", "weight"]]
+    frame.to_csv(molecules / "one.csv", index=False)
+    predict(str(tuned("regression")), str(molecules / "one.csv"), str(molecules / "p.csv"))
+    assert "not scored: the table has no column carbons" in capsys.readouterr().out
+
+
 def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecules, tmp_path):
     frame = pd.read_csv(molecules / "table.csv")[["smiles"]][:4]
     frame.assign(mol="C").rename(columns={"smiles": "SMILES"}).to_csv(tmp_path / "a.csv")

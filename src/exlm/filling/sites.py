@@ -149,14 +149,17 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
 
 
 def attachment_template(smiles: str, lengths: Lengths) -> Template:
-    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`) become sites. Two points with the
-    same number, or one in each of two fragments, are the ends of one site."""
+    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) become sites.
+    Two points with the same number, or one in each of two fragments, are the ends of one site."""
     molecule = Chem.RWMol(_read(smiles))
     points = [atom for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0]
     if not points:
         raise InputError("no attachment point: write [*:1] where the site is")
     numbers = {atom.GetAtomMapNum() for atom in points}
     for atom in points:
+        # RDKit's fragments say by the isotope which bond was cut.
+        atom.SetIsotope(0)
+        atom.SetFormalCharge(0)
         if atom.GetDegree() not in (1, 2):
             raise InputError(
                 f"an attachment point has {atom.GetDegree()} bonds; it can have one or two"

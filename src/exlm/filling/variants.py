@@ -24,7 +24,7 @@ from exlm.filling import search
 from exlm.filling.reading import all_graphs, encode, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.tasks.cells import read_numbers
+from exlm.tasks.cells import MISSING_TEXTS, read_numbers
 from exlm.train import distributed
 
 TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
@@ -119,8 +119,9 @@ def score(
 
 
 def _clean(cell: Any) -> str:
-    """A cell as capital letters, without the `*` that may end a protein."""
-    return str(cell).strip().upper().removesuffix("*")
+    """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
+    text = "" if cell is None or cell != cell else str(cell).strip()
+    return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 
 def _numbers(cells: pd.Series) -> np.ndarray:
@@ -185,6 +186,8 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
     `V39A:D40C`, a whole mutant, or the wild type. InputError if one is not understood or does not
     fit."""
     mutant = _clean(mutations)
+    if not wild:
+        raise InputError("no wild type")
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
         changes = {place: new for place, new in enumerate(mutant) if new != wild[place]}
         _check_residues(wild, changes)

@@ -57,6 +57,10 @@ def repeated_figures(family: Family) -> list[Drawing]:
     for score in (*family.tasks, ACCURACY, CORRUPTION, ENTROPY):
         if numbers := family.estimates(grid, score):
             panels[title(score)] = numbers
+    labels = {cell: f"r = {cell.r}" for cell in grid if cell in family.cells}
+    curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
+    if not panels:
+        return curves
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     height = 0.72 * len({cell.p for cell in grid}) + 0.95
@@ -67,8 +71,6 @@ def repeated_figures(family: Family) -> list[Drawing]:
         axis.set_title(heading)
     for axis in axes[len(panels) :]:
         axis.remove()
-    labels = {cell: f"r = {cell.r}" for cell in grid if cell in family.cells}
-    curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
     return [_figure("repeated-mlm", family, plot), *curves]
 
 

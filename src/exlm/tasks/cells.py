@@ -26,6 +26,7 @@ GROUPED = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
 MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
 EXCHANGE_MARKS = str.maketrans(",.", ".,")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
 BOUNDED_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?"
 ERROR = r"(±|\+/?-)\s*[\d.,]+"
@@ -197,13 +198,19 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
         )
 
 
+def class_name(cell: Any) -> str:
+    """A class as a cell has it. 1.0 is 1: a gap in its column turns whole numbers into floats."""
+    text = str(cell).strip()
+    return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
+
+
 def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
     """The words for labels 0 and 1, as the only column of `cells` has them: words of NEGATIVE and
     POSITIVE, or the one that is not `positive` and this one. None if it has others; with
     `positive`, InputError."""
     words = dict[str, str]()
     if len(cells.columns) == 1:
-        for cell in cells.iloc[:, 0].dropna().astype(str).str.strip():
+        for cell in cells.iloc[:, 0].dropna().map(class_name):
             words.setdefault(cell.lower(), cell)
     if positive is not None:
         others = [word for key, word in words.items() if key != positive.lower()]
@@ -223,10 +230,14 @@ def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> li
 def zeros_and_ones(
     cells: pd.DataFrame, numbers: pd.DataFrame, words: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The numbers, but 0 and 1 for `words`, or for the words of NEGATIVE and POSITIVE."""
+    """The numbers, but 0 and 1 for `words`, or for the words of NEGATIVE and POSITIVE. Where words
+    are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are NaN."""
     negative = (words[0].lower(),) if words else NEGATIVE
     positive = (words[1].lower(),) if words else POSITIVE
-    keys = cells.apply(lambda column: column.astype(str).str.strip().str.lower())
+    keys = cells.apply(lambda column: column.map(class_name).str.lower())
+    are_usual = not set(negative) & set(POSITIVE) and not set(positive) & set(NEGATIVE)
+    if not are_usual or any(map(NUMBER_LIKE.fullmatch, (*negative, *positive))):
+        numbers = numbers * np.nan
     return numbers.mask(keys.isin(negative), 0.0).mask(keys.isin(positive), 1.0)
 
 

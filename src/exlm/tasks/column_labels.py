@@ -14,6 +14,7 @@ from exlm.tasks.cells import (
     MISSING_TEXTS,
     check_numbers,
     check_single_labels,
+    class_name,
     read_numbers,
     row_name,
     two_words,
@@ -161,13 +162,19 @@ def _class_indices(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Indices of classes, NaN where missing or no class, and the classes: those given, or all
     values in order."""
-    # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
-    whole = _is_whole(cells, numbers)
-    values = numbers.dropna().astype(int) if whole else cells.dropna()
-    words = values.iloc[:, 0].astype(str).str.strip()
-    names = list(classes or sorted(set(words), key=int if whole else str))
-    indices = words.map({name: index for index, name in enumerate(names)})
-    return indices.reindex(cells.index).to_frame(), names
+    values = cells.iloc[:, 0].dropna().map(class_name)
+    if classes:
+        names = list(classes)
+    elif _is_whole(cells, numbers):
+        number_of = dict(zip(values, numbers.iloc[:, 0].dropna(), strict=True))
+        names = sorted(number_of, key=lambda name: (number_of[name], name))
+    else:
+        names = sorted(set(values))
+    index_of = {name: index for index, name in enumerate(names)}
+    # Models of earlier versions have the number in the place of a code such as 01.
+    indices = [index_of.get(name, index_of.get(name.lstrip("0"))) for name in values]
+    labels = pd.Series(indices, values.index, float, name=values.name)
+    return labels.reindex(cells.index).to_frame(), names
 
 
 def _wrong_label(

@@ -256,7 +256,8 @@ def _check(config: TaskConfig, metric: str) -> None:
             raise InputError(f"question answering has no task.{name}; leave it out")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
-            "question answering needs a file of its own for the valid part; name it with task.valid"
+            "question answering (as a .json file of SQuAD is read) needs a file of its own for the "
+            "valid part; name it with task.valid, or save a table as .jsonl"
         )
 
 

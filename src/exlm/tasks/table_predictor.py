@@ -36,7 +36,7 @@ from exlm.tasks.saved_labels import labels_of
 from exlm.tasks.table import TextTable
 from exlm.tasks.training_molecules import (
     distance_to_training,
-    mark,
+    marks_of,
     training_fingerprints,
     training_marks,
     training_molecules,
@@ -70,7 +70,7 @@ class TablePredictor:
         if rows is None:
             rows = next(read_parts(path, options.table_options, ROWS))
         self.label_columns = options.labels_in(rows.frame, path, self.saved["label_columns"])
-        self.has_labels = set(self.label_columns) <= set(rows.frame)
+        self.has_labels = not set(self.label_columns).isdisjoint(rows.frame)
         self._check_options()
         self.margins = None
         if options.interval is not None:
@@ -159,7 +159,7 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=self._label_scores(labels[labelled], means[labelled]),
-            in_training=self._count_in_training([table.texts[row] for row in labelled]),
+            in_training=self._count_in_training(table, labelled),
         )
 
     def spelling(self) -> Callable[[str], str]:
@@ -168,20 +168,23 @@ class TablePredictor:
             return partial(comparable, how=self.saved.get("standardize", "none"))
         return text_spelling(self.models[0].loaded.tokenizer)
 
-    def _count_in_training(self, texts: Sequence[str]) -> int | None:
-        """How many of the texts the models were trained on, in any spelling; None if these were
-        not kept, as of pairs of texts."""
+    def _count_in_training(self, table: TextTable, rows: np.ndarray) -> int | None:
+        """How many of the rows have texts that the models were trained on, in any spelling; None if
+        these were not kept."""
         run_dirs = [model.directory for model in self.models]
         spelling = self.spelling()
-        keys = list(map(spelling, texts))
-        training = set(map(spelling, training_molecules(run_dirs)))
-        if not training:
+        training = set[str]()
+        if self.molecules and table.pairs is None:
+            training = set(map(spelling, training_molecules(run_dirs)))
+            keys = [spelling(table.texts[row]) for row in rows]
+        else:
             training = training_marks(run_dirs)
-            keys = list(map(mark, keys))
+            keys = marks_of(table, rows, spelling)
         return sum(key in training for key in keys) if training else None
 
     def chunk_predictor(self) -> ChunkPredictor | None:
-        """None for a table that has the label columns: its rows are scored together."""
+        """None for a table that has label columns: its rows are scored together, or it is said why
+        not."""
         if self.fits_again or self.has_labels or self.options.explain:
             return None
         return self._predict_chunk

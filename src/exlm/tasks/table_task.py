@@ -34,7 +34,7 @@ from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
-from exlm.tasks.training_molecules import write_training_marks, write_training_molecules
+from exlm.tasks.training_molecules import marks_of, write_training_marks, write_training_molecules
 
 
 class TableTask(ABC):
@@ -201,11 +201,10 @@ class TableTask(ABC):
         table = self.table
         saved = self.saved_table(split["train"])
         self._write_predictions(run_dir, split, predictions, labels_of(saved))
-        learned = [table.texts[row] for row in split["train"]]
         if self.config.molecules:
-            write_training_molecules(run_dir, learned)
-        elif table.pairs is None:
-            write_training_marks(run_dir, list(map(self.spelling, learned)))
+            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
+        if not self.config.molecules or table.pairs is not None:
+            write_training_marks(run_dir, marks_of(table, split["train"], self.spelling))
         units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         has_positives = table.label_type.one_class and not table.label_type.has_classes

@@ -2,7 +2,7 @@
 molecules are from them."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from exlm.data.chemistry import fingerprints, standardize
 from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.tasks.encoders import SeedModel
+from exlm.tasks.table import TextTable
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
 # text, which does not show it
@@ -32,9 +33,9 @@ def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
     return set(chain.from_iterable(lines))
 
 
-def write_training_marks(run_dir: Path, texts: Sequence[str]) -> None:
-    """Keeps the `mark` of every text that the model of a seed is trained on beside it."""
-    write_text(run_dir / TRAINING_MARKS, "".join(f"{mark(text)}\n" for text in texts))
+def write_training_marks(run_dir: Path, marks: Sequence[str]) -> None:
+    """Keeps the `marks_of` what the model of a seed is trained on beside it."""
+    write_text(run_dir / TRAINING_MARKS, "".join(f"{mark}\n" for mark in marks))
 
 
 def training_marks(run_dirs: Sequence[Path]) -> set[str]:
@@ -43,9 +44,15 @@ def training_marks(run_dirs: Sequence[Path]) -> set[str]:
     return set(chain.from_iterable(f.read_text().splitlines() for f in files if f.is_file()))
 
 
-def mark(text: str) -> str:
-    """16 hexadecimal digits that tell texts apart."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str]) -> list[str]:
+    """16 hexadecimal digits for each of the rows of a table, which tell texts or pairs of texts
+    apart, all written in one `spelling`."""
+    marks = []
+    for row in rows:
+        texts = [table.texts[row], *([table.pairs[row]] if table.pairs else [])]
+        key = "\t".join(map(spelling, texts))
+        marks.append(hashlib.sha256(key.encode()).hexdigest()[:16])
+    return marks
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:

@@ -105,6 +105,11 @@ class TableBaseline(TableTask):
                 f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
                 f"not read; use {', '.join(fitting)}, or set task.molecules"
             )
+        if molecules and table.pairs is not None:
+            raise InputError(
+                f"{name} reads one molecule of a row, and {config.dataset} has pairs; "
+                "leave out task.pair_column for a baseline of the first"
+            )
         if molecules and config.on_invalid == "keep":
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
