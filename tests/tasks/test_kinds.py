@@ -123,7 +123,9 @@ def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
     frame.to_csv(tmp_path / "grades.csv", index=False)
     monkeypatch.setitem(KINDS, "grades", GradeFinetuning)
     monkeypatch.setitem(LABELS, "grades", Grades)
-    monkeypatch.setitem(LABEL_TYPES, "grades", LabelType(has_classes=True, one_class=True))
+    monkeypatch.setitem(
+        LABEL_TYPES, "grades", LabelType(predicts_every_class=True, class_per_row=True)
+    )
     monkeypatch.setitem(METRICS, "grades", METRICS["multiclass"])
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")

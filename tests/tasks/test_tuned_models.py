@@ -589,7 +589,7 @@ def test_masking_what_matters_matters(molecules):
     assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
     assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
     assert explained[0].predictions == [2] and not explained[1].changes.any()
-    write_page(molecules / "page.html", explained, ["bromine"], one_class=False)
+    write_page(molecules / "page.html", explained, ["bromine"], draws_best_only=False)
     page = (molecules / "page.html").read_text()
     coloured = re.findall(r'title="(\S+)" style="background: #c55a11bf">(\w+)<', page)
     assert coloured == [("+1", "Br"), ("+1", "Br")]
@@ -656,7 +656,7 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
     special = tokenizer.num_special_tokens_to_add(pair=True)
     assert sum(masks) == len(tokens.examples[0]["input_ids"]) - special and masks[0] == 0
-    write_page(texts / "page.html", [explained], ["label"], one_class=False)
+    write_page(texts / "page.html", [explained], ["label"], draws_best_only=False)
     page = (texts / "page.html").read_text()
     assert "<b>" not in page and "<svg" not in page
 

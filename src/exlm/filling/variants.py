@@ -35,8 +35,8 @@ RESIDUES = dict(
     ALA="A", ARG="R", ASN="N", ASP="D", CYS="C", GLN="Q", GLU="E", GLY="G", HIS="H", ILE="I",
     LEU="L", LYS="K", MET="M", PHE="F", PRO="P", SER="S", THR="T", TRP="W", TYR="Y", VAL="V",
 )  # fmt: skip
-RESIDUE = f"[A-Z]|{'|'.join(RESIDUES)}"
-MUTATION = re.compile(rf"({RESIDUE})([1-9]\d*)({RESIDUE}|=)")
+RESIDUE_CODE = f"[A-Z]|{'|'.join(RESIDUES)}"
+MUTATION = re.compile(rf"({RESIDUE_CODE})([1-9]\d*)({RESIDUE_CODE}|=)")
 
 
 class Variant(NamedTuple):

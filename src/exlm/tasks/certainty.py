@@ -22,25 +22,27 @@ MOST_KEPT = 199
 HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, has_classes: bool) -> float:
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, predicts_every_class: bool) -> float:
     """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
     et al., 2017). Labels as for `calibration_error`."""
 
     def loss(log_temperature: float) -> float:
         scaled = logits / np.exp(log_temperature)
-        if has_classes:
+        if predicts_every_class:
             return float(-np.take_along_axis(log_softmax(scaled, 1), labels.astype(int), 1).mean())
         return float(np.nanmean(np.logaddexp(0, scaled) - labels * scaled))
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
 
 
-def calibration_error(labels: np.ndarray, probabilities: np.ndarray, has_classes: bool) -> float:
+def calibration_error(
+    labels: np.ndarray, probabilities: np.ndarray, predicts_every_class: bool
+) -> float:
     """The expected calibration error: by how much confidence, which is the probability of the
     predicted class, and accuracy differ, on average over 15 bins of equal width. With classes,
     labels are their indices [rows, 1], and probabilities [rows, classes]. Else both are [rows,
     labels], where NaN is a missing label. NaN if there is no label."""
-    if has_classes:
+    if predicts_every_class:
         confidence = probabilities.max(1)
         right = probabilities.argmax(1) == labels[:, 0]
     else:
@@ -57,11 +59,13 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray, has_classes
     return float(bin_differences.sum() / len(confidence))
 
 
-def conformal_errors(labels: np.ndarray, predictions: np.ndarray, has_classes: bool) -> np.ndarray:
+def conformal_errors(
+    labels: np.ndarray, predictions: np.ndarray, predicts_every_class: bool
+) -> np.ndarray:
     """How far predictions are from the labels [rows, labels]: absolute errors of numbers, 1 - the
     probability of the true class, in one column; NaN for missing labels. Labels and predictions as
     for `score_predictions`."""
-    if has_classes:
+    if predicts_every_class:
         return 1 - np.take_along_axis(predictions, labels.astype(int), 1)
     return np.abs(labels - predictions)
 
@@ -87,7 +91,8 @@ def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
     by_model = []
     for model in models:
         if "validation_errors" not in model.saved:
-            if model.saved["task_type"] in ("multilabel", "token_classification"):
+            label_type = LABEL_TYPES[model.saved["task_type"]]
+            if not (label_type.is_number or label_type.class_per_row):
                 raise InputError(
                     "interval is for numbers and for one class a row; "
                     f"{model.directory} predicts several classes a row, so leave it out"

@@ -99,7 +99,7 @@ def read_labels(
     a binary task the words for 0 and 1; rows with others have no label if `skip_unknown_classes`.
     InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
-    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+    if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
         check_numbers(cells, numbers, path)
     words = None
     if task_type in (None, "binary"):
@@ -107,7 +107,7 @@ def read_labels(
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
     label_type = LABEL_TYPES[task_type]
-    if len(cells.columns) > 1 and label_type.one_class:
+    if len(cells.columns) > 1 and label_type.class_per_row:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
@@ -115,14 +115,14 @@ def read_labels(
     if label_type.is_number:
         labels = numbers.where(np.isfinite(numbers))
         allowed = "a number"
-    elif label_type.has_classes and len(cells.columns):
+    elif label_type.predicts_every_class and len(cells.columns):
         labels, names = _class_indices(cells, numbers, classes)
         allowed = listed(names)
     else:
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells) and not (label_type.one_class and skip_unknown_classes):
+    if len(wrong_cells) and not (label_type.class_per_row and skip_unknown_classes):
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
     unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
     return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)

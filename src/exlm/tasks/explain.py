@@ -107,7 +107,7 @@ def explain(
 
 
 def write_page(
-    path: Path, explanations: Sequence[Explanation | None], names: list[str], one_class: bool
+    path: Path, explanations: Sequence[Explanation | None], names: list[str], draws_best_only: bool
 ) -> None:
     """Draws every prediction, by `names`; if they are classes, that of the most probable class
     alone. At most MOST_DRAWINGS."""
@@ -115,7 +115,7 @@ def write_page(
         (explanation, output, name)
         for explanation in filter(None, explanations)
         for output, name in enumerate(names)
-        if not one_class or output == explanation.predictions.argmax()
+        if not draws_best_only or output == explanation.predictions.argmax()
     ]
     drawings = [_drawing(*entry) for entry in to_draw[:MOST_DRAWINGS]]
     page = render(PAGE, drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS)

@@ -15,7 +15,7 @@ from exlm.ops.precision import in_precision
 from exlm.tasks.reading import Tokens
 
 TOKENS_PER_BATCH = 16384
-LABELS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
+LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
 
 def pad(
@@ -33,7 +33,7 @@ def pad(
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The entries of a batch that the model takes, without labels, on its device. An ExLM moves
     them itself, and takes no token_type_ids but 0."""
-    names = inspect.signature(model.forward).parameters.keys() - LABELS
+    names = inspect.signature(model.forward).parameters.keys() - LOSS_INPUTS
     device = torch.device("cpu")
     if isinstance(model, ExLMPreTrainedModel):
         names -= {"token_type_ids"}

@@ -10,17 +10,17 @@ class LabelType(NamedTuple):
     """What the labels of a type of task are, for all that reads, splits and scores them."""
 
     # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
-    has_classes: bool = False
+    predicts_every_class: bool = False
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: bool = False
-    one_class: bool = False  # every row has one class, in one column
+    class_per_row: bool = False  # every row has one class, in one column
 
 
 # A type that is not here reads no labels of tables.
 LABEL_TYPES: dict[TaskType, LabelType] = {
-    "binary": LabelType(one_class=True),
-    "multiclass": LabelType(has_classes=True, one_class=True),
+    "binary": LabelType(class_per_row=True),
+    "multiclass": LabelType(predicts_every_class=True, class_per_row=True),
     "multilabel": LabelType(),
     "regression": LabelType(is_number=True),
-    "token_classification": LabelType(has_classes=True),
+    "token_classification": LabelType(predicts_every_class=True),
 }

@@ -101,7 +101,7 @@ def score_predictions(
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
         raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
-    if LABEL_TYPES[task_type].has_classes:
+    if LABEL_TYPES[task_type].predicts_every_class:
         predictions = predictions.argmax(axis=1)[:, None]
     if labels.shape != predictions.shape or labels.ndim != 2:
         raise ValueError(

@@ -107,7 +107,7 @@ class SavedLabels:
         have mean 0 and std 1."""
         if self.label_type.is_number:
             return outputs * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
-        if self.label_type.has_classes:
+        if self.label_type.predicts_every_class:
             return softmax(outputs / temperature, -1)
         return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
 
@@ -184,7 +184,7 @@ class UnitLabels(SavedLabels):
         return labels
 
 
-# those that are no `SavedLabels`
+# of tasks whose labels have a class of their own
 LABELS: dict[TaskType, type[SavedLabels]] = {"token_classification": UnitLabels}
 
 

@@ -66,7 +66,7 @@ class TableFinetuning(TableTask):
         )
         spelling = usual_spelling(config) if config.molecules else text_spelling(self.tokenizer)
         checked, self.tokens = reader.read(table)
-        super().__init__(config, table, checked, table.usable, spelling)
+        super().__init__(config, table, checked, spelling)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:
@@ -149,21 +149,23 @@ class TableFinetuning(TableTask):
         label_type = labels.label_type
         truth = self.table.labels[valid]
         saved = labels.saved
-        if label_type.is_number or label_type.one_class:
-            errors = conformal_errors(truth, labels.as_predictions(outputs), label_type.has_classes)
+        if label_type.is_number or label_type.class_per_row:
+            errors = conformal_errors(
+                truth, labels.as_predictions(outputs), label_type.predicts_every_class
+            )
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
             return fold_label_scale(network, saved)
         if not labels.fits_temperature:
             return saved
         truth, logits = as_rows(truth, outputs)
-        temperature = fit_temperature(logits, truth, label_type.has_classes)
+        temperature = fit_temperature(logits, truth, label_type.predicts_every_class)
         return {**saved, "temperature": temperature}
 
     @property
     def problem_type(self) -> str:
         """The loss, as transformers call it."""
-        if self.table.label_type.has_classes:
+        if self.table.label_type.predicts_every_class:
             return "single_label_classification"
         is_number = self.table.label_type.is_number
         return "regression" if is_number else "multi_label_classification"

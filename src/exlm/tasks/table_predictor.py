@@ -249,7 +249,7 @@ class TablePredictor:
                 title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
                 columns[name] = values[name]
                 columns[title] = spreads[name]
-        if self.labels.label_type.one_class:
+        if self.labels.label_type.class_per_row:
             columns |= self._class_columns(means)
         if self.margins is not None:
             columns |= conformal_columns(means, self.margins, self.saved)
@@ -326,10 +326,10 @@ class TablePredictor:
         )
         if not label_type.is_number:  # the predictions are probabilities
             scores["calibration_error"] = calibration_error(
-                *as_rows(labels, predictions), label_type.has_classes
+                *as_rows(labels, predictions), label_type.predicts_every_class
             )
         if margins is not None:
-            errors = conformal_errors(labels, predictions, label_type.has_classes)
+            errors = conformal_errors(labels, predictions, label_type.predicts_every_class)
             scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
         return scores
 
@@ -341,7 +341,7 @@ class TablePredictor:
         saved = self.saved
         scores = score_labels(saved["task_type"], saved["label_columns"], labels, predictions)
         if self.margins is not None and scores:
-            errors = conformal_errors(labels, predictions, has_classes=False)
+            errors = conformal_errors(labels, predictions, predicts_every_class=False)
             for name, of_label, margin in zip(scores, errors.T, self.margins, strict=True):
                 is_within = of_label[~np.isnan(of_label)] <= margin
                 scores[name]["coverage"] = float(is_within.mean()) if len(is_within) else np.nan

@@ -46,13 +46,10 @@ class TableTask(ABC):
         config: TaskConfig,
         table: TextTable,
         checked: TextTable,
-        rows_to_split: np.ndarray,
         spelling: Callable[[str], str],
     ) -> None:
         """`config` is complete (`complete_config`), `table` is as it was loaded, and `checked` is
-        the same with what is wrong for the model. A split divides the `rows_to_split` ([rows] bool)
-        before any is left out that the model cannot read. Texts with the same `spelling` are
-        equal."""
+        the same with what is wrong for the model. Texts with the same `spelling` are equal."""
         self.config = config
         self.spelling = spelling
         self.metric = main_metric(config, table)
@@ -60,7 +57,9 @@ class TableTask(ABC):
         parts = None if config.duplicates == "keep" else chosen_parts(config, table)
         self.table = resolve_duplicates(checked, self.groups, config.duplicates, parts)
         is_duplicate = checked.usable & ~self.table.usable
-        self.rows_to_split = rows_to_split & ~is_duplicate
+        # A split divides them before any is left out that the model cannot read, so that all models
+        # and baselines have the same.
+        self.rows_to_split = table.usable & ~is_duplicate
         self.invalid_rows = self.table.invalid_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
@@ -121,7 +120,7 @@ class TableTask(ABC):
         """How to get a valid part that has what its metric needs."""
         if self.config.split not in ("random", "parts"):
             return "use another split, for example task.split random"
-        if self.config.split == "random" and self.table.label_type.one_class:
+        if self.config.split == "random" and self.table.label_type.class_per_row:
             counts = np.unique(self.table.labels[self.table.usable], return_counts=True)[1]
             return (
                 f"of the rarest class there are only {counts.min()}, so choose the rows of each "
@@ -207,7 +206,7 @@ class TableTask(ABC):
             write_training_marks(run_dir, marks_of(table, split["train"], self.spelling))
         units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
-        has_positives = table.label_type.one_class and not table.label_type.has_classes
+        has_positives = table.label_type.class_per_row and not table.label_type.predicts_every_class
         counts = dict[str, dict[str, int]]()
         labels = dict[str, dict[str, float]]()
         for name, rows in scored_parts.items():

@@ -115,7 +115,7 @@ class TableBaseline(TableTask):
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
         checked = leave_out_what_is_no_molecule(table) if molecules else table
-        super().__init__(config, table, checked, table.usable, usual_spelling(config))
+        super().__init__(config, table, checked, usual_spelling(config))
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)
 

@@ -24,7 +24,7 @@ NEIGHBOURS = 5
 BLOCK = 1024  # rows whose neighbours are searched at once
 # C of linear models, the inverse of the strength of regularisation
 C_VALUES = (0.01, 0.1, 1.0, 10.0, 100.0)
-WORD = r"\w+|[^\w\s]"
+TFIDF_WORD = r"\w+|[^\w\s]"
 
 
 def fit_forest(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -42,7 +42,7 @@ def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
     Tanimoto similarity."""
     bits = ecfp(inputs.texts).astype(np.float32)
     train_labels = inputs.learnable_labels[inputs.train]
-    if inputs.label_type.has_classes:
+    if inputs.label_type.predicts_every_class:
         train_labels = (train_labels == np.arange(inputs.outputs)).astype(float)
     predictions = np.zeros((len(bits), inputs.outputs))
     for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
@@ -62,7 +62,7 @@ def fit_linear_to_words(inputs: BaselineInputs, log: Path) -> np.ndarray:
     """Predictions from TF-IDF of words and pairs of words, as in the train part. Of two texts: the
     features of each, their differences and their products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=WORD)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TFIDF_WORD)
     vectorizer.fit([texts[row] for texts in columns for row in inputs.train])
     first = vectorizer.transform(inputs.texts)
     if inputs.pairs is None:
@@ -107,11 +107,11 @@ def one_model_per_label(
         if inputs.label_type.is_number:
             columns.append(fitted.predict(features)[:, None])
             continue
-        has_classes = inputs.label_type.has_classes
-        probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
+        predicts_every_class = inputs.label_type.predicts_every_class
+        probabilities = np.zeros((features.shape[0], inputs.outputs if predicts_every_class else 2))
         # 0 for those classes that the train part lacks
         probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
-        columns.append(probabilities if has_classes else probabilities[:, 1:])
+        columns.append(probabilities if predicts_every_class else probabilities[:, 1:])
     return np.hstack(columns)
 
 
