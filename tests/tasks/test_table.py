@@ -100,6 +100,7 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     [
         ("on\nOn \noff\noff", "On 1, off 2, on 1", "the classes 'On', 'on' differ only in case"),
         ("\u00e9\ne\u0301\na\na", "a 2, e\u0301 1, \u00e9 1", "how accents are encoded"),
+        ("a; b\nb\na; b\nb", "a; b 2, b 2", "several labels in one cell"),
         ("3\n3\n1\n2", "1 1, 2 1, 3 2", "the 3 whole numbers in y are taken .* regression"),
         ("yes\nYes\nno\nno", "no 2, yes 2", None),
     ],

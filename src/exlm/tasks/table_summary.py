@@ -54,6 +54,12 @@ def notes_of_classes(table: TextTable) -> list[str]:
         for _, spellings in names.groupby(keys, sort=False)
         if len(spellings) > 1
     ]
+    joined = names[names.str.contains("[;|]")]
+    if 0 < len(names) < 3 * len(joined):
+        notes.append(
+            f"classes such as {joined.iloc[0]!r} seem to be several labels in one cell; to predict "
+            "each, give it a column of 0 and 1"
+        )
     is_guess = "task_type" in table.inferred and len(names) > 0
     if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
         notes.append(
