@@ -36,7 +36,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.inference import pad
 from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.questions import read_questions
+from exlm.tasks.questions import read_answered_questions, read_questions
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 
@@ -206,6 +206,17 @@ def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
     read, problems = read_questions(tmp_path / "q.csv")
     assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]])
     assert len(problems) == (0 if kept else 2)
+
+
+def test_questions_whose_answers_are_misplaced_are_said_to_be_unscored(tmp_path, capsys):
+    """As in a program that counts characters from 1."""
+    frame = pd.DataFrame({"question": ["Who?", "Where?"], "context": "Ada lives in Rome."})
+    frame["answer"] = ["Ada", "Rome"]
+    frame["answer_start"] = [1, 13]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert list(read_answered_questions(tmp_path / "a.csv").index) == [1]
+    note = "1 rows have a label that cannot be scored, the first row 1: no answer is at its place"
+    assert note in capsys.readouterr().err
 
 
 def test_a_contradiction_is_not_resolved_in_silence(write):

@@ -10,6 +10,7 @@ from exlm.data.files import plain_suffix
 from exlm.data.frames import read_file, read_json
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.tasks.column_labels import note_unscored
 
 # the columns of a table that does not name them
 WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}
@@ -89,13 +90,18 @@ def read_questions(
 
 
 def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
-    """The questions of a labelled file, as `read_questions` gives them. None if the file has no
-    answers, or none that are understood."""
+    """The questions of a labelled file, as `read_questions` gives them; a note counts those whose
+    answers cannot be used. None if the file has no answers, or none that are understood."""
     try:
-        questions, _ = read_questions(path, header=header)
+        questions, problems = read_questions(path, header=header)
     except InputError:
         return None
-    return questions if any(questions["answers"]) else None
+    if not any(questions["answers"]):
+        return None
+    unscored = {row: problem for row, _, problem in problems if row not in questions.index}
+    rows = pd.RangeIndex(max([*questions.index, *unscored]) + 1)
+    note_unscored(unscored, rows, path)
+    return questions
 
 
 def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
