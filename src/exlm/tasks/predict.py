@@ -211,8 +211,9 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
                 f"{undefined} of {len(labels)} labels have too few rows for some metrics, which "
                 "are means over the others"
             )
-        print("every label by itself, in its own units:")
-        print(of_labels.to_string(max_rows=20, float_format=in_digits))
+        counts = {name: int for name in ("rows", "positives") if name in of_labels}
+        print(f"every label by itself{', in its own units' if in_units else ''}:")
+        print(of_labels.astype(counts).to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:
