@@ -832,11 +832,17 @@ def test_labels_are_scored_against_their_own_predictions_in_any_order(tuned, mol
     assert other["labels"] == given
 
 
-def test_predict_says_why_a_table_with_some_labels_is_not_scored(tuned, molecules, capsys):
-    frame = pd.read_csv(molecules / "table.csv")[["smiles", "weight"]]
-    frame.to_csv(molecules / "one.csv", index=False)
-    predict(str(tuned("regression")), str(molecules / "one.csv"), str(molecules / "p.csv"))
-    assert "not scored: the table has no column carbons" in capsys.readouterr().out
+def test_a_table_with_some_of_the_labels_is_scored_by_these(tuned, molecules, tmp_path, capsys):
+    model, table = str(tuned("regression")), molecules / "table.csv"
+    frame = pd.read_csv(table)[["smiles", "weight"]]
+    frame.to_csv(tmp_path / "one.csv", index=False)
+    options = {"output": str(tmp_path / "e.json"), "resamples": 0}
+    one = evaluate(model, str(tmp_path / "one.csv"), **options)
+    assert "has no column carbons; the other labels are scored" in capsys.readouterr().err
+    assert one["labels"]["weight"] == evaluate(model, str(table), **options)["labels"]["weight"]
+    assert one["labels"]["carbons"]["rows"] == 0
+    predict(model, str(tmp_path / "one.csv"), str(tmp_path / "p.csv"))
+    assert f"{len(frame)} labelled rows: rmse" in capsys.readouterr().out
 
 
 def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecules, tmp_path):

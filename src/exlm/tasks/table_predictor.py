@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -131,18 +132,16 @@ class TablePredictor:
         result, counts = self._with_predictions(table, runs)
         if self.options.explain:
             result = with_columns(result, {"explanation": self._explain(table, tokens)})
-        needed_columns = {*self.label_columns, self.saved.get("mask_column")} - {None}
-        if not needed_columns <= set(table.frame):
-            note = ""
-            if not set(self.label_columns).isdisjoint(table.frame):
-                missing = listed(sorted(map(str, needed_columns - set(table.frame))))
-                note = (
-                    f"the table has no column {missing}, which the model was trained with; "
-                    "add it, with empty cells where there is nothing, to score the others"
-                )
+        if set(self.label_columns).isdisjoint(table.frame):
+            return Predictions(result, counts)
+        mask_column = self.saved.get("mask_column")
+        if mask_column and mask_column not in table.frame:
+            note = (
+                f"the table has no column {mask_column}, which the model was trained with; add it"
+            )
             return Predictions(result, counts, note=note)
         try:
-            labels = self.labels.read(table, self.path, self.label_columns)
+            labels = self.labels.read(self._with_all_labels(table), self.path, self.label_columns)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         means = np.mean(list(runs.values()), 0)
@@ -161,6 +160,19 @@ class TablePredictor:
             label_scores=self._label_scores(labels[labelled], means[labelled]),
             in_training=self._count_in_training(table, labelled),
         )
+
+    def _with_all_labels(self, table: TextTable) -> TextTable:
+        """The table with an empty column for every label that it lacks, which a note names."""
+        missing = [name for name in self.label_columns if name not in table.frame]
+        if not missing:
+            return table
+        print(
+            f"note: {self.path} has no column {listed(missing)}; the other labels are scored",
+            file=sys.stderr,
+        )
+        frame = table.frame.copy(deep=False)
+        frame[missing] = ""
+        return replace(table, rows=FileRows(frame, table.rows.faults))
 
     def spelling(self) -> Callable[[str], str]:
         """From a text to the spelling by which one of the training is recognised."""
