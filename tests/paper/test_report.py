@@ -1018,3 +1018,15 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
     terms = [(1.0, marginal), (-1.0, joint)]
     assert run_by_run(terms) == {"a": 0.5, "b": 0.5, "c": 0.5}
     assert standard_error([terms]) == 0.0
+
+
+def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
+    """A path that held another table once, or train.csv of two projects."""
+    for name, content in {"a": "1" * 64, "b": "2" * 64}.items():
+        path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
+        result = json.loads(path.read_text())
+        result["settings"]["data_sha256"] = content
+        write(path, result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    headings = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")}
+    assert len(headings) == 2 and all(", data " in heading for heading in headings)

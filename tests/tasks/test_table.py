@@ -415,6 +415,19 @@ def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels
 CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
 
 
+def test_pairs_with_one_empty_text_are_counted():
+    frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", "", "w"], "y": [0, 1, 0]})
+    table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
+    assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
+
+
+def test_a_missing_text_of_a_table_with_one_column_is_none():
+    table = make_table(FileRows(pd.DataFrame({"answer": ["NA", "jobs"]})), "a.csv", None, [])
+    assert table.problems == ["NA stands for a missing text", ""]
+    lines = make_table(FileRows(pd.DataFrame({"text": ["NA", "jobs"]})), "a.txt", None, [])
+    assert lines.problems == ["", ""]
+
+
 @pytest.mark.parametrize("cells", CELLS)
 @pytest.mark.parametrize("words", [["1", "0"], ["0", "1"], None])
 def test_equal_labels_of_any_type_are_equal(cells, words):

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
-from exlm.data.frames import FileRows
+from exlm.data.frames import FileRows, read_frame
 from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.describe.on_disk import info
 from exlm.pretrain.settings import ArchitectureConfig
@@ -57,6 +57,17 @@ def proteins(rows=60):
         {"sequence": texts, "label": labels, "mask": ["000" + "1" * (len(t) - 3) for t in texts]}
     )
     return frame.assign(split=(["train"] * 8 + ["valid", "test"]) * (rows // 10))
+
+
+def test_numbers_before_the_words_of_a_conll_file_are_no_words(tmp_path):
+    """As in GermEval; # begins a comment."""
+    lines = ["# a source", "1\tAda\tB-PER\tO", "2\tlives\tO\tO", "", "1\tRome\tB-LOC\tO", ""]
+    (tmp_path / "a.conll").write_text("\n".join(lines))
+    frame = read_frame(tmp_path / "a.conll")
+    assert frame["tokens"].tolist() == [["Ada", "lives"], ["Rome"]]
+    assert frame["tags"].tolist() == [["B-PER", "O"], ["B-LOC"]]
+    (tmp_path / "b.conll").write_text("1\tCD\tO\nof\tIN\tO\n\n1\tCD\tO\n")
+    assert read_frame(tmp_path / "b.conll")["tokens"].tolist() == [["1", "of"], ["1"]]
 
 
 def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist, tmp_path, capsys):

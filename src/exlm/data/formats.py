@@ -170,6 +170,7 @@ def _conll(name: str, options: TableOptions) -> Iterator[Record]:
     in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
     numbers before the words, `tags` are the parts of speech (UPOS)."""
     sentence: list[str] = []
+    has_numbers = _has_numbered_tags(name)
     # The added line ends the last sentence.
     for line in chain(text_lines(name), [""]):
         if line.strip() and not line.startswith("-DOCSTART-"):
@@ -181,8 +182,26 @@ def _conll(name: str, options: TableOptions) -> Iterator[Record]:
                 )
             continue
         if rows := _without_comments(sentence):
+            if has_numbers:  # the first tag counts, a nested one stands before it here
+                rows = [[row[1], *row[3:], *row[2:3]] for row in rows if len(row) > 1]
             yield _sentence(rows)
         sentence = []
+
+
+def _has_numbered_tags(name: str) -> bool:
+    """Whether the first lines of a file have a running number, a word and the tag of an entity, as
+    in GermEval, maybe with another tag behind."""
+    number = 0
+    for line in first_lines(name):
+        fields = line.split()
+        if not fields or line.startswith("#"):
+            continue
+        number = 1 if fields[0] == "1" else number + 1
+        if len(fields) not in (3, 4) or fields[0] != str(number):
+            return False
+        if not ENTITY_TAG.fullmatch(fields[2]):
+            return False
+    return number > 0
 
 
 def _without_comments(lines: list[str]) -> list[list[str]]:

@@ -1,7 +1,8 @@
 """The tables of the report that decide: which model is best on a data set, whether ExLM is worth
 its price, and which claims of the paper our runs show."""
 
-from collections import defaultdict
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import stdev
 
@@ -29,22 +30,32 @@ def mine_table(runs: Runs) -> Table:
         for tuning in tunings:
             groups[tuning.task, tuning.metric, tuning.part, *tuning.data].append(tuning)
     rows: list[Row] = []
+    headings = Counter(_heading(tunings[0]) for tunings in groups.values())
     for tunings in sorted(groups.values(), key=lambda tunings: title(tunings[0].task)):
+        heading = _heading(tunings[0])
+        if headings[heading] > 1:  # other tables of the same name
+            mark = hashlib.sha256(tunings[0].data[0].encode()).hexdigest()[:8]
+            heading += f", data {mark}"
         settings = _different_settings(tunings)
         tunings.sort(key=lambda tuning: goodness(tuning.mean, tuning.metric), reverse=True)
-        rows += [_mine_row(tuning, settings[tuning.id]) for tuning in tunings]
+        rows += [_mine_row(tuning, heading, settings[tuning.id]) for tuning in tunings]
     return Table("mine", *texts("tables", "mine"), rows)
 
 
-def _mine_row(tuning: Finetuning, settings: str) -> Row:
-    """The mean score of a fine-tuning or a baseline over its seeds."""
-    spread = stdev(tuning.values) if len(tuning.values) > 1 else None
-    start = "random weights of " if tuning.from_scratch else ""
+def _heading(tuning: Finetuning) -> str:
+    """The data set, metric and split of a fine-tuning, and settings that choose its rows."""
     unit = ", %" if tuning.in_percent else ""
     split = tuning.data[1] or "parts"
     rows = f", {tuning.rows}" if tuning.rows else ""
+    return f"{title(tuning.task)}: {tuning.part} {tuning.metric}{unit}, split {split}{rows}"
+
+
+def _mine_row(tuning: Finetuning, heading: str, settings: str) -> Row:
+    """The mean score of a fine-tuning or a baseline over its seeds."""
+    spread = stdev(tuning.values) if len(tuning.values) > 1 else None
+    start = "random weights of " if tuning.from_scratch else ""
     return {
-        "group": f"{title(tuning.task)}: {tuning.part} {tuning.metric}{unit}, split {split}{rows}",
+        "group": heading,
         "model": title(tuning.baseline) if tuning.baseline else start + tuning.model,
         "settings": settings,
         "score": Number(tuning.mean, spread, digits=1 if tuning.in_percent else 3),

@@ -15,6 +15,8 @@ from exlm.errors import InputError
 
 # What R, pandas and spreadsheets write in place of a missing text
 MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
+# What the only column of a list of texts is called: `NA` may be two residues
+LIST_COLUMNS = ("text", "sequence")
 # Words for label 0 and for label 1, in any case
 NEGATIVE = ("inactive", "no", "false")
 POSITIVE = ("active", "yes", "true")
@@ -45,7 +47,7 @@ def read_texts(
     has; rows that have `faults` keep them.
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
-    table of several columns MISSING_TEXTS stand for no text; in a list of texts, `NA` may be one.
+    table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
     InputError for cells that are no text, as `exlm prepare` refuses them."""
     problems = list(faults)
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
@@ -62,7 +64,7 @@ def read_texts(
                 problems[row] = problems[row] or _problem_of_words(cells.iloc[row])
             cells = cells.map(lambda cell: _joined(cell) if isinstance(cell, list) else cell)
         texts.append(cells.astype(str).str.strip().tolist())
-        if len(frame.columns) > 1:
+        if len(frame.columns) > 1 or str(name).lower() not in LIST_COLUMNS:
             for row, text in enumerate(texts[-1]):
                 if text in MISSING_TEXTS and not isinstance(frame[name].iloc[row], list):
                     problems[row] = problems[row] or f"{text} stands for a missing text"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
@@ -17,7 +18,7 @@ from exlm.data.rows import describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.tasks.table import OnInvalid, TextTable
+from exlm.tasks.table import HALF_EMPTY, OnInvalid, TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
@@ -194,7 +195,7 @@ class TextReader:
         if is_cut:
             warning = too_long
         elif pair is not None and not (text and pair) and not self.molecules:
-            warning = "one of the two texts is empty"
+            warning = HALF_EMPTY
         return RowCheck(problem, warning, is_cut, is_other_kind)
 
     def _check_kind(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
@@ -210,9 +211,14 @@ class TextReader:
 
 def text_spelling(tokenizer: PreTrainedTokenizerFast) -> Callable[[str], str]:
     """From a text that is no molecule to the spelling by which equal ones are recognised: proteins
-    in capitals, and without a * at the end."""
+    in capitals and without a * at the end, others `composed`."""
     backend = tokenizer.backend_tokenizer
-    return backend.normalizer.normalize_str if alphabet_name(backend) else str
+    return backend.normalizer.normalize_str if alphabet_name(backend) else composed
+
+
+def composed(text: str) -> str:
+    """The text with its accents encoded in one of several ways (NFC)."""
+    return normalize("NFC", text)
 
 
 def tokenize(

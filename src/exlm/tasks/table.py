@@ -26,6 +26,7 @@ from exlm.tasks.column_labels import Labels, infer_label_columns, label_cells, r
 from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 
 OnInvalid = Literal["error", "skip", "keep"]
+HALF_EMPTY = "one of the two texts is empty"  # a warning
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class TextTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
+        half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
+        if half_empty.any():
+            counts["with one empty text of a pair"] = int((half_empty & self.usable).sum())
         if self.is_cut.any():
             counts["cut to the longest text that the model reads"] = int(self.is_cut.sum())
         return counts

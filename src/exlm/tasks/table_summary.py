@@ -21,6 +21,11 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
+    if table.pairs:
+        both = zip(table.texts, table.pairs, strict=True)
+        half_empty = sum(bool(first) != bool(second) for first, second in both)
+        if half_empty:
+            texts += f" ({half_empty} with one empty text)"
     labels = table.labels[table.usable]
     label_names = table.label_columns
     if table.label_type.is_number:

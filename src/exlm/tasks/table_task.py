@@ -29,7 +29,7 @@ from exlm.tasks.duplicates import (
 )
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.reading import TextKind, decide_molecules
+from exlm.tasks.reading import TextKind, composed, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
@@ -313,7 +313,7 @@ def usual_spelling(config: TaskConfig) -> Callable[[str], str]:
     """From a text to the spelling by which equal ones are recognised: molecules as they are
     standardised, at least as canonical SMILES."""
     if not config.molecules:
-        return str
+        return composed
     return partial(comparable, how=config.standardize or "none")
 
 

@@ -19,7 +19,7 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.reading import TableTokens
+from exlm.tasks.reading import TableTokens, composed
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
 
@@ -88,7 +88,7 @@ class BaselinePredictor(TablePredictor):
     fits_again: ClassVar[bool] = True
 
     def spelling(self) -> Callable[[str], str]:
-        return super().spelling() if self.molecules else str
+        return super().spelling() if self.molecules else composed
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
