@@ -41,6 +41,8 @@ TINY = {  # options that make a command take a second, behind those of its line
     "pretrain": [*TINY_DATA, *TINY_MODEL, *TINY_RUN],
     "finetune": ["--epochs", "1", "--seeds", "0", "--batch_size", "16", "--max_length", "64"],
     "analyze": [*TINY_DATA, *TINY_MODEL, *TINY_RUN, *TINY_EXPERIMENT],
+    "fill": ["--n_best", "5"],
+    "evaluate": ["--resamples", "10"],
 }
 
 
