@@ -41,6 +41,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfi
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
+from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 
@@ -118,14 +119,15 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
     """Scores of all held-out sequences; the joint nll of each of them goes to `sequences.npz`."""
     torch.set_num_threads(1)
     network, tokenizer = load_model(str(directory), ExLMForMaskedLM)
-    network.eval()
+    device = distributed.device("auto")
+    network.eval().to(device)
     data = replace(data_of(job, corpora), eval_sequences=0)
     scores: dict[str, Any] = {"evaluation": {}, "joint_nll_in_passes": {}, "seconds_of_passes": {}}
     sequences: dict[str, np.ndarray] = {}
 
     def each(name: str, batches: list[dict[str, Tensor]], passes: Passes) -> float:
         start = time.process_time()
-        with in_precision(torch.device("cpu"), "fp32"):
+        with in_precision(device, "fp32"):
             nats = torch.cat([nll_in_passes(network, batch, passes) for batch in batches])
         masked = torch.cat([(batch["labels"] != IGNORED).sum(1) for batch in batches])
         sequences[name] = nats.numpy()
