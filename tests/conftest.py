@@ -23,6 +23,9 @@ from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 from tests.processors import RoundedProducts
 
+# variables of the environment that pytest, and PyTorch's compiler on a GPU, set for themselves
+OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TORCH_WARM_POOL", "TRITON_")
+
 MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "CCO",
     "CC(=O)Oc1ccccc1C(=O)O",
@@ -66,7 +69,7 @@ def process_settings() -> dict[str, object]:
         "gradients": torch.is_grad_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "environment": {
-            name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+            name: value for name, value in os.environ.items() if not name.startswith(OTHERS)
         },
     }
 

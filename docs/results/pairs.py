@@ -76,13 +76,23 @@ def train(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
         job.get("lr", 2e-3), job.get("warmup", 200), weight_decay=0.01, clip_norm=1.0
     )
     schedule = LoopConfig(
-        job["steps"], optimizer, log_every=50, eval_every=job.get("eval_every", 500), save_every=500
+        job["steps"],
+        optimizer,
+        log_every=50,
+        eval_every=job.get("eval_every", 500),
+        save_every=job.get("save_every", 500),
     )
     model = ArchitectureConfig(**{**ARCHITECTURE, **job["model"]})
     prior = PriorSchedule(**job.get("prior", {}))
     by_masks = EvaluateConfig(by_masks=[])
     result = pretrain(
-        str(directory), data_of(job, corpora), model, schedule, job["seed"], prior, by_masks
+        str(directory),
+        data_of(job, corpora),
+        model,
+        schedule,
+        seed=job["seed"],
+        prior=prior,
+        evaluate=by_masks,
     )
     for path in directory.glob("checkpoint-*"):
         shutil.rmtree(path)

@@ -48,7 +48,7 @@ def fused(function: Callable) -> Callable:
 
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:
-        if compiles_on(first.device) and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and compiles_on(first.device):
             # With autocast a forward pass would need kernels of its own.
             with torch.autocast(first.device.type, enabled=False):
                 return compiled(function)(first, *others)
