@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
-from exlm.data.files import LARGEST, open_text, read_errors
+from exlm.data.files import LARGEST, first_lines, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, format_of
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
 LONGEST_CELL = 32767  # characters in a cell of a workbook
+# A number as programs write it. Zeros in front, and more digits than a float has, are an id's.
+NUMBER = r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]?\d{1,2})?"
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
 
 
@@ -161,6 +163,33 @@ def read_json(path: str | Path) -> Any:
             ) from error
 
 
+def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
+    """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
+    number or empty. They stay texts while rows are read, so that a CSV file gets them back as they
+    were; `write_frame` makes them numbers in a format that has numbers."""
+    if format_of(path) not in ("csv", "tsv", "txt") or first_lines(path)[0].startswith("{"):
+        return frozenset()
+    texts = frame.select_dtypes(exclude="number")
+    return frozenset(
+        str(name)
+        for name, column in texts.items()
+        if (column.eq("") | column.astype(str).str.fullmatch(NUMBER)).all()
+    )
+
+
+def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
+    """The frame, with the texts of some of its `number_columns` as numbers."""
+    return frame.assign(**{name: _as_numbers(frame[name]) for name in numbers})
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    """A column of `number_columns`, whole numbers where all are, missing where it is empty."""
+    if column.str.fullmatch(r"-?\d+|").all():
+        # pandas would write its own whole numbers with missing ones as floats
+        return pd.Series([int(cell) if cell else None for cell in column], column.index, object)
+    return column.mask(column.eq("")).astype(float)
+
+
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
     """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
     number of more than 15 digits becomes a text, because spreadsheet programs would round it.
@@ -179,9 +208,14 @@ def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
                     cell.value = str(cell.value)
 
 
-def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
+def write_frame(
+    frame: pd.DataFrame, path: Path, header: bool = True, numbers: Collection[str] = ()
+) -> None:
     """Write a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
-    a format has none. InputError for cells that TSV cannot hold."""
+    a format has none. The texts of the columns `numbers` become numbers where a format has them.
+    InputError for cells that TSV cannot hold."""
+    if path.suffix not in (".csv", ".tsv"):
+        frame = with_numbers(frame, numbers)
     if path.suffix not in (".parquet", ".jsonl"):
         frame = frame.copy(deep=False)
         for name in frame.select_dtypes("object"):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import FileRows, read_parts
+from exlm.data.frames import FileRows, number_columns, read_parts
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import (
@@ -65,11 +65,11 @@ def write_in_parts(
     options: TableOptions,
     target: Path,
     settings: dict[str, Any],
-    write: Callable[[FileRows, Path], dict[str, int]],
+    write: Callable[[FileRows, Path, frozenset[str]], dict[str, int]],
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
-    columns: `write` writes the results for some of them to a file, and returns how many there are
-    of every kind.
+    columns: `write` writes the results for some of them to a file, with the columns that hold
+    numbers alone in all of the table as numbers, and returns how many rows there are of every kind.
 
     The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
     file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
@@ -79,7 +79,12 @@ def write_in_parts(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        common = pd.concat([part.frame.iloc[[]] for part in read_parts(input, options, ROWS)])
+        empty_parts, numbers_of_parts = [], []
+        for part in read_parts(input, options, ROWS):
+            empty_parts.append(part.frame.iloc[[]])
+            numbers_of_parts.append(number_columns(input, part.frame))
+        common = pd.concat(empty_parts)
+        numbers = frozenset.intersection(*numbers_of_parts)
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
@@ -87,7 +92,7 @@ def write_in_parts(
             file = folder / f"{rows}{target.suffix}"
             done_file = file.with_suffix(".json")  # is written when the part is whole
             if not done_file.exists():
-                counts_of_part = write(part, file)
+                counts_of_part = write(part, file, numbers)
                 sync(file)
                 write_json(done_file, counts_of_part)
             files.append(file)

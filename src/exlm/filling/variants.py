@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
-from exlm.data.frames import read_file, with_columns, write_frame
+from exlm.data.frames import number_columns, read_file, with_columns, write_frame
 from exlm.data.parts import output_path
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -108,7 +108,7 @@ def score(
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
-    write_frame(result, target)
+    write_frame(result, target, numbers=number_columns(input, frame))
     scored = np.array(problems) == ""
     failed = len(scored) - scored.sum()
     print(f"{scored.sum()} rows scored, {failed} marked in the column problem: {target}")

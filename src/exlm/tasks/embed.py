@@ -63,13 +63,13 @@ def embed(
         tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
     )
 
-    def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
+    def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [])
         table, tokens = reader.read_chunk(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
-        _write(path, table, vectors)
+        _write(path, table, vectors, numbers)
         return table.counts("embedded")
 
     settings = {
@@ -88,9 +88,9 @@ def embed(
     return target
 
 
-def _write(path: Path, table: TextTable, vectors: np.ndarray) -> None:
-    """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy
-    file nowhere."""
+def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:
+    """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header line
+    in the first part alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return
@@ -107,7 +107,7 @@ def _write(path: Path, table: TextTable, vectors: np.ndarray) -> None:
         frame = frames.with_columns(table.frame, columns | {"embedding": None})
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        rows = frames.as_arrow(frame.drop(columns=name))
+        rows = frames.as_arrow(frames.with_numbers(frame.drop(columns=name), numbers))
         pq.write_table(rows.append_column(name, cells), path)
 
 

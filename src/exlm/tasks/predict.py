@@ -70,7 +70,7 @@ def predict(
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
-    write_frame(predictions.frame, target)
+    write_frame(predictions.frame, target, numbers=predictions.numbers)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
@@ -92,9 +92,9 @@ def _predict_in_chunks(
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
 
-    def write(rows: FileRows, path: Path) -> dict[str, int]:
+    def write(rows: FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         frame, counts = predict_chunk(rows)
-        write_frame(frame, path, header=rows.frame.index[0] == 0)
+        write_frame(frame, path, header=rows.frame.index[0] == 0, numbers=numbers)
         return counts
 
     identities = [

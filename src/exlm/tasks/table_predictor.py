@@ -13,7 +13,7 @@ from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.chemistry import comparable, standardize
 from exlm.data.columns import listed
-from exlm.data.frames import FileRows, read_file, read_parts, with_columns
+from exlm.data.frames import FileRows, number_columns, read_file, read_parts, with_columns
 from exlm.data.parts import ROWS, output_path
 from exlm.errors import InputError
 from exlm.tasks.certainty import (
@@ -127,6 +127,10 @@ class TablePredictor:
         rows = self.rows
         if rows is None:
             rows = read_file(self.path, self.options.table_options)
+        numbers = number_columns(self.path, rows.frame)
+        return replace(self._predict(rows), numbers=numbers)
+
+    def _predict(self, rows: FileRows) -> Predictions:
         table, tokens = self.read(rows)
         runs = self.run(table, tokens, shows_progress=True)
         result, counts = self._with_predictions(table, runs)
