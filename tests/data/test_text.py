@@ -1,5 +1,6 @@
 import json
 from itertools import pairwise
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -125,8 +126,9 @@ _bpe.encode_special_tokens = True  # as when a corpus is written
 @settings(max_examples=200, deadline=None)
 @given(st.text() | st.lists(st.sampled_from(["<mask>", "</s>", " ", "é", "\0", "𝔘"])).map("".join))
 def test_bpe_round_trips_any_text(text):
+    """Accents get one encoding."""
     ids = _bpe.encode(text, add_special_tokens=False).ids
-    assert _bpe.decode(ids, skip_special_tokens=False) == text
+    assert _bpe.decode(ids, skip_special_tokens=False) == normalize("NFC", text)
     assert _bpe.token_to_id("<mask>") not in ids
 
 

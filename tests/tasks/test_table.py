@@ -25,7 +25,12 @@ from exlm.tasks.duplicates import (
 )
 from exlm.tasks.splits import chosen_parts, make_split
 from exlm.tasks.table import TextTable, make_table
-from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
+from exlm.tasks.table_summary import (
+    describe_table,
+    notes_of_classes,
+    notes_of_missing_labels,
+    notes_of_numbers,
+)
 
 
 def write(path: Path, text: str) -> Path:
@@ -637,6 +642,12 @@ def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
 
 
+def test_the_positives_of_several_labels_are_said():
+    frame = pd.DataFrame({"text": list("abcd"), "y": [1, 0, 1, None], "z": [0, 0, 0, 1]})
+    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"])
+    assert "y (2 of 3 positive), z (1 of 4 positive)" in describe_table(table, False)
+
+
 def test_numbers_of_several_orders_of_magnitude_get_a_note():
     frame = pd.DataFrame({"text": list("abcdefgh"), "y": [3, 20, 90, 600, 2000, 9e4, 1e5, None]})
     (note,) = notes_of_numbers(make_table(FileRows(frame), "t.csv", None, ["y"], "regression"))
@@ -649,6 +660,8 @@ def test_what_was_not_determined_is_no_class():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
     table = make_table(FileRows(frame), "t.csv", None, None)
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
+    notes = notes_of_missing_labels(table)
+    assert len(notes) == 2 and "1 cells of the labels say 'ND'" in notes[0]
     numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "n/a", "#N/A", "NT", "-"]})
     with pytest.raises(InputError, match="'NT' is no .* 2 such cells in all: 'NT', '-'"):
         make_table(FileRows(numbers), "t.csv", None, ["y"], "regression")

@@ -167,7 +167,7 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
     """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
     number or empty. They stay texts while rows are read, so that a CSV file gets them back as they
     were; `write_frame` makes them numbers in a format that has numbers."""
-    if format_of(path) not in ("csv", "tsv", "txt") or first_lines(path)[0].startswith("{"):
+    if format_of(path) not in ("csv", "tsv", "txt") or first_lines(str(path))[0].startswith("{"):
         return frozenset()
     texts = frame.select_dtypes(exclude="number")
     return frozenset(

@@ -167,6 +167,7 @@ def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
 
 def _bpe(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     learner = ByteLevelBPETokenizer()
+    learner._tokenizer.normalizer = normalizers.NFC()  # accents have one encoding
     special: list[Any] = list(ROBERTA.values())[:-1]  # the mask follows the other tokens
     learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
     ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)

@@ -89,8 +89,8 @@ def embed(
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:
-    """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header line
-    in the first part alone, a .npy file nowhere."""
+    """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header
+    line in the first part alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return

@@ -72,7 +72,6 @@ class Predictions:
 
     frame: pd.DataFrame  # all of the file, with predictions, or in `problem` why a row has none
     counts: dict[str, int]  # of rows, by what they are
-    numbers: frozenset[str] = frozenset()  # the file's `number_columns`
     # how rows are scored, by the model's name, or `ensemble`
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
@@ -81,6 +80,7 @@ class Predictions:
     label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # how many of the labelled rows have a text or molecule of the training; None if it is not kept
     in_training: int | None = None
+    numbers: frozenset[str] = frozenset()  # the file's `number_columns`
 
     @property
     def main(self) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
+from exlm.tasks.column_labels import NOT_DETERMINED
 from exlm.tasks.table import TextTable
 
 WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
@@ -30,6 +31,8 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     label_names = table.label_columns
     if table.label_type.is_number:
         label_names = list(map(_with_range, table.label_columns, labels.T))
+    elif table.task_type == "multilabel":
+        label_names = list(map(_with_positives, table.label_columns, labels.T))
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
     names = table.classes or table.words or []
     counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
@@ -47,6 +50,20 @@ def _with_range(name: str, labels: np.ndarray) -> str:
     if not len(present):
         return f"{name} (no label)"
     return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
+
+
+def _with_positives(name: str, labels: np.ndarray) -> str:
+    return f"{name} ({int((labels == 1).sum())} of {int((~np.isnan(labels)).sum())} positive)"
+
+
+def notes_of_missing_labels(table: TextTable) -> list[str]:
+    """Which words count as no label, and how often."""
+    cells = table.frame[table.label_columns].astype(str).stack().str.strip()
+    counts = cells[cells.isin(NOT_DETERMINED)].value_counts()
+    return [
+        f"{count} cells of the labels say {word!r}, which counts as no label"
+        for word, count in counts.items()
+    ]
 
 
 def notes_of_classes(table: TextTable) -> list[str]:

@@ -33,7 +33,12 @@ from exlm.tasks.reading import TextKind, composed, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
-from exlm.tasks.table_summary import describe_table, notes_of_classes, notes_of_numbers
+from exlm.tasks.table_summary import (
+    describe_table,
+    notes_of_classes,
+    notes_of_missing_labels,
+    notes_of_numbers,
+)
 from exlm.tasks.training_molecules import marks_of, write_training_marks, write_training_molecules
 
 
@@ -71,7 +76,12 @@ class TableTask(ABC):
         repeated = describe_duplicates(checked, self.groups)
         if repeated:
             self.summary += f"; {repeated}"
-        for note in [*notes_of_classes(self.table), *notes_of_numbers(self.table)]:
+        notes = [
+            *notes_of_missing_labels(self.table),
+            *notes_of_classes(self.table),
+            *notes_of_numbers(self.table),
+        ]
+        for note in notes:
             print(f"note: {note}", file=sys.stderr)
 
     @abstractmethod
