@@ -259,7 +259,7 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     assert table.problems[2:4] == ["1 fields instead of 2", "3 fields instead of 2"]
     assert table.task_type == "binary"
     with pytest.raises(
-        InputError, match="1 fields instead of 2; check the header and the separator"
+        InputError, match="1 fields instead of 2; check the separator and the header"
     ):
         read_frame(write(tmp_path / "b.tsv", "text\ty\na,1\nb,0\n"))
     without_header = write(tmp_path / "c.tsv", "a\tb\nc\td\n")
@@ -605,8 +605,10 @@ def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
     np.testing.assert_equal(kept.labels[[0, 2]], [[1, 3], [2, np.nan]])
 
 
-def test_an_index_with_a_name_is_a_column(tmp_path):
+def test_an_index_is_a_column_unless_it_counts_the_rows(tmp_path):
     frame = pd.DataFrame({"text": ["a", "b"], "chapter": ["one", "two"]})
+    frame.loc[[1, 0]].to_parquet(tmp_path / "turned.parquet")
+    assert read_frame(tmp_path / "turned.parquet")["index"].tolist() == [1, 0]
     frame.set_index("chapter").to_parquet(tmp_path / "a.parquet")
     frame.to_parquet(tmp_path / "b.parquet")
     assert sorted(read_frame(tmp_path / "a.parquet").columns) == ["chapter", "text"]

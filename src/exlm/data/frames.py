@@ -70,7 +70,7 @@ def read_parts(
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
-                    "check the header and the separator"
+                    "check the separator and the header, in which row names need a name, too"
                 )
             if like is not None:
                 frame = frame.astype(like.dtypes)
@@ -120,11 +120,9 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     try:
         # floats would change the last digits of long whole numbers
         frame = table.to_pandas(integer_object_nulls=True)
-        # An index with a name is a column like any other; a range of numbers is none.
-        named = [name for name in frame.index.names if name is not None]
-        if named:
-            frame = frame.reset_index(level=named)
-        frame = frame.reset_index(drop=True)
+        # An index is a column like any other, unless it is a range of numbers without a name.
+        is_range = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+        frame = frame.reset_index(drop=is_range)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
     for field in table.schema:
