@@ -112,7 +112,7 @@ def _check_paths(name: str, values: list[str]) -> None:
     """Raises CommandLineError if a word names something that is not there."""
     for word, value in zip(COMMANDS[name].words, values, strict=False):
         is_shipped = word == "model" and (MODELS / value).is_dir()
-        is_there = is_shipped or value == "-" or Path(value).exists()
+        is_there = is_shipped or value == "-" or os.path.exists(value)
         if word in ON_DISK and not is_there:
             names = ", or give a name that exlm models lists" if word == "model" else ""
             raise CommandLineError(
@@ -127,7 +127,7 @@ def _check_files(name: str, words: list[str], options: list[str]) -> None:
     by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
     for option, value in [*by_position, *by_name]:
         is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
-        if is_file and not Path(value).exists():
+        if is_file and not os.path.exists(value):
             raise CommandLineError(f"{value} does not exist; check the path of {option}")
 
 

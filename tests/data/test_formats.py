@@ -504,3 +504,17 @@ def test_a_workbook_whose_formulas_were_never_computed_is_refused(tmp_path):
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(InputError, match=r"formulas such as '=9-LOG10\(50\)' without their values"):
         read_frame(tmp_path / "a.xlsx")
+
+
+def test_sequences_and_names_are_read_from_standard_input_and_txt_files(tmp_path):
+    """Standard input is read as .txt; a line of prose may begin with > as well."""
+    fasta = "; a comment\n>sp|P1 one\nMKV\nLLA*\n>two\nMM-M\n"
+    (tmp_path / "a.txt").write_text(fasta)
+    frame = read_frame(tmp_path / "a.txt")
+    assert frame["sequence"].tolist() == ["MKVLLA*", "MM-M"]
+    assert frame["name"].tolist() == ["sp|P1 one", "two"]
+    (tmp_path / "b.txt").write_text("> He wrote to me.\nI answered him.\n")
+    assert read_frame(tmp_path / "b.txt")["text"].tolist() == [
+        "> He wrote to me.",
+        "I answered him.",
+    ]

@@ -117,6 +117,36 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     ]
 
 
+def test_one_wild_type_for_all_rows_whose_numbers_begin_elsewhere(tmp_path, capsys):
+    """As in tables of deep mutational scanning, beside which the sequence lies in a file."""
+    model = save(tmp_path / "model", "exlm")
+    fasta = tmp_path / "wild.fasta"
+    fasta.write_text(f">the protein\n{WILD[:4]}\n{WILD[4:]}*\n")
+    changes = ["V3A", "V3A:R9K", "WT"]
+    whole = table(tmp_path / "a.csv", sequence=[WILD] * 3, mutations=changes)
+    expected = score(model, whole, str(tmp_path / "a.tsv"))
+    path = table(
+        tmp_path / "b.csv", mutant=["V25A", "V25A:R31K", "WT", "V3A"], effect=[1, 2, 3, "inf"]
+    )
+    for wild_type in (WILD, str(fasta)):
+        scored = score(
+            model,
+            path,
+            str(tmp_path / "b.tsv"),
+            label_column="effect",
+            wild_type=wild_type,
+            first_position=23,
+        )
+        np.testing.assert_array_equal(scored["score"][:3], expected["score"])
+        assert scored["problem"][3] == "V3A: at position 3 there is no residue, not V"
+    printed = capsys.readouterr()
+    assert "with effect (3 rows)" in printed.out and "1 cells of effect are no num" in printed.err
+    fasta.write_text(">one\nMKV\n>two\nMKV\n")
+    for wild_type, reason in ((str(fasta), "has 2 sequences"), ("wild.fa", "neither a file nor")):
+        with pytest.raises(InputError, match=reason):
+            score(model, path, str(tmp_path / "b.tsv"), wild_type=wild_type)
+
+
 def test_other_models_and_tables_are_refused(tmp_path):
     chemist = save(tmp_path / "chemist", "exlm", train_smiles_tokenizer(["CCO"]))
     path = table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"])

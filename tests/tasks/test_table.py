@@ -607,8 +607,9 @@ def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
 
 def test_an_index_is_a_column_unless_it_counts_the_rows(tmp_path):
     frame = pd.DataFrame({"text": ["a", "b"], "chapter": ["one", "two"]})
-    frame.loc[[1, 0]].to_parquet(tmp_path / "turned.parquet")
-    assert read_frame(tmp_path / "turned.parquet")["index"].tolist() == [1, 0]
+    shuffled = pd.DataFrame({"text": list("abc")}).loc[[2, 0, 1]]
+    shuffled.to_parquet(tmp_path / "shuffled.parquet")
+    assert read_frame(tmp_path / "shuffled.parquet")["index"].tolist() == [2, 0, 1]
     frame.set_index("chapter").to_parquet(tmp_path / "a.parquet")
     frame.to_parquet(tmp_path / "b.parquet")
     assert sorted(read_frame(tmp_path / "a.parquet").columns) == ["chapter", "text"]

@@ -61,16 +61,18 @@ def _smi(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _txt(name: str, options: TableOptions) -> Iterator[Record]:
-    """As .jsonl if the first line is a JSON object; as .smi if the first lines have molecules and
-    names; as .conll if they end with the tags of named entities; as a table if the first line has a
-    tab or the name of a text column, if all first lines have as many fields, or if the options say
-    what its header is; lines otherwise."""
+    """As .jsonl if the first line is a JSON object; as .fasta if the first lines are names behind >
+    and sequences; as .smi if they have molecules and names; as .conll if they end with the tags of
+    named entities; as a table if the first line has a tab or the name of a text column, if all
+    first lines have as many fields, or if the options say what its header is; lines otherwise."""
     first = (first_lines(name) or [""])[0]
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(first), dict):
             return _jsonl(name, options)
     if options.columns_if_missing or not options.header:
         return read_tsv(name, options)
+    if _has_sequences(name):
+        return _fasta(name, options)
     if _has_molecules_and_names(name):
         return _smi(name, options)
     if _has_tagged_words(name):
@@ -109,11 +111,21 @@ def _has_fields(name: str) -> bool:
 
 def is_table(name: str) -> bool:
     """Whether a .txt file is a table: its first line has tabs and the name of a text column between
-    them, or it has molecules and names. Prose may have a tab or a comma in its first line."""
+    them, or it has molecules or sequences and names. Prose may have a tab or a comma in its first
+    line."""
     with read_errors(name):
         columns = (first_lines(name) or [""])[0].split("\t")
         has_text_column = len(columns) > 1 and bool(text_columns(columns))
-        return has_text_column or _has_molecules_and_names(name)
+        return has_text_column or _has_molecules_and_names(name) or _has_sequences(name)
+
+
+def _has_sequences(name: str) -> bool:
+    """Whether the first lines are those of a FASTA file."""
+    lines = [line.strip() for line in first_lines(name) if not line.startswith(";")]
+    names = [line for line in lines if line.startswith(">")]
+    if not names or names[0] != lines[0] or len(names) == len(lines):
+        return False
+    return all(re.fullmatch(r"[A-Za-z*.-]*", line) for line in lines if line not in names)
 
 
 def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:

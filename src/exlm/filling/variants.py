@@ -1,6 +1,7 @@
 """Scores of point mutations: how much more probable a model finds the residues of a mutant than
 those of the wild type, where all mutated positions are masked together."""
 
+import os
 import re
 import sys
 from collections import defaultdict
@@ -54,6 +55,8 @@ def score(
     text_column: str | None = None,
     mutations_column: str | None = None,
     label_column: str | None = None,
+    wild_type: str | None = None,
+    first_position: int = 1,
     header: bool = True,
     sheet: str | None = None,
     device: str = "auto",
@@ -66,16 +69,17 @@ def score(
 
     Args:
         model: a pre-trained model of proteins.
-        input: a table with a wild type in each row, in any format that `exlm prepare` reads; `-` is
-            standard input.
+        input: a table of mutations, in any format that `exlm prepare` reads; `-` is standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-scores.csv beside the input
             where absent.
         text_column: column of the wild types; by default that with a usual name, such as sequence.
-        mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C
-            (positions count from 1), WT, or of whole mutants as long as the wild type; `mutations`
-            or else `mutant` where absent.
+        mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C, WT,
+            or of whole mutants as long as the wild type; `mutations` or else `mutant` where absent.
         label_column: column of measured effects; the Spearman correlations of both scores with it
             are printed.
+        wild_type: the wild type of all rows, or a file with this one sequence, where no column has
+            it.
+        first_position: the number that mutations give to the first residue of the wild type.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
@@ -91,18 +95,14 @@ def score(
         has_mutants = "mutant" in frame and "mutations" not in frame
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
-    wild_types = frame[choose_column(frame.columns, text_column, input)]
+    if wild_type is not None:
+        wild_types = pd.Series([read_wild_type(wild_type)] * len(frame))
+    else:
+        wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.place_model(network, device)
     variants = []
     for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
-        problem = faults.get(row, "")
-        changes: dict[int, str] = {}
-        if not problem:
-            try:
-                changes = substitutions(_clean(wild), str(mutations))
-            except InputError as error:
-                problem = str(error)
-        variants.append(Variant(_clean(wild), changes, problem))
+        variants.append(_variant(_clean(wild), str(mutations), first_position, faults.get(row, "")))
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
     scores, problems = score_variants(network, tokenizer, variants)
@@ -118,6 +118,28 @@ def score(
     return result
 
 
+def _variant(wild: str, mutations: str, first_position: int, problem: str) -> Variant:
+    """The row with these cells, or its `problem`."""
+    if not problem:
+        try:
+            return Variant(wild, substitutions(wild, mutations, first_position), "")
+        except InputError as error:
+            problem = str(error)
+    return Variant(wild, {}, problem)
+
+
+def read_wild_type(wild_type: str) -> str:
+    """A sequence, or the only one of a file. InputError if it has none, or several."""
+    if not os.path.exists(wild_type):
+        if not re.fullmatch(r"[A-Za-z]+\*?", wild_type):
+            raise InputError(f"wild_type {wild_type} is neither a file nor a sequence; correct it")
+        return wild_type
+    frame = read_file(wild_type).frame
+    if len(frame) != 1:
+        raise InputError(f"{wild_type} has {len(frame)} sequences; give a file with the wild type")
+    return str(frame[choose_column(frame.columns, None, wild_type)].iloc[0])
+
+
 def _clean(cell: Any) -> str:
     """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
     text = "" if cell is None or cell != cell else str(cell).strip()
@@ -128,6 +150,7 @@ def _numbers(cells: pd.Series) -> np.ndarray:
     """The measured effects, NaN where there is none; a note counts cells that are no numbers."""
     present = cells.mask(cells.astype(str).str.strip() == "")
     labels = read_numbers(present).to_numpy(float)
+    labels = np.where(np.isinf(labels), np.nan, labels)
     unread = int((present.notna() & np.isnan(labels)).sum())
     if unread:
         print(f"note: {unread} cells of {cells.name} are no numbers", file=sys.stderr)
@@ -181,16 +204,17 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
     return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
 
 
-def substitutions(wild: str, mutations: str) -> dict[int, str]:
+def substitutions(wild: str, mutations: str, first_position: int = 1) -> dict[int, str]:
     """The new residue at every mutated place (from 0, ascending). `mutations` are such as
-    `V39A:D40C`, a whole mutant, or the wild type. InputError if one is not understood or does not
+    `V39A:D40C`, where the first residue has the number `first_position`, a whole mutant, or the
+    wild type. InputError if one is not understood or does not
     fit."""
     mutant = _clean(mutations)
     if not wild:
         raise InputError("no wild type")
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
         changes = {place: new for place, new in enumerate(mutant) if new != wild[place]}
-        _check_residues(wild, changes)
+        _check_residues(wild, changes, first_position)
         return changes
     if mutant in WILD_TYPE:
         return {}
@@ -205,8 +229,9 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
         old, position, new = (RESIDUES.get(text, text) for text in match.groups())
         if new == "=":
             new = old
-        place = int(position) - 1
-        residue = wild[place : place + 1] or "no residue"
+        place = int(position) - first_position
+        residue = wild[place : place + 1] if place >= 0 else ""
+        residue = residue or "no residue"
         if place in changes:
             residue = "another mutation"
         if residue != old:
@@ -214,21 +239,22 @@ def substitutions(wild: str, mutations: str) -> dict[int, str]:
         changes[place] = new
     # A residue that stays is no mutation, and is not masked.
     changes = {place: new for place, new in sorted(changes.items()) if new != wild[place]}
-    _check_residues(wild, changes)
+    _check_residues(wild, changes, first_position)
     return changes
 
 
-def _check_residues(wild: str, changes: dict[int, str]) -> None:
+def _check_residues(wild: str, changes: dict[int, str], first_position: int) -> None:
     """InputError if what is scored is no residue, such as a gap, or stands for several."""
     for place, new in changes.items():
+        position = place + first_position
         if not re.fullmatch("[A-Z]", wild[place]):
             raise InputError(
-                f"the wild type has {wild[place]!r} at position {place + 1}, which is no residue; "
+                f"the wild type has {wild[place]!r} at position {position}, which is no residue; "
                 "only substitutions have a score"
             )
         if {wild[place], new} & AMBIGUOUS:
             raise InputError(
-                f"{wild[place]}{place + 1}{new}: X, B, Z and J stand for several residues, which "
+                f"{wild[place]}{position}{new}: X, B, Z and J stand for several residues, which "
                 "have no score; name one"
             )
 
