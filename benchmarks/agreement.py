@@ -22,6 +22,7 @@ diffusion 0.1% (chain) and 1.1% (pairs), VMD 87.3% and 80.0%.
 import argparse
 import json
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def train(
     updates: int,
     learning_rate: float = 2e-3,
     warmup: int = 60,
-    **settings: object,
+    **settings: Any,
 ) -> tuple[ExLMForMaskedLM, list[float]]:
     """A small ExLM, and the joint nats of all masks of a sequence after every 100 updates.
 

@@ -10,9 +10,10 @@ results once. All rates below are assumptions about an H100. The optimizer is no
 """
 
 import argparse
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 
 from cost import Shape, alignment_visits, step_flops
+from exlm import ExLMForMaskedLM
 from exlm.model import encoder, modeling_exlm
 from exlm.ops import alignment, dropout, emission, fused, rotary, transition
 from exlm.ops.precision import exact_level
@@ -55,6 +57,11 @@ IMPROVEMENTS = {
 }
 NO_KERNEL = {"detach", "alias", "_unsafe_view", "empty", "new_empty", "empty_like", "empty_strided"}
 PARTS = {"native_layer_norm": "norms", "gelu": "activation", "native_dropout": "dropout"}
+OWNERS = {  # of the forward and the backward pass that are counted as one part
+    "rotary": rotary._Rotation,
+    "vocabulary": emission._TargetLogits,
+    "transition": transition._Mixture,
+}
 
 
 class Estimate(TorchDispatchMode):
@@ -205,7 +212,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
             return arrange(*args)
 
     attention = SimpleNamespace(get_interface=lambda *_: counter.masked_attention)
-    patches = [
+    patches: list[AbstractContextManager[Any]] = [
         mock.patch.object(modeling_exlm, "arrange", arranged),
         mock.patch.object(modeling_exlm, "can_pack", lambda *_: "packing" not in without),
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
@@ -224,13 +231,8 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
         mock.patch.dict(alignment.BACKENDS, c=counter.align),
     ]
     if "rotary" in without:
-        patches.append(mock.patch.object(rotary, "_rotate", rotary._rotate.__wrapped__))
-    parts = {
-        "rotary": rotary._Rotation,
-        "vocabulary": emission._TargetLogits,
-        "transition": transition._Mixture,
-    }
-    for part, owner in parts.items():
+        patches.append(mock.patch.object(rotary, "_rotate", inspect.unwrap(rotary._rotate)))
+    for part, owner in OWNERS.items():
         for method in ("forward", "backward"):
             counted = counter.as_part(part, getattr(owner, method))
             patches.append(mock.patch.object(owner, method, counted))
@@ -239,6 +241,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
             stack.enter_context(patch)
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         model = build_model(shape, Contender("exlm", dropout=rate), "cpu")
+        assert isinstance(model, ExLMForMaskedLM)
         with unset_fake_temporarily():
             lattice = model.exlm.expand(**batch)
         stack.enter_context(torch.autocast("cpu", torch.bfloat16))

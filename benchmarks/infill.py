@@ -115,7 +115,7 @@ def masked_molecules(
     molecules = []
     for row in np.random.default_rng(0).permutation(len(corpus)):
         ids = [tokenizer.bos_token_id, *corpus[int(row)].tolist(), tokenizer.eos_token_id]
-        tokens = tokenizer.convert_ids_to_tokens(ids[1:-1])
+        tokens = list(tokenizer.convert_ids_to_tokens(ids[1:-1]))
         places = TASKS[task](tokens, generator)
         if places:
             molecules.append((ids, [place + 1 for place in places]))
@@ -149,7 +149,7 @@ def joint_nll(
 
 def with_masks(tokenizer: PreTrainedTokenizerFast, ids: list[int], places: list[int]) -> str:
     """The molecule as a string, with a mask at each of the places."""
-    tokens = tokenizer.convert_ids_to_tokens(ids)
+    tokens = list(tokenizer.convert_ids_to_tokens(ids))
     for place in places:
         tokens[place] = str(tokenizer.mask_token)
     # tokens that spell what is outside the vocabulary begin with a mark
@@ -164,7 +164,7 @@ def run(
 ) -> dict[str, float]:
     """The numbers of a model, for one task and one number of passes."""
     texts = [with_masks(tokenizer, ids, places) for ids, places in molecules]
-    truth = [standardize(tokenizer.decode(ids[1:-1]), "canonical") for ids, _ in molecules]
+    truth = [standardize(str(tokenizer.decode(ids[1:-1])), "canonical") for ids, _ in molecules]
     sampling = FillOptions(samples=SAMPLES, passes=passes)
     start = time.process_time()
     sampled = [record.fillings for record in fill_texts(network, tokenizer, texts, sampling)]

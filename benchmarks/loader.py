@@ -54,7 +54,7 @@ class Trainer:
     def __init__(self, recipe: dict[str, Any], tokenizer: Any, device: str) -> None:
         torch.manual_seed(0)
         self.model = ExLMForMaskedLM(ArchitectureConfig(**recipe["model"]).build(tokenizer))
-        self.model.to(torch.device(device)).train()
+        self.model.train().to(torch.device(device))
         self.optimizer = build_optimizer(self.model, OptimizerConfig())
         self.device = device
 

@@ -1,7 +1,7 @@
 """Every measurement in one command.
 
     python benchmarks/run.py --device cpu --output results.jsonl       about 12 minutes on two cores
-    python benchmarks/run.py --device cuda --output results.jsonl      within 30 minutes on an H200
+    python benchmarks/run.py --device cuda --output results.jsonl      under half an hour on an H200
 
 Each job is a process of its own with a time limit and appends its results as they come, so that an
 interruption loses at most the job that ran. A job that fails or takes too long leaves a line that

@@ -21,7 +21,7 @@ def parsed(page: Path) -> BeautifulSoup:
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """The names that a link to this page may end with."""
-    return frozenset(tag["id"] for tag in parsed(page).select("[id]"))
+    return frozenset(str(tag["id"]) for tag in parsed(page).select("[id]"))
 
 
 def broken(site: Path) -> list[str]:
@@ -29,7 +29,7 @@ def broken(site: Path) -> list[str]:
     lines = []
     for page in sorted(site.rglob("*.html")):
         for tag in parsed(page).select("a[href], img[src], iframe[src], script[src], link[href]"):
-            target = tag.get("href") or tag.get("src")
+            target = str(tag.get("href") or tag.get("src") or "")
             link = urlsplit(target)
             if link.scheme or link.netloc:
                 continue  # to another site

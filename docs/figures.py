@@ -141,13 +141,14 @@ def alignment() -> Figure:
 
 
 if __name__ == "__main__":
-    style = {
-        "font.size": 9,
-        "svg.hashsalt": "exlm",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-    }
-    with rc_context(style):
+    with rc_context(
+        {
+            "font.size": 9,
+            "svg.hashsalt": "exlm",
+            "svg.fonttype": "none",
+            "font.family": "sans-serif",
+        }
+    ):
         lattice = example()
         drawn = {"expansion": expansion(lattice), "links": links(lattice), "alignment": alignment()}
         for name, figure in drawn.items():

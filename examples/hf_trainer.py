@@ -26,12 +26,9 @@ MAX_LENGTH = 128
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     """The share of masked tokens whose most probable token is right."""
-    masked = prediction.label_ids != -100
-    return {
-        "accuracy": float(
-            np.mean(prediction.predictions.argmax(-1)[masked] == prediction.label_ids[masked])
-        )
-    }
+    logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
+    masked = labels != -100
+    return {"accuracy": float(np.mean(logits.argmax(-1)[masked] == labels[masked]))}
 
 
 def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict[str, float]:
@@ -44,8 +41,14 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
         return {"input_ids": tokens["input_ids"], "index": index}
 
     rows = rows.map(tokenize, with_indices=True, remove_columns="text")
-    sizes = dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
-    model = ExLMForMaskedLM(ArchitectureConfig(**sizes, num_states=2).build(tokenizer))
+    architecture = ArchitectureConfig(
+        num_states=2,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=512,
+    )
+    model = ExLMForMaskedLM(architecture.build(tokenizer))
     arguments = TrainingArguments(
         output,
         max_steps=steps,
@@ -74,4 +77,5 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    texts, tokenizer_path, output, *steps = sys.argv[1:]
+    main(texts, tokenizer_path, output, *map(int, steps))

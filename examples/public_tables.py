@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
-from rdkit import Chem, RDLogger
+from rdkit import Chem, rdBase
 
 from exlm.errors import InputError
 
@@ -39,7 +39,7 @@ def _pubchem() -> pd.DataFrame:
 
 def _canonical(table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The first `count` rows with different molecules, with canonical SMILES."""
-    RDLogger.DisableLog("rdApp.*")
+    rdBase.DisableLog("rdApp.*")
     table = table.head(2 * count)
     parsed = table["smiles"].map(Chem.MolFromSmiles)
     table = table[parsed.notna()].assign(smiles=parsed.dropna().map(Chem.MolToSmiles))

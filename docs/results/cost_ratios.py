@@ -57,7 +57,8 @@ def measure(
     """Time of an update of every model divided by the MLM's."""
     tokenizer = load_tokenizer(corpus)
     batches = MaskedBatches(Corpus(corpus), tokenizer, tokens, 4 * tokens, share, seed=0)
-    sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width}
+    sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": width}
+    sizes["intermediate_size"] = 4 * width
     networks = {}
     for name, switches in MODELS.items():
         config = ArchitectureConfig(**sizes, num_attention_heads=4, **SETTINGS, **switches)

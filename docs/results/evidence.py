@@ -9,7 +9,7 @@ Fills the tables of the page, and of README.md, from pairs.jsonl and pairs-diffe
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib
 import numpy as np
@@ -115,13 +115,14 @@ def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
     sign = frame["set"].map(lambda name: -1.0 if name in LOWER_IS_BETTER else 1.0)
     first_mlm = frame[(frame["side"] == "mlm") & (frame["seed"] == 0)]
     goodness = (first_mlm["valid"] * sign[first_mlm.index]).groupby(first_mlm["layers"]).mean()
-    layer = int(goodness.idxmax())
+    layer = int(cast(int, goodness.idxmax()))
     at_layer = frame[frame["layers"] == layer]
     test = at_layer.pivot_table("test", "set", ["side", "seed"])
     signs = pd.Series({name: -1.0 if name in LOWER_IS_BETTER else 1.0 for name in test.index})
-    spread = test["mlm"].std(axis=1, ddof=1)
-    scaled = (test["exlm"] - test["mlm"]).mul(signs / spread, axis=0)
-    means = pd.DataFrame({side: test[side].mean(axis=1) for side in ("exlm", "mlm")})
+    sides = {side: cast(pd.DataFrame, test[side]) for side in ("exlm", "mlm")}
+    spread = sides["mlm"].std(axis=1, ddof=1)
+    scaled = (sides["exlm"] - sides["mlm"]).mul(signs / spread, axis=0)
+    means = pd.DataFrame({side: scores.mean(axis=1) for side, scores in sides.items()})
     return Tasks(layer, means, scaled)
 
 
@@ -158,7 +159,12 @@ def scores_table(kinds: dict[str, str], pairs: list[Record], differences: list[R
 
 def tasks_table(tasks: Tasks) -> str:
     rows = [
-        [name, f"{row['exlm']:.3f}", f"{row['mlm']:.3f}", f"{tasks.scaled.loc[name].mean():+.2f}"]
+        [
+            name,
+            f"{row['exlm']:.3f}",
+            f"{row['mlm']:.3f}",
+            f"{tasks.scaled.loc[str(name)].mean():+.2f}",
+        ]
         for name, row in tasks.scores.iterrows()
     ]
     mean, error = tasks.scaled.mean().mean(), standard_error(list(tasks.scaled.mean(axis=0)))
@@ -175,7 +181,7 @@ def draw(pairs: list[Record]) -> None:
         side = "ExLM" if "mlm" in record else "MLM"
         large = record["name"].startswith("molecules-5M")
         line, marker = styles[side]
-        look = {"color": "0.55" if large else "black", "linestyle": line, "marker": marker}
+        look: Record = {"color": "0.55" if large else "black", "linestyle": line, "marker": marker}
         look |= {"markersize": 3, "linewidth": 1, "label": f"{side}, {'5M' if large else '1M'}"}
         # Both sides of a pair take equal time, that of the MLM's updates.
         whole = steps[record.get("mlm", record["name"])]

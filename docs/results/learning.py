@@ -1,25 +1,27 @@
 """The runs behind docs/results/learning.md and order-prior.md: positions, shares of masks, passes,
 the order prior.
 
-    python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text
-    CORPUS python docs/results/learning.py show learning.jsonl --kinds mlm-full-p387 late-k2-2d-p387
-    --figure learning.png python docs/results/learning.py passes learning.jsonl passes.jsonl
-    --molecules CORPUS --text CORPUS python docs/results/learning.py entropy learning.jsonl
-    entropy.jsonl --molecules CORPUS --text CORPUS
+    python docs/results/learning.py run learning-jobs.jsonl learning.jsonl \\
+        --molecules CORPUS --text CORPUS
+    python docs/results/learning.py show learning.jsonl \\
+        --kinds mlm-full-p387 late-k2-2d-p387 --figure learning.png
+    python docs/results/learning.py passes learning.jsonl passes.jsonl \\
+        --molecules CORPUS --text CORPUS
+    python docs/results/learning.py entropy learning.jsonl entropy.jsonl \\
+        --molecules CORPUS --text CORPUS
 
 Linear models and fine-tunings of learning.md (the models are in runs/learning):
 
-    python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity
-    freesolv \\
-        --data_dir DATA --output learning-probes.jsonl
+    python docs/results/linear_probe.py MODELS --layers 1 2 \\
+        --sets bbbp bace esol lipophilicity freesolv --data_dir DATA --output learning-probes.jsonl
     python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --random \\
         --sets freesolv esol bace bbbp clintox --data_dir DATA --output learning-finetuned.jsonl
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens
-per update, 1,200 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks.
-Several `run` may go side by side, and whatever was interrupted goes on; every model is evaluated on
-the same 2,000 held-out sequences with 15% and with 38.7% masks, and on 1,000 with exactly 1, 2, 4,
-8 and 16 masks.
+per update, 1,200 updates at a rate of 2e-3 (60 of them to reach it), initial weights of 0.06,
+rotary base 100, 15% masks. Several `run` may go side by side, and whatever was interrupted goes on;
+every model is evaluated on the same 2,000 held-out sequences with 15% and with 38.7% masks, and on
+1,000 with exactly 1, 2, 4, 8 and 16 masks.
 """
 
 import argparse
@@ -31,6 +33,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import matplotlib
 import numpy as np
@@ -51,7 +54,7 @@ from exlm.pretrain.held_out import (
 )
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.randomness import mix, uniform
+from exlm.randomness import Purpose, draw, uniform
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
@@ -84,12 +87,13 @@ def data_of(job: dict[str, Any], corpora: dict[str, str]) -> DataConfig:
     return DataConfig(corpus, tuple(share) if isinstance(share, list) else share, **sizes)
 
 
-def one_mask_in_a_tenth(*arguments: Any, **options: Any) -> dict[str, Tensor]:
+def one_mask_in_a_tenth(**options: Any) -> dict[str, Tensor]:
     """`mask_tokens`, but a tenth of the sequences has one mask, whatever the share of masks."""
-    batch = mask_tokens(*arguments, **options)
-    _, _, examples, *_ = arguments
-    few = uniform(mix(options["seed"], options["epoch"], examples)) < 0.1
-    alone = mask_tokens(*arguments, **options, masks=1)
+    batch = mask_tokens(**options)
+    # The last counter sets this draw apart from that of a sequence's share.
+    bits = draw(Purpose.MASK_SHARE, options["seed"], options["epoch"], options["examples"], 1)
+    few = uniform(bits) < 0.1
+    alone = mask_tokens(**{**options, "masks": 1})
     return {
         name: torch.where(torch.from_numpy(few)[:, None], alone[name], batch[name])
         for name in batch
@@ -101,25 +105,26 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     included)."""
     data = data_of(job, corpora)
     steps = job.get("steps", 1200)
-    optimizer = OptimizerConfig(job.get("lr", 2e-3), 60, weight_decay=0.01, clip_norm=1.0)
+    optimizer = OptimizerConfig(
+        job.get("lr", 2e-3), job.get("warmup", 60), weight_decay=0.01, clip_norm=1.0
+    )
     train = LoopConfig(
         steps, optimizer, log_every=50, eval_every=job.get("eval_every", 0), save_every=500
     )
     torch.set_num_threads(1)
     place, start = directory / job["name"], time.process_time()
     model = ArchitectureConfig(**{**NARROW, **job["model"]})
-    if job.get("one_mask_in_a_tenth"):  # this process trains one model alone
-        batching.mask_tokens = one_mask_in_a_tenth
-    nothing_more = EvaluateConfig(by_masks=[])
-    pretrain(
-        str(place),
-        data,
-        model,
-        train,
-        job.get("seed", 0),
-        PriorSchedule(**job.get("prior", {})),
-        nothing_more,
-    )
+    masking = one_mask_in_a_tenth if job.get("one_mask_in_a_tenth") else mask_tokens
+    with mock.patch.object(batching, "mask_tokens", masking):  # of the updates, not of evaluations
+        pretrain(
+            str(place),
+            data,
+            model,
+            train,
+            seed=job.get("seed", 0),
+            prior=PriorSchedule(**job.get("prior", {})),
+            evaluate=EvaluateConfig(by_masks=[]),
+        )
     seconds = time.process_time() - start
     network, tokenizer = load_model(str(place), ExLMForMaskedLM)
     scores = {}
@@ -229,7 +234,7 @@ def kind_of(result: dict[str, Any]) -> str:
     return result["name"].rsplit("-s", 1)[0]
 
 
-def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
+def draw_figure(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
     """Joint nll by the number of masks, a line for each kind of model: the mean over seeds, and
     every seed as a dot."""
     matplotlib.use("Agg")
@@ -294,7 +299,7 @@ def main() -> None:
     for cells in (found.columns, ["---"] * len(found.columns), *found.to_numpy()):
         print("| " + " | ".join(map(str, cells)) + " |")
     if options["figure"]:
-        draw(results, options["kinds"], options["figure"])
+        draw_figure(results, options["kinds"], options["figure"])
 
 
 if __name__ == "__main__":

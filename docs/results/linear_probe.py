@@ -1,8 +1,8 @@
 """Linear models on frozen embeddings: what the encoders know before any fine-tuning, layer by
 layer.
 
-    python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA --output
-    probes.jsonl
+    python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA \\
+        --output probes.jsonl
 
 For every set, model and layer: the mean over the tokens (with `--pooling mean_max` also the maximum
 beside it), standardised on the train part; the strength of regularisation is chosen for every task
@@ -78,9 +78,8 @@ def embeddings(
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         lattice = network.expander.for_task(input_ids, attention_mask)
-        return pooled(
-            network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling
-        )
+        hidden = network.encode(lattice, read_layers=layers)
+        return pooled(hidden, lattice.attention_mask[..., None].bool(), pooling)
 
     width = POOLINGS[pooling] * network.config.hidden_size
     rows = np.flatnonzero(usable)
@@ -110,8 +109,9 @@ def probe_task(
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():
         guess = fitted(features[train], values[train], strength, regression)
-        found.append([score(values[rows], guess(features[rows])) for rows in (valid, test)])
-    return tuple(max(found, key=lambda pair: goodness(pair[0], metric), default=(np.nan, np.nan)))
+        on_valid, on_test = (score(values[rows], guess(features[rows])) for rows in (valid, test))
+        found.append((on_valid, on_test))
+    return max(found, key=lambda pair: goodness(pair[0], metric), default=(np.nan, np.nan))
 
 
 def probe(

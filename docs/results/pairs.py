@@ -133,7 +133,7 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
     network.eval().to(device)
     data = replace(data_of(job, corpora), eval_sequences=0)
     scores: dict[str, Any] = {"evaluation": {}, "joint_nll_in_passes": {}, "seconds_of_passes": {}}
-    sequences: dict[str, np.ndarray] = {}
+    sequences: dict[str, Any] = {}  # of arrays
 
     def each(name: str, batches: list[dict[str, Tensor]], passes: Passes) -> float:
         start = time.process_time()

@@ -1,8 +1,10 @@
 """Makes the labelled tables of proteins.md from the shared data, and its tables from the results.
 
-python docs/results/proteins.py data DATA FOLDER       # structure.csv, signal.csv and variants.csv
-in FOLDER python docs/results/proteins.py tables RUNS            # what proteins.md shows, from the
-runs of proteins-jobs.sh
+    python docs/results/proteins.py data DATA FOLDER
+    python docs/results/proteins.py tables RUNS
+
+`data` writes structure.csv, signal.csv and variants.csv; `tables` prints what proteins.md shows,
+from the runs of proteins-jobs.sh.
 """
 
 import json
@@ -83,10 +85,10 @@ def tables(runs: Path) -> None:
                 for file in files
                 if file.exists()
             ]
-            known = [metric for metric in metrics if found and metric in found[0]]
+            shown = [metric for metric in metrics if found and metric in found[0]]
             print(
                 f"| {task} | {title} | "
-                + " | ".join(f"{m} {spread([run[m] for run in found])}" for m in known)
+                + " | ".join(f"{m} {spread([run[m] for run in found])}" for m in shown)
                 + " |"
             )
     print()

@@ -18,7 +18,7 @@ from exlm.storage.models import load_model, save_model, tokenizer_hash
 
 def main(run: str, directory: str, summary: str) -> None:
     network, tokenizer = load_model(run, ExLMForMaskedLM)
-    network.to(torch.bfloat16)
+    network.bfloat16()
     save_model(Path(directory), network, tokenizer)
     network.config.dtype = torch.float32
     network.config.save_pretrained(directory)

@@ -12,6 +12,7 @@ models/molecules-5M-mlm.
 
 import json
 from pathlib import Path
+from typing import cast
 
 import matplotlib
 import pandas as pd
@@ -53,7 +54,8 @@ def best_protocol(frame: pd.DataFrame) -> tuple[int, float]:
     error = frame["metric"] == "rmse"
     score = frame["valid"].where(~error, -frame["valid"])
     rank = score.groupby(frame["set"]).rank(ascending=False)
-    layers, rate = rank.groupby([frame["layers"], frame["rate"]]).mean().idxmin()
+    best = rank.groupby([frame["layers"], frame["rate"]]).mean().idxmin()
+    layers, rate = cast(tuple[int, float], best)
     return int(layers), float(rate)
 
 
