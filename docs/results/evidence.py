@@ -96,7 +96,7 @@ def joint_nll(record: Record, score: str) -> float:
 class Tasks(NamedTuple):
     """Linear models on the features of ExLM and of its MLM."""
 
-    layer: int  # whose features both give, chosen on valid with the first MLM
+    layer: int  # whose features both give; of several, the best on valid for the first MLM
     scores: pd.DataFrame  # [sets, (exlm, mlm)] means over seeds
     scaled: pd.DataFrame  # [sets, seeds] differences in standard deviations of the MLM over seeds
 
@@ -113,6 +113,7 @@ def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
     frame["seed"] = frame["model"].map(lambda name: int(name.rpartition("-s")[2]))
     frame["side"] = frame["model"].map(kind_of).map({kind: "exlm", f"{kind}-mlm": "mlm"})
     sign = frame["set"].map(lambda name: -1.0 if name in LOWER_IS_BETTER else 1.0)
+    frame = frame[frame["layers"].isin(set(frame["layers"][frame["side"] == "exlm"]))]
     first_mlm = frame[(frame["side"] == "mlm") & (frame["seed"] == 0)]
     goodness = (first_mlm["valid"] * sign[first_mlm.index]).groupby(first_mlm["layers"]).mean()
     layer = int(cast(int, goodness.idxmax()))

@@ -72,6 +72,20 @@ def test_questions_are_read_before_the_expansion(tiny_config, tiny_batch, bounda
     assert late(ids, mask).end_logits.shape == ids.shape
 
 
+def test_layers_read_one_by_one_are_those_of_the_whole_model(tiny_config, tiny_batch):
+    """The layers before a late expansion rotate by one axis, also if a later layer is read."""
+    model = ExLMModel(tiny_config(expanded_layers=1, rotary="full", initializer_range=0.3)).eval()
+    sequences = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    model.config.task_layers = 2
+    told = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    trace = []
+    model.encode(told, read_layers=2, trace=trace)
+    for layers in (1, 2):
+        hidden = model.encode(sequences, read_layers=layers)
+        expected = model.norm(trace[layers]) if layers == 1 else trace[layers]
+        torch.testing.assert_close(hidden, expected)
+
+
 @pytest.mark.parametrize("boundary", [1, "k"])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_tasks_read_the_layers_that_they_are_told_to(tiny_config, tiny_batch, pooling, boundary):

@@ -89,7 +89,7 @@ class Expander:
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             in_place = replace(in_place, position_ids=without_copies(token_position))
         # Layers behind a late expansion may rotate by two axes, so the two groups run apart.
-        if 0 < config.unexpanded_layers < config.read_layers:
+        if config.unexpanded_layers > 0:
             return replace(in_place, unexpanded=in_place)
         return in_place
 
