@@ -384,6 +384,13 @@ def test_output_is_not_overwritten_unasked(smi, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in.smi", "new.smi", "out"]
 
 
+def test_an_empty_folder_takes_a_corpus(smi, tmp_path):
+    """Workflow managers make the folders of outputs."""
+    (tmp_path / "out").mkdir()
+    _prepare(smi, tmp_path / "out")
+    assert len(Corpus(tmp_path / "out", "train")) > 0
+
+
 def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
     (tmp_path / "out").mkdir()
     _write(tmp_path / "out/thesis.txt", ["precious"])

@@ -142,6 +142,16 @@ def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, column
         assert results["test"][metric]["mean"] > 0.95
 
 
+def test_letters_tell_classes_of_texts_that_are_one_word(tmp_path):
+    """As proteins are; no word of the train part is in the test part."""
+    rng = np.random.default_rng(0)
+    rows = [("".join(rng.choice(list("KRAG" if i % 2 else "DEAG"), 30)), i % 2) for i in range(120)]
+    path = tmp_path / "proteins.csv"
+    pd.DataFrame(rows, columns=["sequence", "basic"]).to_csv(path, index=False)
+    results = baseline("tfidf-lr", str(path), str(tmp_path / "out"), TaskConfig(""), [0])
+    assert results["test"]["roc_auc"]["mean"] > 0.95
+
+
 def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys):
     run(table, "multilabel")
     first = (table.parent / "out/seed-0/result.json").stat().st_mtime_ns

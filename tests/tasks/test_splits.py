@@ -132,6 +132,18 @@ def test_column_split_accepts_the_usual_names():
         column_split(frame, "q")
 
 
+def test_the_rows_of_one_fold_are_the_test_part():
+    """Folds are usually numbers, floats where one is missing, and may come from a CSV file."""
+    for folds in ([0, 1, 2, 1, None], ["0", "1", "2", "1", ""]):
+        frame = pd.DataFrame({"fold": folds})
+        split = {"train": [0, 2], "valid": [], "test": [1, 3]}
+        assert as_lists(column_split(frame, "fold=1")) == split
+    with pytest.raises(InputError, match="no row has '7' in the split column 'fold', which has: 0"):
+        column_split(frame, "fold=7")
+    with pytest.raises(InputError, match="or say column:fold=VALUE to test on"):
+        column_split(frame, "fold")
+
+
 def test_index_split_reads_plain_and_compressed_json(tmp_path):
     content = json.dumps({"train": [2, 0], "test": [1]})
     (tmp_path / "a.json").write_text(content)

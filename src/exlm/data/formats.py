@@ -293,6 +293,7 @@ READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
     "lines": _lines, "hub": _hub,
 }  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
-SUFFIXES |= {".fa": "fasta", ".faa": "fasta", ".conllu": "conll"}
+SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
+SUFFIXES |= {".conllu": "conll"}
 _PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"
 READABLE = f"{', '.join(SUFFIXES)} file ({_PACKED})"  # for messages

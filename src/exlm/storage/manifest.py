@@ -61,9 +61,10 @@ def damage(directory: Path, contents: bool = True) -> str | None:
 @contextmanager
 def new_directory(path: Path, overwrite: bool = False, advice: str = "") -> Iterator[Path]:
     """An empty directory that takes the place of `path` at the end, or is removed on an error.
-    InputError if `path` exists, unless it has a manifest and may be overwritten; `advice` is what
-    the message says of a way to do so."""
-    may_replace = overwrite and (path / MANIFEST).is_file()
+    InputError if `path` exists, unless it is empty, or has a manifest and may be overwritten;
+    `advice` is what the message says of a way to do so."""
+    is_empty = path.is_dir() and not any(path.iterdir())
+    may_replace = is_empty or (overwrite and (path / MANIFEST).is_file())
     if path.exists() and not may_replace:
         raise InputError(f"the output {path} exists; choose another{advice}")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -185,7 +185,7 @@ def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
     """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
-    where defined."""
+    where defined. A calibration error has none: draws repeat rows, which raises it."""
     values = score(rows)
     generator = np.random.default_rng(seed)
     draws = []
@@ -197,7 +197,9 @@ def with_intervals(
     low = drawn.quantile((1 - COVERAGE) / 2)
     high = drawn.quantile((1 + COVERAGE) / 2)
     return {
-        name: {"value": value, "low": low[name], "high": high[name]}
+        name: {"value": value}
+        if name == "calibration_error"
+        else {"value": value, "low": low[name], "high": high[name]}
         for name, value in values.items()
     }
 

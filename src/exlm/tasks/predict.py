@@ -227,7 +227,7 @@ def _warn_of_training(count: int | None) -> None:
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value, low, high = (metric[name] for name in ("value", "low", "high"))
+    value, low, high = (metric.get(name, np.nan) for name in ("value", "low", "high"))
     if np.isfinite([value, low, high]).all() and low < high:
         return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
     return in_digits(value)

@@ -12,10 +12,11 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from exlm.data.columns import check_columns
+from exlm.data.columns import check_columns, listed
 from exlm.data.frames import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
+from exlm.tasks.cells import class_name
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.table import TextTable
 
@@ -82,8 +83,8 @@ def make_split(
 ) -> RowSplit:
     """Split the rows of a table that can be used, or `rows_to_split` ([rows] bool). A random or a
     scaffold split keeps each of the `groups` (`find_groups`) together. kind: `scaffold`, `random`,
-    `column:NAME`, `file:PATH` or `parts` (each file that was joined is one). The last three may
-    have no valid rows. InputError for a split without train rows."""
+    `column:NAME`, `column:NAME=TEST`, `file:PATH` or `parts` (each file that was joined is one).
+    These last may have no valid rows. InputError for a split without train rows."""
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable if rows_to_split is None else rows_to_split)
     if not len(rows):
@@ -180,16 +181,39 @@ def random_split(
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
     """Split by a column. A row says train, valid (or val, validation, dev) or test there, or
-    nothing, which leaves it out of all parts; else InputError."""
+    nothing, which leaves it out of all parts; else InputError. With `FOLD=3` for `column`, rows
+    with 3 in the column FOLD are test, all others train."""
+    fold_column, _, fold = column.rpartition("=")
+    if column not in frame and fold_column in frame:
+        return fold_split(frame[fold_column], fold)
     check_columns(frame, "the table to split", column)
     parts = frame[column].fillna("").astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     unknown = np.flatnonzero(~parts.isin(["", *PARTS]))
     if len(unknown):
         raise InputError(
             f"split column {column!r}, row {unknown[0] + 1}: {frame[column].iloc[unknown[0]]!r} is "
-            f"not train, valid or test; correct it"
+            f"not train, valid or test; correct it, or say column:{column}=VALUE to test on the "
+            "rows with this value"
         )
     return {part: np.flatnonzero(parts == part) for part in PARTS}
+
+
+def fold_split(folds: pd.Series, fold: str) -> RowSplit:
+    """The rows of one fold are test, those of the others train; rows without a fold are in no
+    part. InputError if no row has the fold."""
+    names = folds.fillna("").map(class_name)
+    if fold not in set(names):
+        raise InputError(
+            f"no row has {fold!r} in the split column {folds.name!r}, which has: "
+            f"{listed(names.unique(), 10)}"
+        )
+    is_test = names == fold
+    is_train = ~is_test & (names != "")
+    return {
+        "train": np.flatnonzero(is_train),
+        "valid": np.arange(0),
+        "test": np.flatnonzero(is_test),
+    }
 
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:

@@ -1,6 +1,7 @@
 """Baselines of scikit-learn: random forests, nearest neighbours and linear models on the
 fingerprints of molecules, and linear models on words."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -59,11 +60,15 @@ def fit_linear_to_molecules(inputs: BaselineInputs, log: Path) -> np.ndarray:
 
 
 def fit_linear_to_words(inputs: BaselineInputs, log: Path) -> np.ndarray:
-    """Predictions from TF-IDF of words and pairs of words, as in the train part. Of two texts: the
-    features of each, their differences and their products."""
+    """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
+    letters where every text is a single word, such as a protein. Of two texts: the features of
+    each, their differences and their products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
+    train_texts = [texts[row] for texts in columns for row in inputs.train]
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TFIDF_WORD)
-    vectorizer.fit([texts[row] for texts in columns for row in inputs.train])
+    if all(re.fullmatch(r"\w+", text) for text in train_texts):
+        vectorizer.set_params(analyzer="char", ngram_range=(1, 3))
+    vectorizer.fit(train_texts)
     first = vectorizer.transform(inputs.texts)
     if inputs.pairs is None:
         return best_linear_model(inputs, first)
