@@ -508,7 +508,7 @@ def test_a_workbook_whose_formulas_were_never_computed_is_refused(tmp_path):
 
 def test_sequences_and_names_are_read_from_standard_input_and_txt_files(tmp_path):
     """Standard input is read as .txt; a line of prose may begin with > as well."""
-    fasta = "; a comment\n>sp|P1 one\nMKV\nLLA*\n>two\nMM-M\n"
+    fasta = "# a comment\n>sp|P1 one\nMKV\nLLA*\n>two\nMM-M\n"
     (tmp_path / "a.txt").write_text(fasta)
     frame = read_frame(tmp_path / "a.txt")
     assert frame["sequence"].tolist() == ["MKVLLA*", "MM-M"]
@@ -518,3 +518,8 @@ def test_sequences_and_names_are_read_from_standard_input_and_txt_files(tmp_path
         "> He wrote to me.",
         "I answered him.",
     ]
+
+
+def test_sequences_in_blocks_are_joined(tmp_path):
+    path = write(tmp_path / "a.fas", ">one\nMKVLL AAGGW\nRT\n# a comment\n>two\nMM\n")
+    assert read_frame(path)["sequence"].tolist() == ["MKVLLAAGGWRT", "MM"]

@@ -160,6 +160,14 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
     assert as_lists(index_split(tmp_path / "c.json", 3))["valid"] == [1]
 
 
+def test_parts_that_a_user_chose_need_no_test(tmp_path):
+    """As for predictions out of fold, where valid is all there is to score."""
+    frame = pd.DataFrame({"part": ["train", "valid", "train"]})
+    assert as_lists(column_split(frame, "part")) == {"train": [0, 2], "valid": [1]}
+    (tmp_path / "a.json").write_text('{"train": [0, 2], "valid": [1]}')
+    assert as_lists(index_split(tmp_path / "a.json", 3)) == {"train": [0, 2], "valid": [1]}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -12,8 +12,8 @@ from exlm.errors import InputError
 USUAL_NAMES = frozenset({"smiles", "mol", "text"})
 OTHER_NAMES = frozenset(
     {"canonicalsmiles", "isomericsmiles", "smilesstring", "structuresmiles", "structure"}
-    | {"molecule", "drug", "sequence", "sentence", "review", "document", "content", "comment"}
-    | {"tweet", "headline"}
+    | {"molecule", "drug", "sentence", "review", "document", "content", "comment", "tweet"}
+    | {"headline", "sequence", "seq", "aaseq", "proteinsequence"}
 )
 LIST_NAMES = frozenset({"tokens", "words"})
 # Usual names of the columns of two texts

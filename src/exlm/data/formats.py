@@ -121,7 +121,7 @@ def is_table(name: str) -> bool:
 
 def _has_sequences(name: str) -> bool:
     """Whether the first lines are those of a FASTA file."""
-    lines = [line.strip() for line in first_lines(name) if not line.startswith(";")]
+    lines = [line.strip() for line in first_lines(name) if not line.startswith((";", "#"))]
     names = [line for line in lines if line.startswith(">")]
     if not names or names[0] != lines[0] or len(names) == len(lines):
         return False
@@ -161,7 +161,7 @@ def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
     # The added line ends the last sequence.
     for number, line in enumerate(chain(text_lines(name), [">"]), 1):
         line = line.strip()
-        if line.startswith(";"):
+        if line.startswith((";", "#")):
             continue  # a comment
         if line.startswith(">"):
             if title is not None:
@@ -173,7 +173,7 @@ def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
                 f"{name}, line {number}: a FASTA file begins with > and a name; this line does not"
             )
         else:
-            sequence += line
+            sequence += "".join(line.split())  # some are written in blocks of ten
             check_length(sequence, name, "a sequence")
 
 

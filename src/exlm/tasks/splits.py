@@ -181,8 +181,9 @@ def random_split(
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
     """Split by a column. A row says train, valid (or val, validation, dev) or test there, or
-    nothing, which leaves it out of all parts; else InputError. With `FOLD=3` for `column`, rows
-    with 3 in the column FOLD are test, all others train."""
+    nothing, which leaves it out of all parts; else InputError. Without a row that says test there
+    is no such part. With `FOLD=3` for `column`, rows with 3 in the column FOLD are test, all others
+    train."""
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column in frame:
         return fold_split(frame[fold_column], fold)
@@ -195,7 +196,8 @@ def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
             f"not train, valid or test; correct it, or say column:{column}=VALUE to test on the "
             "rows with this value"
         )
-    return {part: np.flatnonzero(parts == part) for part in PARTS}
+    named = PARTS if (parts == "test").any() else PARTS[:2]
+    return {part: np.flatnonzero(parts == part) for part in named}
 
 
 def fold_split(folds: pd.Series, fold: str) -> RowSplit:
@@ -217,16 +219,16 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
 
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:
-    """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid
-    may be absent, or have one of OTHER_NAMES. InputError if the file has another form, or if a row
-    occurs twice or is outside 0 .. n_rows - 1."""
+    """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid or
+    test may be absent, and valid have one of OTHER_NAMES. InputError if the file has another form,
+    or if a row occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them
     if isinstance(content, dict):
         content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
-    if not lists or not {"train", "test"} <= set(content) <= set(PARTS):
+    if not lists or not {"train"} < set(content) <= set(PARTS):
         raise InputError(
             f"{path}: expected lists of rows under the keys train, valid and test, found "
             f"{json.dumps(content)[:80]}"
@@ -241,7 +243,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
                     "occurs twice"
                 )
             unassigned.remove(row)
-    return _as_arrays({part: content.get(part, []) for part in PARTS})
+    named = [part for part in PARTS if part in content or part == "valid"]
+    return _as_arrays({part: content.get(part, []) for part in named})
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
