@@ -38,9 +38,9 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
+from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
-from exlm.filling.reading import load_for_filling
 from exlm.filling.records import Filling
 from exlm.filling.sites import template_maker
 from exlm.model.passes import Passes

@@ -5,8 +5,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from exlm_command.commands import COMMANDS
 from exlm_command.parser import build_parser
-from exlm_command.table import COMMANDS
 
 
 class Commands(SphinxDirective):

@@ -20,8 +20,8 @@ from exlm.paper.analyze import variants
 from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks.config import grid_cells
 from exlm_command import main
+from exlm_command.commands import COMMANDS, function_of
 from exlm_command.parser import build_parser, settings
-from exlm_command.table import COMMANDS, function_of
 from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -440,7 +440,7 @@ def test_what_needs_no_model_does_not_wait_for_pytorch(words, corpus, tiny_model
     words = words.replace("CORPUS", str(corpus)).replace("MODEL", str(tiny_model))
     code = f"import sys, exlm_command; sys.argv[1:] = {words.split()}; exlm_command.main()"
     modules, printed = imported_modules(["-c", code])
-    assert "exlm_command.table" in modules and len(printed) > 5 and "Traceback" not in printed
+    assert "exlm_command.commands" in modules and len(printed) > 5 and "Traceback" not in printed
     assert "torch" not in modules
     if words in WITHOUT_LIBRARY:
         assert not {"transformers", "exlm"} & modules
@@ -459,7 +459,9 @@ def test_the_command_loads_models(tiny_model):
     assert "torch" in modules and "CC" in printed and "Traceback" not in printed
 
 
-@pytest.mark.parametrize("moment", ["exlm_command.table.import_module", "exlm_command.parser.run"])
+@pytest.mark.parametrize(
+    "moment", ["exlm_command.commands.import_module", "exlm_command.parser.run"]
+)
 def test_ctrl_c_is_one_line_at_any_moment(capsys, monkeypatch, moment):
     """Also while the command is imported."""
 

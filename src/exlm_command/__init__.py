@@ -13,8 +13,8 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NoReturn
 
+from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
 from exlm_command.recipes import recipe_path, recipes
-from exlm_command.table import COMMANDS, CommandLineError, did_you_mean, similar
 
 VERSION = "0.2.0"
 HELP = ("-h", "--help")

@@ -16,7 +16,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command.table import COMMANDS, did_you_mean, function_of, similar
+from exlm_command.commands import COMMANDS, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
 

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from exlm_command.table import CommandLineError, did_you_mean, similar
+from exlm_command.commands import CommandLineError, did_you_mean, similar
 
 RECIPES = Path(__file__).parents[1] / "exlm" / "recipes"
 

@@ -19,8 +19,8 @@ from exlm.data.drawing import draw_molecule
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.explore import build_case, figure, page
+from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment

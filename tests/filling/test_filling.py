@@ -13,9 +13,9 @@ from exlm import InputError
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
+from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.outputs import OF_MOLECULES
-from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
 from exlm.model.configuration_exlm import ExLMConfig

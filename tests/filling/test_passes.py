@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig, ExLMForMaskedLM, InputError
 from exlm.filling import search
 from exlm.filling.explore import explore
+from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.options import FillOptions
-from exlm.filling.passes import Beginning, BeginningGraph, beam_in_passes, read_beginnings
-from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.records import FilledText
+from exlm.filling.several_passes import Beginning, BeginningGraph, beam_in_passes, read_beginnings
 from exlm.filling.texts import fill_in_passes, fill_texts
 from exlm.model.passes import nll_in_passes
 from exlm_command import main

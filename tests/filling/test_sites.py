@@ -12,9 +12,9 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import proposals, search, sites
+from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
-from exlm.filling.reading import load_for_filling
 from exlm.filling.records import Filling, Molecule
 from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import fill_texts

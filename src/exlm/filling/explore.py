@@ -17,8 +17,8 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, Segment, draw_molecule
 from exlm.errors import InputError, import_optional
 from exlm.filling import search
+from exlm.filling.graphs import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import (

@@ -19,10 +19,10 @@ from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
+from exlm.filling.graphs import fills_molecules, load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.outputs import FOR_MOLECULES, WRITERS
 from exlm.filling.proposals import fill_templates, judged, segments_of
-from exlm.filling.reading import fills_molecules, load_for_filling
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_texts

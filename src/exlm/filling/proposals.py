@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem, similarity
 from exlm.data.drawing import Segment
 from exlm.errors import InputError
+from exlm.filling.graphs import MASKS
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import MASKS
 from exlm.filling.records import FilledText, Filling, Molecule
 from exlm.filling.sites import MASK, Template
 from exlm.filling.texts import fill_texts

@@ -10,11 +10,11 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
+from exlm.filling.graphs import MaskedText, all_graphs, encode
 from exlm.filling.options import FillOptions
-from exlm.filling.passes import ReadBeginnings, read_beginnings, search_in_passes
-from exlm.filling.reading import MaskedText, all_graphs, encode
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
+from exlm.filling.several_passes import ReadBeginnings, read_beginnings, search_in_passes
 from exlm.filling.tokens import allowed_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
@@ -108,7 +108,7 @@ def fill_in_passes(
     options: FillOptions,
 ) -> FilledText:
     """The text `empty` with its fillings in several passes. `graph` is the first pass;
-    `read_graphs` makes the others (`exlm.filling.passes`). Its line is part of the seed of
+    `read_graphs` makes the others (`exlm.filling.several_passes`). Its line is part of the seed of
     samples."""
     passes = passes_needed(options.most_passes, len(masked_text.masks))
     result = search_in_passes(graph, masked_text, read_graphs, passes, options, empty.line)

@@ -22,7 +22,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.reading import all_graphs, encode, load_for_filling
+from exlm.filling.graphs import all_graphs, encode, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.cells import MISSING_TEXTS, read_numbers

@@ -14,8 +14,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
+from exlm.filling.graphs import MaskedText, all_graphs
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import MaskedText, all_graphs
 from exlm.filling.search import Fillings, Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import most_certain
