@@ -20,7 +20,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.storage.models import load_tokenizer, tokenizer_hash
+from exlm.storage.models import load_tokenizer, save_tokenizer, tokenizer_hash
 from exlm.tasks.reading import TextReader
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
@@ -337,6 +337,19 @@ def test_the_vocabulary_of_proteins_is_not_learned(tmp_path):
     for kind, output in (("protein", "corpus"), (str(tmp_path / "corpus"), "again")):
         manifest = _prepare(str(tmp_path / "in.txt"), tmp_path / output, tokenizer=kind, **options)
         assert manifest["vocabulary_size"] == 31 and manifest["options"]["molecules"] is False
+
+
+def test_other_tools_read_and_write_the_tokens_of_proteins(tmp_path):
+    """The capital letters that residues get are none of a mask's or an end's."""
+    tokenizer = letter_tokenizer("protein")
+    save_tokenizer(tmp_path, tokenizer)
+    stock = AutoTokenizer.from_pretrained(tmp_path)
+    ids = stock(" mkTA<mask>y ")["input_ids"]
+    tokens = ["<s>", "M", "K", "T", "A", "<mask>", "Y", "</s>"]
+    assert stock.convert_ids_to_tokens(ids) == tokens and stock.all_special_ids
+    assert stock.decode(ids, skip_special_tokens=True) == "MKTAY"
+    assert tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(tokenizer)
+    assert load_tokenizer(tmp_path)("mkTA<mask>y")["input_ids"] == ids
 
 
 def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):

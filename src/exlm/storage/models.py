@@ -82,10 +82,20 @@ def save_tokenizer(directory: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
     definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
     # A normalizer gets the pieces between the tokens that are not called normalized. All are, so
-    # that it gets the whole text: the space behind a mask belongs to the next word.
-    for token in definition["added_tokens"]:
-        token["normalized"] |= token["special"]
+    # that it gets the whole text: the space behind a mask belongs to the next word. Only those of
+    # an alphabet are not, which would get capital letters.
+    if not _capitalizes(tokenizer.backend_tokenizer, tokenizer.all_special_tokens):
+        for token in definition["added_tokens"]:
+            token["normalized"] |= token["special"]
     write_text(directory / "tokenizer.json", json.dumps(definition, indent=2, ensure_ascii=False))
+
+
+def _capitalizes(tokenizer: Tokenizer, words: list[str]) -> bool:
+    """Whether the normalizer changes the case of these words and no more."""
+    if tokenizer.normalizer is None:
+        return False
+    normalized = [tokenizer.normalizer.normalize_str(word) for word in words]
+    return normalized != words and normalized == [word.upper() for word in words]
 
 
 def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
@@ -95,7 +105,9 @@ def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
     special_tokens = [token for token in definition["added_tokens"] if token["special"]]
     first, *others = (definition["normalizer"] or {}).get("normalizers") or [None]
     strips = first == STRIP and len(others) < 2
-    if not strips or not all(token["normalized"] for token in special_tokens):
+    are_normalized = all(token["normalized"] for token in special_tokens)
+    names = [token["content"] for token in special_tokens]
+    if not strips or not (are_normalized or _capitalizes(tokenizer, names)):
         return tokenizer
     definition["normalizer"] = others[0] if others else None
     for token in special_tokens:
