@@ -24,7 +24,7 @@ from transformers import (
 
 from exlm import InputError
 from exlm.data.frames import FileRows
-from exlm.data.tokenization import train_text_tokenizer
+from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
@@ -659,6 +659,24 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     write_page(texts / "page.html", [explained], ["label"], draws_best_only=False)
     page = (texts / "page.html").read_text()
     assert "<b>" not in page and "<svg" not in page
+
+
+def test_residues_of_proteins_are_masked_one_by_one():
+    tokenizer = letter_tokenizer("protein")
+    frame = pd.DataFrame({"sequence": ["MKVA"]})
+    table, tokens = TextReader(tokenizer, 64, molecules=False).read(
+        make_table(FileRows(frame), "rows", "sequence", [])
+    )
+    saved = {"max_length": 64, "standardize": "none"}
+    (explanation,) = explain(
+        table,
+        tokens.examples,
+        lambda examples: np.zeros((len(examples), 1)),
+        tokenizer,
+        saved,
+        False,
+    )
+    assert [unit.text for unit in explanation.units] == ["M", "K", "V", "A"]
 
 
 def test_explanations_that_cannot_be_given_are_refused(tuned, molecules):

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.drawing import atom_starts, draw
+from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders import SavedTask
@@ -52,14 +53,16 @@ class Explanation(NamedTuple):
 def _units(
     text: str, pair: str | None, tokenizer: PreTrainedTokenizerFast, length: int, molecules: bool
 ) -> list[Unit]:
-    """The tokens of molecules or the words of one or two texts, as far as `length` tokens go."""
+    """The tokens of molecules or proteins, or the words of one or two texts, as far as `length`
+    tokens go."""
+    by_token = molecules or alphabet_name(tokenizer.backend_tokenizer) is not None
     encoding = tokenizer(
         text, pair, truncation=not molecules, max_length=length, return_offsets_mapping=True
     )
     words: dict[tuple[int, int | None], list[int]] = {}
     for place, sequence in enumerate(encoding.sequence_ids()):
         if sequence is not None:  # no special token
-            word = place if molecules else encoding.word_ids()[place]
+            word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
     units = []
     for (sequence, _), places in words.items():
