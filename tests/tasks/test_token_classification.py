@@ -70,6 +70,21 @@ def test_numbers_before_the_words_of_a_conll_file_are_no_words(tmp_path):
     assert read_frame(tmp_path / "b.conll")["tokens"].tolist() == [["1", "of"], ["1"]]
 
 
+def test_a_mask_says_what_counts_in_any_usual_letters():
+    frame = pd.DataFrame({"sequence": ["MKV"] * 5, "label": ["HCH"] * 5})
+    frame["mask"] = ["011", "FTT", "nyy", [False, True, True], "0.1"]
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    labels, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"])
+    np.testing.assert_array_equal(labels[:4], [[np.nan, 0, 1]] * 4)
+    assert problems[:4] == [""] * 4 and "'.', which is neither 0 nor 1" in problems[4]
+
+
+def test_units_that_were_cut_have_a_mark_that_is_no_label():
+    predictions = np.array([[[0.2, 0.8], [0.9, 0.1], [np.nan, np.nan]]])
+    assert spelled(predictions, ["MKV"], ["C", "H"], RESIDUE) == ["HC-"]
+    assert spelled(predictions, ["MKV"], ["-", "H"], RESIDUE) == ["H-?"]
+
+
 def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist, tmp_path, capsys):
     frame, data, out = proteins(), str(tmp_path / "data.csv"), str(tmp_path / "out")
     frame.loc[0, "label"] = "HH"

@@ -29,7 +29,10 @@ from exlm.tasks.table import (
 RESIDUE = r"\S"
 WORD = r"\S+"
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
-NOT_READ = "-"  # in place of the label of a unit that was cut off
+NOT_READ = "-?_~"  # the first that is no class is in place of the label of a unit that was cut off
+# what a mask says of a unit, in any case
+COUNTS = {"1": True, "t": True, "true": True, "y": True, "yes": True}
+COUNTS |= {"0": False, "f": False, "false": False, "n": False, "no": False}
 
 
 class SavedLabels:
@@ -220,15 +223,18 @@ def read_unit_labels(
     problems = [""] * len(texts)
     for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
         unknown_labels = set(names) - {*index, NO_LABEL}
+        unknown_marks = {mark for mark in mask if mark.lower() not in COUNTS}
         if not len(text) == len(names) == len(mask):
             of_mask = f" and a mask of {len(mask)}" if mask_column else ""
             problems[row] = f"{len(text)} residues or words, but {len(names)} labels{of_mask}"
         elif unknown_labels:
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
+        elif unknown_marks:
+            problems[row] = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
         else:
             classes_of_units = np.array([index.get(name, np.nan) for name in names])
-            is_masked = np.array([mark == "0" for mark in mask], dtype=bool)
-            labels[row, : len(names)] = np.where(is_masked, np.nan, classes_of_units)
+            counts = np.array([COUNTS[mark.lower()] for mark in mask], dtype=bool)
+            labels[row, : len(names)] = np.where(counts, classes_of_units, np.nan)
     return labels, problems
 
 
@@ -239,7 +245,8 @@ def spelled(
     "" for rows without any."""
     was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
-    labels = np.where(was_read, np.array(classes, dtype=object)[best], NOT_READ)
+    not_read = next((mark for mark in NOT_READ if mark not in classes), "")
+    labels = np.where(was_read, np.array(classes, dtype=object)[best], not_read)
     space = "" if unit == RESIDUE else " "
     return [
         space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
