@@ -72,7 +72,7 @@ def test_numbers_before_the_words_of_a_conll_file_are_no_words(tmp_path):
 
 def test_a_mask_says_what_counts_in_any_usual_letters():
     frame = pd.DataFrame({"sequence": ["MKV"] * 5, "label": ["HCH"] * 5})
-    frame["mask"] = ["011", "FTT", "nyy", [False, True, True], "0.1"]
+    frame["mask"] = ["011", "FTT", "nyy", [0.0, 1.0, True], "0.1"]
     table = make_table(FileRows(frame), "a.csv", "sequence", [])
     labels, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"])
     np.testing.assert_array_equal(labels[:4], [[np.nan, 0, 1]] * 4)

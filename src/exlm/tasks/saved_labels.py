@@ -31,8 +31,8 @@ WORD = r"\S+"
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 NOT_READ = "-?_~"  # the first that is no class is in place of the label of a unit that was cut off
 # what a mask says of a unit, in any case
-COUNTS = {"1": True, "t": True, "true": True, "y": True, "yes": True}
-COUNTS |= {"0": False, "f": False, "false": False, "n": False, "no": False}
+COUNTS = dict.fromkeys(("1", "1.0", "t", "true", "y", "yes"), True)
+COUNTS |= dict.fromkeys(("0", "0.0", "f", "false", "n", "no"), False)
 
 
 class SavedLabels:
