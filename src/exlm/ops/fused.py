@@ -49,12 +49,21 @@ def fused(function: Callable) -> Callable:
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:
         if not torch.compiler.is_compiling() and compiles_on(first.device):
+            if not torch.is_grad_enabled():
+                first = first.detach()
+                others = tuple(map(_without_gradient, others))
             # With autocast a forward pass would need kernels of its own.
             with torch.autocast(first.device.type, enabled=False):
                 return compiled(function)(first, *others)
         return function(first, *others)
 
     return dispatch
+
+
+def _without_gradient(argument: Any) -> Any:
+    """A tensor that needs no gradient: the compiler would make further kernels for one that does,
+    also where none is computed."""
+    return argument.detach() if isinstance(argument, Tensor) else argument
 
 
 def exp_(x: Tensor) -> Tensor:
