@@ -31,6 +31,8 @@ SWEEP = {
     "exlm-p38.7-k4": "k = 4",
     "exlm-p38.7-k8": "k = 8",
 }
+# share of masks and copies of every token, with which 15% of the tokens have no visible copy
+REPEATED = {"mlm-p15": "15%, 1", "mlm-p38.7-r2": "38.7%, 2", "mlm-p62.2-r4": "62.2%, 4"}
 DIGITS = {
     "accuracy": 3,
     "joint nll": 3,
@@ -56,7 +58,8 @@ def read(model: str, seed: int) -> dict[str, float]:
     }
     for task in ("bbbp", "clintox"):
         tuned = RUNS / "finetune" / model / f"seed-{seed}" / task / "results.json"
-        scores[task] = 100 * json.loads(tuned.read_text())["test"]["roc_auc"]["mean"]
+        if tuned.exists():
+            scores[task] = 100 * json.loads(tuned.read_text())["test"]["roc_auc"]["mean"]
     return scores
 
 
@@ -75,8 +78,21 @@ def scores_of(models: dict[str, str]) -> str:
     return table(HEAD, rows)
 
 
+def repeated() -> str:
+    """Repeated MLM: entropy of every seed, and BBBP, with more and more copies."""
+    rows = []
+    for model, name in REPEATED.items():
+        entropies = ", ".join(f"{read(model, seed)['entropy']:.2f}" for seed in SEEDS)
+        rows.append([name, entropies, cell(model, "entropy", 2), cell(model, "bbbp", 1)])
+    return table(["masks, copies", "entropy of each seed, bits", "entropy", "BBBP"], rows)
+
+
 def parts() -> dict[str, str]:
-    return {"ablations": scores_of(ABLATIONS), "sweep": scores_of(SWEEP)}
+    return {
+        "ablations": scores_of(ABLATIONS),
+        "sweep": scores_of(SWEEP),
+        "repeated": repeated(),
+    }
 
 
 if __name__ == "__main__":
