@@ -145,14 +145,14 @@ def test_long_texts_are_cut_alike_in_every_tool(tmp_path, capsys):
     texts = ["CCO", "CCOCCNCCC", "CCCCCCOCCCCCCN"]
     pd.DataFrame({"text": texts}).to_csv(tmp_path / "texts.csv", index=False)
     predicted = pd.read_csv(predict(path, str(tmp_path / "texts.csv")))
-    assert "2 cut to the longest text that the model reads" in capsys.readouterr().out
+    assert "2 cut to max_length" in capsys.readouterr().out
     classify = pipeline("text-classification", path, device="cpu", truncation=True)
     answers = [classify(text)[0]["score"] for text in texts]
     np.testing.assert_allclose(predicted["confidence"], answers, atol=1e-5)
     expected = Embedder(path).transform(texts)
     target = embed(path, str(tmp_path / "texts.csv"), str(tmp_path / "vectors.npy"))
     np.testing.assert_allclose(np.load(target), expected, atol=1e-6)
-    assert "2 cut to the longest text that the model reads" in capsys.readouterr().out
+    assert "2 cut to max_length" in capsys.readouterr().out
     vectors = library.SentenceTransformer(path, device="cpu").encode(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     extract = pipeline(

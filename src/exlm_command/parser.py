@@ -43,6 +43,8 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         function_of(name)(**function_settings)
     except InputError as error:
         return 2, f"error: {error}"
+    except BrokenPipeError:
+        raise  # no file, but the standard output
     # a full disk, too, can raise SafetensorError
     except (OSError, SafetensorError) as error:
         advice = "check the path and the free space"

@@ -147,6 +147,18 @@ def test_one_wild_type_for_all_rows_whose_numbers_begin_elsewhere(tmp_path, caps
             score(model, path, str(tmp_path / "b.tsv"), wild_type=wild_type)
 
 
+def test_alleles_are_no_double_mutant_and_counts_no_mutations(tmp_path):
+    for name in ("p.[Val3Ala];[Leu4Cys]", "p.Val3Ala(;)Leu4Cys"):
+        with pytest.raises(InputError, match="is of two alleles"):
+            substitutions("MKVLD", name)
+    assert substitutions("MKVLD", "p.[Val3Ala;Leu4Cys]") == {2: "A", 3: "C"}
+    model = save(tmp_path / "model", "exlm")
+    path = table(
+        tmp_path / "a.csv", sequence=[WILD] * 2, mutant=["V3A", "V3A:R9K"], mutations=[1, 2]
+    )
+    assert score(model, path, str(tmp_path / "b.csv"))["score"].notna().all()
+
+
 def test_other_models_and_tables_are_refused(tmp_path):
     chemist = save(tmp_path / "chemist", "exlm", train_smiles_tokenizer(["CCO"]))
     path = table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"])

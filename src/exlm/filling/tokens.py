@@ -60,8 +60,8 @@ def _named(
         of_name = {token for token, element in atoms.items() if element == name}
         if not of_name:
             # a word of text may have the space before it in its token
-            pieces = tokenizer.tokenize(f" {name}")
-            of_name = usable & ({name, *pieces} if len(pieces) == 1 else {name})
+            spellings = [[name], tokenizer.tokenize(name), tokenizer.tokenize(f" {name}")]
+            of_name = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
         if not of_name:
             raise InputError(
                 f"{option} names {name!r}, which is neither a token of the model nor an element "

@@ -92,7 +92,9 @@ def score(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
     if not mutations_column:
-        has_mutants = "mutant" in frame and "mutations" not in frame
+        # Beside mutants, a column `mutations` of numbers counts them.
+        has_mutations = "mutations" in frame and not frame["mutations"].map(_is_count).all()
+        has_mutants = "mutant" in frame and not has_mutations
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
@@ -116,6 +118,10 @@ def score(
         labels = _numbers(frame[label_column])
         _print_correlations(label_column, labels[scored], scores[scored])
     return result
+
+
+def _is_count(cell: Any) -> bool:
+    return re.fullmatch(r"\d+(\.0)?|", str(cell).strip()) is not None
 
 
 def _variant(wild: str, mutations: str, first_position: int, problem: str) -> Variant:
@@ -218,6 +224,11 @@ def substitutions(wild: str, mutations: str, first_position: int = 1) -> dict[in
         return changes
     if mutant in WILD_TYPE:
         return {}
+    if re.search(r"\]\s*[;,]\s*\[|\(;\)", mutations):
+        raise InputError(
+            f"{mutations.strip()[:40]!r} is of two alleles, or does not say whether they are one; "
+            "give each mutant a row"
+        )
     changes = {}
     for name in re.split(r"[:,;/+_|\s]+", mutations.strip()):
         match = MUTATION.fullmatch(name.upper().removeprefix("P.").strip("[]()"))

@@ -84,7 +84,7 @@ class TextTable:
         if half_empty.any():
             counts["with one empty text of a pair"] = int((half_empty & self.usable).sum())
         if self.is_cut.any():
-            counts["cut to the longest text that the model reads"] = int(self.is_cut.sum())
+            counts["cut to max_length"] = int(self.is_cut.sum())
         return counts
 
     def invalid_rows(self) -> pd.DataFrame:
