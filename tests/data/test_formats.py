@@ -523,3 +523,20 @@ def test_sequences_and_names_are_read_from_standard_input_and_txt_files(tmp_path
 def test_sequences_in_blocks_are_joined(tmp_path):
     path = write(tmp_path / "a.fas", ">one\nMKVLL AAGGW\nRT\n# a comment\n>two\nMM\n")
     assert read_frame(path)["sequence"].tolist() == ["MKVLLAAGGWRT", "MM"]
+
+
+def test_a_quote_that_is_not_closed_swallows_no_rows_in_silence(tmp_path, capsys):
+    rows = ["smiles,name", "CCO,ethanol", 'CCN,"ethylamine', "CCC,propane", "CCCC,butane"]
+    path = write(tmp_path / "a.csv", "\n".join(rows) + "\n")
+    with pytest.raises(InputError, match="before 'ethylamine' is never closed; the last 3 lines"):
+        read_frame(path)
+    path = write(tmp_path / "b.csv", "\n".join(rows[:3]))  # the end of the file is missing
+    with pytest.raises(InputError, match="never closed"):
+        read_frame(path)
+    capsys.readouterr()
+    path = write(tmp_path / "c.csv", "\n".join([*rows[:4], 'CCCC,"butane"', "CC,ethane"]))
+    assert len(read_frame(path)) == 3
+    assert "row 2: one cell holds 3 lines which look like rows" in capsys.readouterr().err
+    path = write(tmp_path / "d.csv", 'text,n\n"one\ntwo, or\nthree",1\n"a ""b""\nc",2\n')
+    assert read_frame(path)["text"].tolist() == ["one\ntwo, or\nthree", 'a "b"\nc']
+    assert not capsys.readouterr().err

@@ -115,8 +115,14 @@ def _named_separator(lines: list[str]) -> str | None:
 
 
 def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
-    rows = csv.reader(text_lines(name), delimiter=separator)
+    """The rows of cells; a note says of a row that may have swallowed others. InputError if the
+    last cell has a quote that is never closed."""
+    lines: list[str] = []  # of the row that is read
+    rows = csv.reader(_remembered(text_lines(name), lines), delimiter=separator)
+    separators = 0
     for number in count():  # 0 is the header, where there is one
+        last_lines = lines.copy()
+        lines.clear()
         limit = csv.field_size_limit(LONGEST)
         try:
             row = next(rows, None)
@@ -127,8 +133,45 @@ def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
         finally:
             csv.field_size_limit(limit)  # other readers in this process have their own limit
         if row is None:
+            if _has_open_quote(last_lines, separator):
+                behind = last_lines[0].strip().rpartition('"')[2]
+                raise InputError(
+                    f"{name}: the quote before {behind[:40]!r} is never closed; the last "
+                    f"{len(last_lines)} lines are one row, or the end of the file is missing"
+                )
             return
+        if number == 0:
+            separators = lines[0].count(separator)
+        look_like_rows = separators > 0 and all(
+            line.count(separator) == separators for line in lines
+        )
+        if len(lines) > 2 and look_like_rows:
+            _note_lines_in_a_cell(name, number, len(lines))
         yield row
+
+
+def _remembered(lines: Iterator[str], memory: list[str]) -> Iterator[str]:
+    for line in lines:
+        memory.append(line)
+        yield line
+
+
+def _has_open_quote(lines: list[str], separator: str) -> bool:
+    try:
+        for _ in csv.reader(lines, delimiter=separator, strict=True):
+            pass
+    except csv.Error as error:
+        return "end of data" in str(error)
+    return False
+
+
+@cache  # a command may read a file several times
+def _note_lines_in_a_cell(name: str, row: int, lines: int) -> None:
+    print(
+        f"note: {name}, row {row}: one cell holds {lines} lines which look like rows; a quote may "
+        "be missing",
+        file=sys.stderr,
+    )
 
 
 def _tsv_rows(name: str) -> Iterator[list[str]]:

@@ -49,8 +49,9 @@ def finetune(
     from its checkpoint.
 
     Args:
-        output: directory; each seed's model goes to `seed-N`, with its predictions for every row
-            (where train has its own file: for those of the others, and only the columns used).
+        output: directory; each seed's model goes to `seed-N`, with its predictions for rows with
+            labels (where train has its own file: for those of the others, and only the columns
+            used).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that
