@@ -50,8 +50,7 @@ def finetune(
 
     Args:
         output: directory; each seed's model goes to `seed-N`, with its predictions for rows with
-            labels (where train has its own file: for those of the others, and only the columns
-            used).
+            labels (where train has its own file: for those of the others).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that

@@ -268,9 +268,9 @@ class TableTask(ABC):
             columns |= {f"mean {name}": values for name, values in means}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
-            used = [table.text_column, table.pair_column, *table.label_columns]
-            unused = [name for name in table.frame if name not in used]
-            frame = frame.drop(columns=unused)[self.rows_to_predict(split)]
+            frame = frame[self.rows_to_predict(split)]
+            of_train = [name for name in table.frame if frame[name].astype(str).eq("").all()]
+            frame = frame.drop(columns=of_train)
         write_frame(frame, run_dir / "predictions.csv")
 
 
