@@ -540,3 +540,15 @@ def test_a_quote_that_is_not_closed_swallows_no_rows_in_silence(tmp_path, capsys
     path = write(tmp_path / "d.csv", 'text,n\n"one\ntwo, or\nthree",1\n"a ""b""\nc",2\n')
     assert read_frame(path)["text"].tolist() == ["one\ntwo, or\nthree", 'a "b"\nc']
     assert not capsys.readouterr().err
+
+
+def test_words_for_a_missing_text_are_none_in_a_table(tmp_path):
+    """In a list, and in a FASTA file, they may be texts."""
+    table = write(tmp_path / "a.csv", "id,text\n1,the cat\n2,NA\n3,null\n4,a dog\n")
+    fasta = write(tmp_path / "a.fasta", ">one\nNA\n>two\nMKV\n")
+    texts = {}
+    for path in (table, fasta):
+        (source,), _ = find_sources([path])
+        texts[path] = [text for text, _ in read_rows(source)]
+    assert texts[table] == ["the cat", "", "", "a dog"]
+    assert texts[fasta] == ["NA", "MKV"]

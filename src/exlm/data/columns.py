@@ -16,6 +16,8 @@ OTHER_NAMES = frozenset(
     | {"headline", "sequence", "seq", "aaseq", "proteinsequence"}
 )
 LIST_NAMES = frozenset({"tokens", "words"})
+# What R, pandas and spreadsheets write in place of a missing text
+MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
 # Usual names of the columns of two texts
 PAIR_NAMES = (
     ("premise", "hypothesis"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exlm.data.columns import choose_column
+from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
 from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, is_table
 from exlm.data.tabular import TableOptions
@@ -13,6 +13,7 @@ from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
 ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
+TABLES = ("csv", "tsv", "xlsx", "jsonl", "parquet")
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 
@@ -89,7 +90,10 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:
                 column = choose_column(cells, text_column, source.name)
-            yield _text(cells.get(column), f"{source.name}, row {number}"), fault
+            text = _text(cells.get(column), f"{source.name}, row {number}")
+            # `NA` may be two residues, but not in a table
+            is_missing = source.reader in TABLES and len(cells) > 1 and text in MISSING_TEXTS
+            yield "" if is_missing else text, fault
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.columns import check_columns, choose_column
+from exlm.data.columns import MISSING_TEXTS, check_columns, choose_column
 from exlm.data.frames import number_columns, read_file, with_columns, write_frame
 from exlm.data.parts import output_path
 from exlm.data.tabular import TableOptions
@@ -25,7 +25,7 @@ from exlm.filling import search
 from exlm.filling.graphs import all_graphs, encode, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.tasks.cells import MISSING_TEXTS, read_numbers
+from exlm.tasks.cells import read_numbers
 from exlm.train import distributed
 
 TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have

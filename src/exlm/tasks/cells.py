@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import listed
+from exlm.data.columns import MISSING_TEXTS, listed
 from exlm.errors import InputError
 
-# What R, pandas and spreadsheets write in place of a missing text
-MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
 # What the only column of a list of texts is called: `NA` may be two residues
 LIST_COLUMNS = ("text", "sequence")
 # Words for label 0 and for label 1, in any case

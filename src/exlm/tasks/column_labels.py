@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import IDENTIFIER, listed
+from exlm.data.columns import IDENTIFIER, MISSING_TEXTS, listed
 from exlm.errors import InputError
 from exlm.tasks.cells import (
-    MISSING_TEXTS,
     check_numbers,
     check_single_labels,
     class_name,
