@@ -158,6 +158,23 @@ def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
     np.testing.assert_allclose(
         piped(texts / "pairs", inputs)["label"], frame["predicted label"], rtol=1e-5
     )
+    renamed = pd.read_csv(texts / "valid.csv").rename(columns={"text": "left", "second": "right"})
+    renamed.to_csv(texts / "renamed.csv", index=False)
+    names = {"text_column": "left", "pair_column": "right"}
+    again = predicted(
+        str(texts / "pairs"), str(texts / "renamed.csv"), str(texts / "p.csv"), **names
+    )
+    np.testing.assert_array_equal(again["predicted label"], frame["predicted label"])
+
+
+def test_a_model_of_single_texts_takes_no_pair(tuned, molecules):
+    with pytest.raises(InputError, match="pair_column names 'smiles', but the model reads single"):
+        predict(
+            str(tuned("binary")),
+            str(molecules / "table.csv"),
+            str(molecules / "p.csv"),
+            pair_column="smiles",
+        )
 
 
 def test_the_model_of_auto_classes_answers_as_predict_does(texts):

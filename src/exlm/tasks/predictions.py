@@ -28,6 +28,7 @@ class PredictOptions(ReadOptions):
             probable stays the same for one model.
         label_columns: the columns of the labels, in the order of the training where they have
             other names; where absent, those with the names of the training.
+        pair_column: the column of the second texts, if it has another name than in the training.
         interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
             `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
             rows, if they are like the validation rows. `coverage` in the scores is the true share.
@@ -45,6 +46,12 @@ class PredictOptions(ReadOptions):
     distance: bool = False
     precision: Literal["auto", "bf16", "fp32"] = "fp32"
     label_columns: list[str] | None = None
+    pair_column: str | None = None
+
+    @property
+    def columns(self) -> tuple[str | None, str | None]:
+        """The columns of the texts and of the second texts, where they are given."""
+        return self.text_column, self.pair_column
 
     def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:
         """The columns of a table that have, or would have, the labels that were `trained_on`, in

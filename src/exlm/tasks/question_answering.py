@@ -48,6 +48,7 @@ DEFAULT_WINDOW = 384  # tokens
 # options of predictions that are for tables alone
 NOT_FOR_QUESTIONS = (
     "text_column",
+    "pair_column",
     "label_columns",
     "sheet",
     "calibrated",

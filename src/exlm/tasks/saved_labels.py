@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from exlm.data.frames import FileRows
+from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.column_labels import note_unscored
 from exlm.tasks.encoders import SavedTask, TunedModel
@@ -70,16 +71,24 @@ class SavedLabels:
         """A name for every output of the model's head; there are as many as outputs."""
         return self.names
 
-    def table_to_predict(self, rows: FileRows, path: str, text_column: str | None) -> TextTable:
+    def table_to_predict(
+        self, rows: FileRows, path: str, text_column: str | None, pair_column: str | None = None
+    ) -> TextTable:
         """The rows of a file, without labels. Where it is None, `text_column` is that of the
-        training, in the same or in other letters, or one with a usual name."""
+        training, in the same or in other letters, or one with a usual name, and `pair_column` that
+        of the training. InputError for a `pair_column` if the model reads single texts."""
+        trained_on_pair = self.saved["pair_column"]
+        if pair_column and not trained_on_pair:
+            raise InputError(
+                f"pair_column names {pair_column!r}, but the model reads single texts; leave it out"
+            )
         names = {str(column).lower(): str(column) for column in rows.frame}
         trained_on = self.saved["text_column"]
         if text_column is None and trained_on in rows.frame:
             text_column = trained_on
         elif text_column is None:
             text_column = names.get(trained_on.lower())
-        table = make_table(rows, path, text_column, [], pair_column=self.saved["pair_column"])
+        table = make_table(rows, path, text_column, [], pair_column=pair_column or trained_on_pair)
         return replace(table, unit=self.saved.get("unit"))
 
     def outputs(
