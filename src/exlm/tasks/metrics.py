@@ -76,12 +76,12 @@ def score_predictions(
     task_type: TaskType,
     labels: np.ndarray,
     predictions: np.ndarray,
-    units: Sequence[float] | None = None,
+    error_units: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the
-    label columns where it is defined, or NaN if there is none. Errors are measured in `units`
+    label columns where it is defined, or NaN if there is none. Errors are measured in `error_units`
     [labels], else in those of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
@@ -94,9 +94,9 @@ def score_predictions(
     if ENTITY_F1 in names and classes:
         scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
         names.remove(ENTITY_F1)
-    if units is not None:
-        labels = labels / np.asarray(units)
-        predictions = predictions / np.asarray(units)
+    if error_units is not None:
+        labels = labels / np.asarray(error_units)
+        predictions = predictions / np.asarray(error_units)
     labels, predictions = as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:

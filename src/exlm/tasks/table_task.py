@@ -171,14 +171,19 @@ class TableTask(ABC):
         self,
         predictions: np.ndarray,
         rows: np.ndarray,
-        units: list[float] | None = None,
+        error_units: list[float] | None = None,
         metrics: list[str] | None = None,
     ) -> dict[str, float]:
         """The metrics on some rows, of predictions for all rows: [rows, outputs], of token
-        classification [rows, units, classes]. `units` are those of `error_units`."""
+        classification [rows, units, classes]. `error_units` are those of the method."""
         table = self.table
         return score_predictions(
-            table.task_type, table.labels[rows], predictions[rows], units, metrics, table.classes
+            table.task_type,
+            table.labels[rows],
+            predictions[rows],
+            error_units,
+            metrics,
+            table.classes,
         )
 
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
@@ -214,7 +219,7 @@ class TableTask(ABC):
             write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
         if not self.config.molecules or table.pairs is not None:
             write_training_marks(run_dir, marks_of(table, split["train"], self.spelling))
-        units = saved["error_units"]
+        error_units = saved["error_units"]
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         has_positives = table.label_type.class_per_row and not table.label_type.predicts_every_class
         counts = dict[str, dict[str, int]]()
@@ -228,7 +233,9 @@ class TableTask(ABC):
             )
             labels[name] = {label: scores[self.metric] for label, scores in of_labels.items()}
         main_part = "test" if "test" in split else "valid"
-        main_score = partial(self.score, predictions, units=units, metrics=[self.metric])
+        main_score = partial(
+            self.score, predictions, error_units=error_units, metrics=[self.metric]
+        )
         interval = quick_interval(
             main_score, split[main_part], self.metric, len(table.label_columns)
         )
@@ -239,7 +246,8 @@ class TableTask(ABC):
             "label_columns": table.label_columns,
             "rdkit": rdkit.__version__,
             "scores": {
-                name: self.score(predictions, rows, units) for name, rows in scored_parts.items()
+                name: self.score(predictions, rows, error_units)
+                for name, rows in scored_parts.items()
             },
             "counts": counts,
             "interval": {main_part: interval},
