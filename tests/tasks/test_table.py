@@ -14,6 +14,7 @@ from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import match_columns
 from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.duplicates import (
@@ -23,6 +24,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
+from exlm.tasks.reading import text_spelling
 from exlm.tasks.splits import chosen_parts, make_split
 from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.table_summary import (
@@ -104,10 +106,11 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     ("cells", "counts", "note"),
     [
         ("on\nOn \noff\noff", "On 1, off 2, on 1", "the classes 'On', 'on' differ only in case"),
-        ("\u00e9\ne\u0301\na\na", "a 2, e\u0301 1, \u00e9 1", "how accents are encoded"),
+        ("\u00e9\ne\u0301\na\na", "a 2, \u00e9 2", None),  # in two encodings
         ("a; b\nb\na; b\nb", "a; b 2, b 2", "several labels in one cell"),
         ("3\n3\n1\n2", "1 1, 2 1, 3 2", "the 3 whole numbers in y are taken .* regression"),
         ("yes\nYes\nno\nno", "no 2, yes 2", None),
+        ("\uff11x\n1x\na\na", "1x 1, a 2, \uff11x 1", "differ only in case, spaces or"),
     ],
 )
 def test_classes_are_counted_and_doubtful_ones_named(tmp_path, cells, counts, note):
@@ -645,6 +648,13 @@ def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
 
 
+def test_classes_of_a_model_in_another_encoding_are_the_same():
+    frame = pd.DataFrame({"text": ["a", "b"], "y": ["caf\u00e9", "the"]})
+    classes = ["cafe\u0301", "the"]
+    table = make_table(FileRows(frame), "a.csv", "text", ["y"], "multiclass", classes)
+    assert table.labels.T.tolist() == [[0, 1]] and table.classes == classes
+
+
 def test_the_positives_of_several_labels_are_said():
     frame = pd.DataFrame({"text": list("abcd"), "y": [1, 0, 1, None], "z": [0, 0, 0, 1]})
     table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"])
@@ -693,3 +703,12 @@ def test_stereoisomers_in_another_part_are_counted():
     # the last but one is the molecule of train itself, in another spelling
     assert count_stereoisomers(molecules, groups, np.array([1, 2, 3, 4]), in_train) == 2
     assert count_stereoisomers(molecules, groups, np.array([4]), in_train) == 0
+
+
+def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
+    """Such as those that differ in case, for a tokenizer of small letters."""
+    lines = ["Great movie, really", "great movie, really"] * 5
+    uncased = text_spelling(train_text_tokenizer("wordpiece", lines, 300))
+    assert uncased(lines[0]) == uncased(lines[1])
+    cased = text_spelling(train_text_tokenizer("bpe", lines, 300))
+    assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")

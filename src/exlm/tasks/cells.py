@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -199,8 +200,9 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
 
 
 def class_name(cell: Any) -> str:
-    """A class as a cell has it. 1.0 is 1: a gap in its column turns whole numbers into floats."""
-    text = str(cell).strip()
+    """A class as a cell has it, its accents in one encoding. 1.0 is 1: a gap in its column turns
+    whole numbers into floats."""
+    text = normalize("NFC", str(cell).strip())
     return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 

@@ -169,7 +169,7 @@ def _class_indices(
         names = sorted(number_of, key=lambda name: (number_of[name], name))
     else:
         names = sorted(set(values))
-    index_of = {name: index for index, name in enumerate(names)}
+    index_of = {class_name(name): index for index, name in enumerate(names)}
     # Models of earlier versions have the number in the place of a code such as 01.
     indices = [index_of.get(name, index_of.get(name.lstrip("0"))) for name in values]
     labels = pd.Series(indices, values.index, float, name=values.name)

@@ -210,10 +210,13 @@ class TextReader:
 
 
 def text_spelling(tokenizer: PreTrainedTokenizerFast) -> Callable[[str], str]:
-    """From a text that is no molecule to the spelling by which equal ones are recognised: proteins
-    in capitals and without a * at the end, others `composed`."""
-    backend = tokenizer.backend_tokenizer
-    return backend.normalizer.normalize_str if alphabet_name(backend) else composed
+    """From a text that is no molecule to the spelling by which equal ones are recognised, as the
+    tokenizer normalizes it: proteins in capitals and without a * at the end, other texts perhaps in
+    small letters, and `composed`."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    if normalizer is None:
+        return composed
+    return lambda text: composed(normalizer.normalize_str(text))
 
 
 def composed(text: str) -> str:
