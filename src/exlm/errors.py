@@ -15,6 +15,10 @@ class TrainingStopped(RuntimeError):
     """Training cannot go on: the loss is not finite or no sequence can be aligned any more."""
 
 
+class OutOfMemory(TrainingStopped):
+    """Training needs more memory than there is; smaller steps may help."""
+
+
 class Diverged(TrainingStopped):
     """The outputs of a trained model are not numbers."""
 

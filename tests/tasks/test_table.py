@@ -16,7 +16,9 @@ from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
+from exlm.tasks.cells import read_numbers
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import load_labelled
 from exlm.tasks.duplicates import (
     count_shared,
     count_stereoisomers,
@@ -712,3 +714,25 @@ def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
     assert uncased(lines[0]) == uncased(lines[1])
     cased = text_spelling(train_text_tokenizer("bpe", lines, 300))
     assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")
+
+
+def test_the_column_of_a_split_is_no_label(tmp_path):
+    """A column of folds has few whole numbers, as labels have."""
+    rows = [f"{'C' * n}O,{'toxic' if n % 2 else 'safe'},{n % 3}" for n in range(1, 13)]
+    path = write(tmp_path / "a.csv", "\n".join(["smiles,toxicity,fold", *rows]) + "\n")
+    for split in ("column:fold", "column:fold=2"):
+        table = load_labelled(TaskConfig(str(path), split=split))
+        assert table.label_columns == ["toxicity"] and table.classes == ["safe", "toxic"]
+
+
+def test_numbers_of_a_workbook_say_nothing_of_how_texts_are_written():
+    cells = pd.Series([5.25, 6, "6,91", "7,02"], dtype=object)
+    assert read_numbers(cells).tolist() == [5.25, 6, 6.91, 7.02]
+    percent = pd.Series([0.25, "30%"], dtype=object)
+    assert read_numbers(percent).isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("setting", [{"duplicates": "first"}, {"on_invalid": "ignore"}])
+def test_misspelt_settings_are_refused(setting):
+    with pytest.raises(InputError, match="must be one of"):
+        TaskConfig("a.csv", **setting)

@@ -921,3 +921,15 @@ def test_the_recipe_of_a_run_on_squad_can_be_run_again(texts, tmp_path):
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     again = TaskConfig(**recipe["task"]), FinetuneConfig(**recipe["train"])
     assert finetune(out, str(texts / "model"), *again, [0])["runs"] == report["runs"]
+
+
+def test_a_label_called_class_keeps_its_probability(molecules, tuned):
+    frame = pd.read_csv(molecules / "table.csv").rename(columns={"nitrogen": "class"})
+    frame[["smiles", "class"]].to_csv(molecules / "class.csv", index=False)
+    task = TaskConfig(str(molecules / "class.csv"), label_columns=["class"], split="random")
+    finetune(str(molecules / "class"), str(molecules / "model"), task, FAST, [0])
+    found = predicted(
+        str(molecules / "class"), str(molecules / "class.csv"), str(molecules / "p.csv")
+    )
+    assert found["predicted class"].between(0.001, 0.999).all()
+    assert set(found["most probable class"]) <= {0, 1}

@@ -286,7 +286,7 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 # Each yields the records of the file of that name; options are for tables. `txt` is a list or a
-# table, as its first lines say; `prepare` reads such a file as `lines`.
+# table, as its first lines say; `prepare` reads such a file as `lines` unless it `is_table`.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
     "parquet": _parquet, "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": read_xlsx,

@@ -32,6 +32,11 @@ class FileRows(NamedTuple):
     frame: pd.DataFrame
     faults: Mapping[Any, str] = {}  # by the row's entry in the index of the frame
 
+    @property
+    def faults_of_rows(self) -> list[str]:
+        """[rows] why a row must not be used, "" if it may."""
+        return [self.faults.get(row, "") for row in self.frame.index]
+
 
 def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
     """The frame of `read_file`, for those who do not ask which rows must not be used."""
@@ -165,7 +170,8 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
     """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
     number or empty. They stay texts while rows are read, so that a CSV file gets them back as they
     were; `write_frame` makes them numbers in a format that has numbers."""
-    if format_of(path) not in ("csv", "tsv", "txt") or first_lines(str(path))[0].startswith("{"):
+    lines = first_lines(str(path)) if format_of(path) in ("csv", "tsv", "txt") else []
+    if not lines or lines[0].startswith("{"):
         return frozenset()
     texts = frame.select_dtypes(exclude="number")
     return frozenset(
@@ -177,7 +183,10 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
 
 def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     """The frame, with the texts of some of its `number_columns` as numbers."""
-    return frame.assign(**{name: _as_numbers(frame[name]) for name in numbers})
+    frame = frame.copy(deep=False)
+    for name in numbers:
+        frame[name] = _as_numbers(frame[name])
+    return frame
 
 
 def _as_numbers(column: pd.Series) -> pd.Series:

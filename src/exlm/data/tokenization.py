@@ -97,9 +97,7 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
     alphabetical order), then the rest of the alphabet, then `<mask>`. What is not SMILES becomes
     `<unk>`; nothing is dropped."""
     if not counts:
-        raise InputError(
-            "no valid SMILES of usual length found to learn from; check the input and its column"
-        )
+        raise InputError("no valid SMILES found to learn from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
     *first, mask = ROBERTA.values()

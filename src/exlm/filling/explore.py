@@ -92,13 +92,13 @@ def explore(
     case["model"] = model
     case["threshold"] = threshold
     content = page(case) if suffix == ".html" else figure(case)
-    with replacing(Path(output)) as partial:
+    with replacing(Path(output)) as unfinished:
         if suffix == ".pdf":
-            partial.write_bytes(converter.svg_to_pdf(content))
+            unfinished.write_bytes(converter.svg_to_pdf(content))
         elif suffix == ".png":
-            partial.write_bytes(converter.svg_to_png(content, scale=2))
+            unfinished.write_bytes(converter.svg_to_png(content, scale=2))
         else:
-            partial.write_text(content, encoding="utf-8")
+            unfinished.write_text(content, encoding="utf-8")
     counts = ", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
     print(f"{counts}: {output}")
 

@@ -124,7 +124,7 @@ def fill(
         _finished,
         tokenizer=tokenizer,
         molecules=molecules,
-        known=None if known is None else _molecules_of(known),
+        known=None if known is None else _molecules_of(known, header),
         valid_only=valid_only,
         top=top,
     )
@@ -205,9 +205,9 @@ def _texts_of(
     return texts, [str(cells[column]) if column in cells else None for cells in rows]
 
 
-def _molecules_of(file: str) -> set[str]:
+def _molecules_of(file: str, header: bool) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts, _ = _texts_of(file, None, True)
+    texts, _ = _texts_of(file, None, header)
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

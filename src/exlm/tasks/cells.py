@@ -151,9 +151,12 @@ def read_numbers(cells: pd.Series) -> pd.Series:
         return numbers * np.nan
     if not (numbers.isna() & single.notna()).any():
         return numbers
-    texts = single.dropna().astype(str).str.strip().str.lower()
+    # Cells of a workbook that are numbers say nothing of how others are written.
+    present = single.dropna()
+    are_texts = present.map(lambda cell: isinstance(cell, str)).astype(bool)
+    texts = present[are_texts].astype(str).str.strip().str.lower()
     texts = texts[texts.str.fullmatch(NUMBER_LIKE)]
-    if texts.str.endswith("%").all():
+    if are_texts.all() and texts.str.endswith("%").all():
         texts = texts.str.removesuffix("%").str.strip()
     rewritten = pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
     return numbers if rewritten.isna().any() else rewritten.reindex(cells.index).fillna(numbers)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
-from exlm.errors import InputError, check_at_least
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.duplicates import Duplicates
 from exlm.tasks.label_types import TaskType
@@ -93,6 +93,7 @@ class TaskConfig:
     standardize: Standardize | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if (self.valid or self.test) and self.split not in (None, "parts"):
             raise InputError(
                 "task.split excludes task.valid and task.test; "
@@ -144,6 +145,7 @@ class FinetuneConfig:
     gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name in ("epochs", "batch_size", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -93,6 +93,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
     if config.dataset in GLUE:
         return glue_table(config.dataset, config.data_dir)
     files = read_files(config)
+    kind, _, column = (config.split or "").partition(":")
     return make_table(
         files if len(files) > 1 else files["train"],
         config.dataset,
@@ -101,6 +102,8 @@ def load_labelled(config: TaskConfig) -> TextTable:
         config.task_type,
         pair_column=config.pair_column,
         positive=config.positive,
+        # of `column:NAME` and of `column:FOLD=3`
+        not_labels=[column, column.rpartition("=")[0]] if kind == "column" else [],
     )
 
 

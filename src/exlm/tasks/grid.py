@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from exlm.describe.card import write_card
-from exlm.errors import InputError, TrainingStopped
+from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.storage.files import read_or_empty, replacing, to_json_types, write_json
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.runs import (
@@ -112,12 +112,12 @@ def _train_run(
     run_dir: Path, train_seed: TrainSeed, hyper: Any, run_identity: dict[str, Any], may_fail: bool
 ) -> Result:
     """Trains one seed of a cell and writes its result. Where it `may_fail`, an error that stops the
-    training is the result."""
+    training is the result, unless memory ran out: that says nothing of the cell."""
     with resumable_directory(run_dir / UNFINISHED, run_identity):
         try:
             result = run_identity | train_seed(run_dir, hyper, run_identity["seed"])
         except TrainingStopped as error:
-            if not may_fail:
+            if not may_fail or isinstance(error, OutOfMemory):
                 raise
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}

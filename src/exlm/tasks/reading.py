@@ -17,7 +17,7 @@ from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, st
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError
+from exlm.errors import InputError, check_choices
 from exlm.tasks.table import HALF_EMPTY, OnInvalid, TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
@@ -49,6 +49,9 @@ class ReadOptions:
     sheet: str | None = None
     on_invalid: OnInvalid = "skip"
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     @property
     def table_options(self) -> TableOptions:

@@ -226,6 +226,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them
     if isinstance(content, dict):
+        if len({OTHER_NAMES.get(part, part) for part in content}) < len(content):
+            raise InputError(f"{path} has one part under two names: {listed(content)}; join them")
         content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
     if not lists or not {"train"} < set(content) <= set(PARTS):

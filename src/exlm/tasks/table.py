@@ -32,7 +32,7 @@ HALF_EMPTY = "one of the two texts is empty"  # a warning
 @dataclass(frozen=True)
 class TextTable:
     """The rows of files, with their texts and, if these are read, their labels. Rows that cannot be
-    used are included, and say why. Lists are [rows]."""
+    used are included, and say why. `texts`, `pairs`, `problems` and `warnings` are [rows]."""
 
     rows: FileRows  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
@@ -134,6 +134,7 @@ def make_table(
     pair_column: str | None = None,
     positive: str | None = None,
     skip_unknown_classes: bool = False,
+    not_labels: Sequence[str] = (),
 ) -> TextTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
@@ -142,19 +143,19 @@ def make_table(
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
     that is label 1 (`two_words`). With `skip_unknown_classes`, rows of other classes have no label.
     Columns and the task type are inferred where they are None (`_choose_texts` and
-    `column_labels.py`). InputError if columns cannot be used, a value is no label of the task, or
-    no row can be used."""
+    `column_labels.py`); `not_labels` are columns that are no labels then, such as that of a split.
+    InputError if columns cannot be used, a value is no label of the task, or no row can be used."""
     if isinstance(rows, dict):
         rows = _join_files(rows, path, text_column, pair_column)
     frame = rows.frame
-    faults = [rows.faults.get(row, "") for row in frame.index]
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
-    texts, text_problems = read_texts(frame, text_columns, path, faults)
+    texts, text_problems = read_texts(frame, text_columns, path, rows.faults_of_rows)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
-        columns = infer_label_columns(frame.drop(columns=text_columns), text_problems, path)
+        others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
+        columns = infer_label_columns(others, text_problems, path)
     cells, numbers = label_cells(frame, columns, text_problems)
     labels = read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
     problems = _problems(text_problems, texts, labels, columns, path)

@@ -189,7 +189,6 @@ class TablePredictor:
         these were not kept."""
         run_dirs = [model.directory for model in self.models]
         spelling = self.spelling()
-        training = set[str]()
         if self.molecules and table.pairs is None:
             training = set(map(spelling, training_molecules(run_dirs)))
             keys = [spelling(table.texts[row]) for row in rows]
@@ -266,7 +265,10 @@ class TablePredictor:
                 columns[name] = values[name]
                 columns[title] = spreads[name]
         if self.labels.label_type.class_per_row:
-            columns |= self._class_columns(means)
+            title = "predicted class"
+            if title in columns:  # a label or a class may itself be called `class`
+                title = "most probable class"
+            columns |= self._class_columns(means, title)
         if self.margins is not None:
             columns |= conformal_columns(means, self.margins, self.saved)
         counts = table.counts("predicted")
@@ -279,9 +281,9 @@ class TablePredictor:
             counts[f"far from the training molecules (distance over {FAR})"] = far
         return with_columns(table.frame, {**columns, "problem": table.problems}), counts
 
-    def _class_columns(self, means: np.ndarray) -> dict[str, Any]:
-        """The predicted class of every row, and how sure the models are of it, from mean
-        probabilities [rows, classes] or, of label 1, [rows, 1]."""
+    def _class_columns(self, means: np.ndarray, title: str) -> dict[str, Any]:
+        """The predicted class of every row, in the column `title`, and how sure the models are of
+        it, from mean probabilities [rows, classes] or, of label 1, [rows, 1]."""
         names = self.saved["classes"] or self.saved.get("words")
         if self.saved["classes"]:
             best = means.argmax(1)
@@ -293,7 +295,7 @@ class TablePredictor:
         if names:
             predicted = predicted.map(dict(enumerate(names)))
         # without the index: that of a part begins at its first row
-        return {"predicted class": predicted.array, "confidence": confidence}
+        return {title: predicted.array, "confidence": confidence}
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every

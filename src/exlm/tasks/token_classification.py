@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
+from exlm.data.formats import format_of
 from exlm.data.frames import read_parts
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
@@ -107,7 +108,8 @@ def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
 
 def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
-    options = TableOptions(config.header, sheet=config.sheet)
+    sheet = config.sheet if format_of(config.dataset) == "xlsx" else None
+    options = TableOptions(config.header, sheet=sheet)
     columns = next(read_parts(config.dataset, options, rows=1)).frame.columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:

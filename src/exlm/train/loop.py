@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
-from exlm.errors import InputError, Interrupted, TrainingStopped, check_at_least
+from exlm.errors import InputError, Interrupted, OutOfMemory, TrainingStopped, check_at_least
 from exlm.identity import NOT_IDENTITY
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
@@ -373,7 +373,7 @@ def _add_gradients(
                 if not _is_out_of_memory(error):
                     raise
                 rows, length = batch["attention_mask"].shape
-                raise TrainingStopped(
+                raise OutOfMemory(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
                     f"tokens ({error}); {memory_advice}"
                 ) from error
