@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
+from exlm.errors import OutOfMemory
 from exlm.storage.manifest import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
@@ -251,6 +252,24 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
     written = json.loads((tmp_path / "results.json").read_text())
     assert (
         written["valid"]["f1"]["median"] is None and written["valid"]["accuracy"]["median"] == 3e-3
+    )
+
+
+def test_a_lack_of_memory_is_no_result_of_a_cell(tmp_path):
+    """It says nothing of the cell, which is trained when the same command runs again."""
+
+    def score(rate, seed):
+        if rate == 2e-3 and not (tmp_path / "more memory").exists():
+            raise OutOfMemory("out of memory")
+        return {"accuracy": rate}
+
+    grid = tmp_path / "grid", Training(score), grid_cells(BASE, RATES), [0], SETTINGS, "accuracy"
+    with pytest.raises(OutOfMemory):
+        run_grid(*grid)
+    (tmp_path / "more memory").touch()
+    report = run_grid(*grid)
+    assert report["best"] == "learning_rate=0.003" and len(report["cells"]) == len(
+        RATES["learning_rate"]
     )
 
 
