@@ -923,6 +923,18 @@ def test_the_recipe_of_a_run_on_squad_can_be_run_again(texts, tmp_path):
     assert finetune(out, str(texts / "model"), *again, [0])["runs"] == report["runs"]
 
 
+def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):
+    """As a class that the model does not know does."""
+    output = str(tuned("regression"))
+    frame = pd.read_csv(molecules / "table.csv").astype({"weight": str, "carbons": str})
+    frame.loc[0, "weight"] = ">1000"
+    frame.to_csv(molecules / "bound.csv", index=False)
+    report = evaluate(output, str(molecules / "bound.csv"), str(molecules / "e.json"), resamples=0)
+    rows = {name: scores["rows"] for name, scores in report["labels"].items()}
+    assert rows == {"weight": 119, "carbons": 120}
+    assert "the first row 1: '>1000' is no number" in capsys.readouterr().err
+
+
 def test_a_label_called_class_keeps_its_probability(molecules, tuned):
     frame = pd.read_csv(molecules / "table.csv").rename(columns={"nitrogen": "class"})
     frame[["smiles", "class"]].to_csv(molecules / "class.csv", index=False)

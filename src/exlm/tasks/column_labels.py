@@ -95,7 +95,8 @@ def read_labels(
     skip_unknown_classes: bool,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1; rows with others have no label if `skip_unknown_classes`.
+    a binary task the words for 0 and 1; rows with others, and cells that are no numbers of a
+    regression, have no label if `skip_unknown_classes`.
     InputError for a cell that is no label of the task."""
     check_single_labels(cells, path)
     if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
@@ -121,9 +122,11 @@ def read_labels(
         labels = bits.where(bits.isin((0, 1)))
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells) and not (label_type.class_per_row and skip_unknown_classes):
+    may_skip = skip_unknown_classes and (label_type.class_per_row or label_type.is_number)
+    if len(wrong_cells) and not may_skip:
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
-    unknown_classes = _unknown_classes(cells, wrong_cells, path, allowed)
+    what = allowed if label_type.is_number else f"class of the model ({allowed})"
+    unknown_classes = _unknown_classes(cells, wrong_cells, path, what)
     return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
 
 
@@ -202,13 +205,14 @@ def _wrong_label(
 
 
 def _unknown_classes(
-    cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, allowed: str
+    cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, what: str
 ) -> dict[int, str]:
-    """What is wrong with the rows of cells (column, row) that are no class of a model, by row."""
+    """What is wrong with the rows of cells (column, row) that are no `what`, such as a class of the
+    model, by row."""
     problems = {}
     for column, row in wrong_cells:
         name = str(cells.iat[row, column]).strip()
-        problems[int(row)] = f"{name!r} is no class of the model ({allowed})"
+        problems[int(row)] = f"{name!r} is no {what.removeprefix('a ')}"
     note_unscored(problems, cells.index, path)
     return problems
 

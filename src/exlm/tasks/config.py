@@ -46,9 +46,10 @@ class TaskConfig:
         molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid.
             Inferred where absent.
         on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and
-            used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows
-            without text or label and over-long molecules are always left out. Over-long text is cut
-            and reported, tokens that are not known are reported.
+            used all the same (`keep`; a scaffold split cannot). Rows without text or label and
+            over-long molecules are left out. Over-long text is cut and reported, tokens that are
+            not known are reported. With `error`, the first row with anything to report stops the
+            run.
         duplicates: rows with the same molecule (canonical SMILES) or the same text, which every
             split keeps together but those by column or file. All are used (`keep`); the first of
             them, with the mean of their labels (`mean`, regression only); or the first of them if

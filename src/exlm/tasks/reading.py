@@ -39,7 +39,8 @@ class ReadOptions:
             `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
-            (`skip`), or stop the command (`error`). With `keep`, molecules that RDKit cannot parse
+            (`skip`). With `error`, the first of them stops the command, and so does a text that is
+            cut or has tokens that are not known. With `keep`, molecules that RDKit cannot parse
             are used too.
         device: auto, cpu, cuda or one of several (cuda:1)."""
 
