@@ -142,10 +142,8 @@ def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
             return
         if number == 0:
             separators = lines[0].count(separator)
-        look_like_rows = separators > 0 and all(
-            line.count(separator) == separators for line in lines
-        )
-        if len(lines) > 2 and look_like_rows:
+        has_lines_in_a_cell = separators > 0 and len(lines) > 2
+        if has_lines_in_a_cell and all(line.count(separator) == separators for line in lines):
             _note_lines_in_a_cell(name, number, len(lines))
         yield row
 

@@ -121,6 +121,7 @@ def score(
 
 
 def _is_count(cell: Any) -> bool:
+    """Whether a cell is a whole number, or empty."""
     return re.fullmatch(r"\d+(\.0)?|", str(cell).strip()) is not None
 
 
@@ -213,8 +214,7 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
 def substitutions(wild: str, mutations: str, first_position: int = 1) -> dict[int, str]:
     """The new residue at every mutated place (from 0, ascending). `mutations` are such as
     `V39A:D40C`, where the first residue has the number `first_position`, a whole mutant, or the
-    wild type. InputError if one is not understood or does not
-    fit."""
+    wild type. InputError if one is not understood or does not fit."""
     mutant = _clean(mutations)
     if not wild:
         raise InputError("no wild type")

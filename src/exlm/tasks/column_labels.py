@@ -96,8 +96,8 @@ def read_labels(
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
     a binary task the words for 0 and 1; rows with others, and cells that are no numbers of a
-    regression, have no label if `skip_unknown_classes`.
-    InputError for a cell that is no label of the task."""
+    regression, have no label if `skip_unknown_classes`. InputError for a cell that is no label of
+    the task."""
     check_single_labels(cells, path)
     if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
         check_numbers(cells, numbers, path)

@@ -196,12 +196,9 @@ def with_intervals(
     drawn = pd.DataFrame(draws, columns=list(values))
     low = drawn.quantile((1 - COVERAGE) / 2)
     high = drawn.quantile((1 + COVERAGE) / 2)
-    return {
-        name: {"value": value}
-        if name == "calibration_error"
-        else {"value": value, "low": low[name], "high": high[name]}
-        for name, value in values.items()
-    }
+    intervals = {name: {"low": low[name], "high": high[name]} for name in values}
+    intervals["calibration_error"] = {}
+    return {name: {"value": value, **intervals[name]} for name, value in values.items()}
 
 
 def quick_interval(

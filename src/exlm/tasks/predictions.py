@@ -48,11 +48,6 @@ class PredictOptions(ReadOptions):
     label_columns: list[str] | None = None
     pair_column: str | None = None
 
-    @property
-    def columns(self) -> tuple[str | None, str | None]:
-        """The columns of the texts and of the second texts, where they are given."""
-        return self.text_column, self.pair_column
-
     def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:
         """The columns of a table that have, or would have, the labels that were `trained_on`, in
         their order. InputError if `label_columns` names others, or not as many, or one label in the

@@ -76,7 +76,7 @@ class TablePredictor:
         self.margins = None
         if options.interval is not None:
             self.margins = conformal_margins(models, options.interval)
-        table = self.labels.table_to_predict(rows, path, *options.columns)
+        table = self.labels.table_to_predict(rows, path, options.text_column, options.pair_column)
         if options.text_column is None and table.text_column != self.saved["text_column"]:
             print(
                 f"note: {path} has no column {self.saved['text_column']!r}, which the model was "
@@ -219,7 +219,10 @@ class TablePredictor:
             standardize=self.saved.get("standardize", "none"),
             on_invalid=self.options.on_invalid,
         )
-        table = self.labels.table_to_predict(rows, self.path, *self.options.columns)
+        options = self.options
+        table = self.labels.table_to_predict(
+            rows, self.path, options.text_column, options.pair_column
+        )
         return reader.read_chunk(table, self.path)
 
     def run(

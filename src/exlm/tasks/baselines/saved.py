@@ -92,7 +92,10 @@ class BaselinePredictor(TablePredictor):
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
-        table = self.labels.table_to_predict(rows, self.path, *self.options.columns)
+        options = self.options
+        table = self.labels.table_to_predict(
+            rows, self.path, options.text_column, options.pair_column
+        )
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
         table.check(self.path, self.options.on_invalid)
