@@ -149,9 +149,12 @@ def test_a_header_of_weights_that_claims_too_much(model, content):
         load_model(str(model), ExLMModel)
 
 
-@pytest.mark.parametrize("entry", ["vocab_size", "num_hidden_layers", "intermediate_size"])
-def test_a_configuration_that_claims_too_much(model, entry):
-    _change(model / "config.json", **{entry: 10**8})
+@pytest.mark.parametrize(
+    "entry, claimed",
+    [("vocab_size", 10**8), ("num_hidden_layers", 10**6), ("intermediate_size", 10**8)],
+)
+def test_a_configuration_that_claims_too_much(model, entry, claimed):
+    _change(model / "config.json", **{entry: claimed})
     with pytest.raises(InputError, match="claims more weights than its files can hold"):
         load_model(str(model), ExLMModel)
 

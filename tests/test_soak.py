@@ -11,8 +11,6 @@ QUICK = {
     "failing disk": range(0, 92, 3),
     "alignment": (0,),
     "resume every step": (23,),
-    "resume chain": (0,),
-    "kill pretrain": (0,),
     "fuzz smiles": (0,),
     "fuzz binary tables": (0,),
     "fuzz recipes": (0,),

@@ -177,16 +177,16 @@ def test_float32_is_close_to_the_float64_reference(backend, case):
 def test_nan_shows_where_a_path_can_use_it_and_nowhere_else(backend):
     """NaN in every place of the emissions and transitions, each in a sequence of its own, beside a
     longer sequence."""
-    emission, transition, _, _ = random_case(20, batch=1, targets=4, states=9, dtype=torch.float32)
-    _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], 4, 7)
+    emission, transition, _, _ = random_case(20, batch=1, targets=3, states=5, dtype=torch.float32)
+    _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], 3, 4)
     used = torch.cat([at_state.flatten(), on_edge.flatten(), torch.zeros(1)]) > 0
     emission, transition = (x.repeat(len(used), 1, 1) for x in (emission, transition))
-    lengths = torch.full([len(used)], 4), torch.tensor([7] * (len(used) - 1) + [9])
+    lengths = torch.full([len(used)], 3), torch.tensor([4] * (len(used) - 1) + [5])
     clean = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
     clean += alignment.posterior(emission, transition, *lengths, backend=backend)
     places = torch.cat([emission.flatten(1), transition.flatten(1)], 1)
     places.fill_diagonal_(float("nan"))
-    emission, transition = places[:, :36].reshape(-1, 4, 9), places[:, 36:].reshape(-1, 9, 9)
+    emission, transition = places[:, :15].reshape(-1, 3, 5), places[:, 15:].reshape(-1, 5, 5)
     spoilt = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
     spoilt += alignment.posterior(emission, transition, *lengths, backend=backend)
     assert torch.equal(spoilt[0].isnan(), used)

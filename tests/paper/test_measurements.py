@@ -2,6 +2,7 @@
 float64."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -22,7 +23,7 @@ from exlm.paper.measurements import (
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.models import load_tokenizer
-from tests.paper.fake_runs import fixed_count_of_masks
+from tests.paper.fake_runs import efficiency, fixed_count_of_masks
 
 SMALL = {
     "hidden_size": 32,
@@ -212,7 +213,8 @@ def test_heads_for_tasks_repeat_their_input_as_in_pre_training(model_class):
         assert torch.allclose(found.end_logits, expected.end_logits[:, ::3], atol=1e-6)
 
 
-def test_the_cost_of_a_step_is_measured_on_both_sides(corpus):
+def test_the_cost_of_a_step_is_measured_on_both_sides(corpus, tmp_path):
+    """The runs that the tests of the report make up have the schema of what is measured."""
     architecture = ArchitectureConfig(**SMALL, num_states=4, max_position_embeddings=512)
     data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
     found = compare(data, architecture, "fp32", steps=3)
@@ -225,3 +227,7 @@ def test_the_cost_of_a_step_is_measured_on_both_sides(corpus):
         and mlm["peak_memory_bytes"] > 0
         and found["machine"]["processor"]
     )
+    efficiency(tmp_path)
+    made_up = json.loads((tmp_path / "efficiency.json").read_text())
+    assert made_up.keys() == found.keys()
+    assert made_up["models"]["exlm"].keys() == exlm.keys() == mlm.keys()

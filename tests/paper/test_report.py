@@ -22,13 +22,11 @@ from exlm.paper.analyze import Space
 from exlm.paper.estimates import Number, decide, pivot, run_by_run, standard_error
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
-from exlm.paper.measurements import compare as measure_cost
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import left_out_table
 from exlm.paper.values import ACCURACY, Cell
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 
@@ -866,22 +864,6 @@ def test_measured_cost_alone_is_a_report(tmp_path):
         "source"
     ] == "paper"
     assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
-
-
-def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
-    data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
-    model = ArchitectureConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32
-    )
-    efficiency(tmp_path)
-    fake, real = (
-        json.loads((tmp_path / "efficiency.json").read_text()),
-        measure_cost(data, model, "fp32", 1),
-    )
-    assert fake.keys() == real.keys()
-    assert {n: e.keys() for n, e in fake["models"].items()} == {
-        n: e.keys() for n, e in real["models"].items()
-    }
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ from exlm.tasks.label_types import LABEL_TYPES, TaskType
 
 NAN = float("nan")
 COVERAGE = 0.95  # of the intervals
+# draws for the interval of one label at the end of a fine-tuning; several labels share them
+QUICK_DRAWS = 300
+LEAST_QUICK_DRAWS = 100
 # from labels y and predictions p of one label; NaN if undefined
 Metric = Callable[[np.ndarray, np.ndarray], float]
 RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
@@ -205,7 +208,8 @@ def quick_interval(
     score: RowScorer, rows: np.ndarray, metric: str, labels: int
 ) -> dict[str, float]:
     """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
-    interval = with_intervals(score, rows, resamples=max(100, 300 // labels))[metric]
+    resamples = max(LEAST_QUICK_DRAWS, QUICK_DRAWS // labels)
+    interval = with_intervals(score, rows, resamples)[metric]
     return {"low": interval["low"], "high": interval["high"]}
 
 
