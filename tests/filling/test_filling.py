@@ -11,8 +11,10 @@ from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
+from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
+from exlm.filling.fill import fill
 from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.outputs import OF_MOLECULES
@@ -502,6 +504,24 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
 
 
+def test_a_table_of_any_kind_names_its_rows_by_any_column(model, tmp_path):
+    source = tmp_path / "masked.csv"
+    source.write_text(f"Reg.-Nr.,SMILES\n007,{TWO}\n8,CC\n")
+    command = ["fill", str(model), "--file", str(source), "--n_best", "2"]
+    tables = []
+    for ending in ("csv", "xlsx", "parquet"):
+        output = tmp_path / f"a.{ending}"
+        main([*command, "--id_column", "Reg.-Nr.", "--output", str(output)])
+        tables.append(read_frame(output).fillna("").astype(str))
+    assert [*tables[0]["name"]] == ["007", "007", "8"] and [*tables[0]["passes"]] == ["2", "2", ""]
+    for table in tables[1:]:
+        assert [*table["filled"]] == [*tables[0]["filled"]] and table.columns.equals(
+            tables[0].columns
+        )
+    with pytest.raises(InputError, match="no column 'nr'; it has: Reg.-Nr., SMILES"):
+        fill(str(model), [], file=str(source), id_column="nr")
+
+
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
     source.write_text(f"cid,Compound Name,SMILES\n1,A-1,{TWO}\n\n2,A-2,C1CC[MASK]\n")
@@ -582,7 +602,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--samples", "5", "--method", "viterbi"), "leave one of them out"),
         (
             ("MODEL", TWO, "--output", "fills.txt"),
-            "must end in .jsonl or .csv or .sdf or .html or .png",
+            "must end in .jsonl or .csv or .parquet or .xlsx or .sdf or .html or .png",
         ),
         (
             ("MODEL", TWO, "--tokens_per_batch", "-5"),

@@ -432,7 +432,10 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
         ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi does not exist"),
         ((PHENYL, "--site", "1", "--known", __file__), "which holds no molecules"),
-        ((PHENYL, "--site", "1", "--output", "a.doc"), "must end in .jsonl or .csv or .sdf"),
+        (
+            (PHENYL, "--site", "1", "--output", "a.doc"),
+            "must end in .jsonl or .csv or .parquet or .xlsx",
+        ),
         (("F*F", "--site", "1", "--allow", "F,(", "--output", "a.png"), "nothing to draw"),
     ],
 )

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, standardize
-from exlm.data.columns import identifier_column
+from exlm.data.columns import check_columns, identifier_column
 from exlm.data.formats import READERS, format_of
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
@@ -44,6 +44,7 @@ def fill(
     states: bool = False,
     tokens_per_batch: int = 4096,
     text_column: str | None = None,
+    id_column: str | None = None,
     header: bool = True,
     molecules: bool | None = None,
     valid_only: bool = False,
@@ -69,13 +70,14 @@ def fill(
             proven that no more probable filling was missed), kept, passes (how many passes of the
             network it took), left_out (how many of the fillings have special tokens or, with
             valid_only, are not valid), warning, problem, and the name of the row if the file has
-            names or identifiers. .csv has a row for each filling, with the whole text in `filled`
-            and the number of its new tokens. Of molecules they also have valid (whether RDKit reads
-            it, it has no radicals, and it still contains what was to stay), smiles (canonical),
-            unique (no earlier filling of this text is the same molecule), new (see known), qed,
-            sa_score (1 is easy to make, 10 hard) and similarity to the molecule of keep or replace
-            (Tanimoto, Morgan 2). .sdf has those that are unique molecules; .html and .png draw
-            them, at most 300, with what was filled in coloured. Without a file, a table is printed.
+            names or identifiers. .csv, .parquet and .xlsx have a row for each filling, with the
+            whole text in `filled` and the number of its new tokens. Of molecules they also have
+            valid (whether RDKit reads it, it has no radicals, and it still contains what was to
+            stay), smiles (canonical), unique (no earlier filling of this text is the same
+            molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard) and similarity to
+            the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those that are unique
+            molecules; .html and .png draw them, at most 300, with what was filled in coloured.
+            Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
@@ -91,6 +93,8 @@ def fill(
             path visits it and its top words.
         tokens_per_batch: how many expanded tokens one forward pass may have.
         text_column: column of a table to read; found by its name where absent.
+        id_column: column of a table that names its rows, `name` in the output; found by its name
+            where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
@@ -105,7 +109,7 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    texts, names = _texts_or_those_of(file, texts, text_column, header)
+    texts, names = _texts_or_those_of(file, texts, text_column, id_column, header)
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
@@ -178,19 +182,25 @@ def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
 
 
 def _texts_or_those_of(
-    file: str | None, texts: list[str], text_column: str | None, header: bool
+    file: str | None,
+    texts: list[str],
+    text_column: str | None,
+    id_column: str | None,
+    header: bool,
 ) -> tuple[list[str], list[str | None]]:
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
     if file is not None:
-        return _texts_of(file, text_column, header)
+        return _texts_of(file, text_column, id_column, header)
+    if id_column is not None:
+        raise InputError("id_column is for the table of --file; leave it out")
     return texts, [None] * len(texts)
 
 
 def _texts_of(
-    file: str, text_column: str | None, header: bool
+    file: str, text_column: str | None, id_column: str | None, header: bool
 ) -> tuple[list[str], list[str | None]]:
     """The texts of a file and the names of their rows, None where it has no column of names."""
     # a file of another kind has a text on each line
@@ -201,13 +211,15 @@ def _texts_of(
     texts = [text for text, _ in read_rows(source, text_column)]
     records = READERS[source.reader](source.name, TableOptions(source.header))
     rows = [record.cells for record in records]
-    column = identifier_column(next(filter(None, rows), {}))
+    first_cells = next(filter(None, rows), {})
+    check_columns(first_cells, file, id_column)
+    column = identifier_column(first_cells) if id_column is None else id_column
     return texts, [str(cells[column]) if column in cells else None for cells in rows]
 
 
 def _molecules_of(file: str, header: bool) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts, _ = _texts_of(file, None, header)
+    texts, _ = _texts_of(file, None, None, header)
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

@@ -1,17 +1,18 @@
 """Files of fillings: a writer for each ending, which takes filled texts, a path, and whether the
 fillings are SMILES. All but JSON lines have a row, an entry or a drawing for each filling."""
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
 from exlm.data.drawing import coloured, draw_grid, draw_molecule
+from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.filling.records import FilledText, Filling, Molecule
 from exlm.storage.files import render
@@ -31,13 +32,11 @@ def _jsonl(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> N
             print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
 
 
-def _csv(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
+def _table(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
     columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for filled in filled_texts:
-            writer.writerows(_rows(filled))
+    rows = [row for filled in filled_texts for row in _rows(filled)]
+    # as objects, so that whole numbers stay whole beside cells without one
+    write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
 
 
 def _sdf(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
@@ -111,7 +110,9 @@ def _page(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> No
 
 WRITERS: dict[str, Callable[[Iterable[FilledText], Path, bool], None]] = {
     ".jsonl": _jsonl,
-    ".csv": _csv,
+    ".csv": _table,
+    ".parquet": _table,
+    ".xlsx": _table,
     ".sdf": _sdf,
     ".html": _page,
     ".png": _png,
