@@ -186,7 +186,7 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     reader = TextReader(tokenizer, max_length=50, molecules=True)
     rows, _ = reader.read(make_table(read_file(path), path, None, []))
     assert rows.usable.all()
-    assert rows.invalid_rows()[["row", "reason", "action"]].values.tolist() == [
+    assert rows.reported_rows()[["row", "reason", "action"]].values.tolist() == [
         [2, "not in the model's vocabulary: [ Xe ]", "kept"]
     ]
     with pytest.raises(InputError, match="row 2, value .*: not in the model's vocabulary"):

@@ -54,7 +54,7 @@ class Tagging:
 
     model_classes = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     predictor = TagPredictor
-    metric, summary, invalid_rows = "accuracy", "tags", pd.DataFrame()
+    metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
     data_settings = {"departures": []}
 
     def __init__(self, encoder, config, device="auto"):

@@ -32,7 +32,7 @@ from exlm.tasks.answers import (
     vote,
     window_batches,
 )
-from exlm.tasks.config import TaskConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.inference import pad
 from exlm.tasks.question_answering import QuestionAnswering
@@ -232,12 +232,12 @@ def test_questions_without_labels_need_no_answers(tmp_path):
         tmp_path / "q.csv", index=False
     )
     read, _ = read_questions(tmp_path / "q.csv", labelled=False)
-    assert read.values.tolist() == [["0", "Who?", "Ada.", []]]
+    assert read.values.tolist() == [["row 1", "Who?", "Ada.", []]]
     with pytest.raises(InputError, match="no column 'answer'; it has: question, context"):
         read_questions(tmp_path / "q.csv")
     (tmp_path / "bare.csv").write_text("Who?,Ada is here.,Ada\n")
     bare, _ = read_questions(tmp_path / "bare.csv", header=False)
-    assert bare.values.tolist() == [["0", "Who?", "Ada is here.", [("Ada", 0)]]]
+    assert bare.values.tolist() == [["row 1", "Who?", "Ada is here.", [("Ada", 0)]]]
 
 
 @pytest.mark.parametrize(
@@ -318,6 +318,21 @@ def test_tables_of_questions_without_a_header_are_trained_on(tmp_path, tiny_conf
     config = TaskConfig(str(table), str(table), header=False)
     task = QuestionAnswering(EncoderSource(str(tmp_path / "model")), config)
     assert task.sizes == {"train": 2, "valid": 2}
+
+
+def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_config, tokenizer):
+    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
+    save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
+    source = EncoderSource(str(tmp_path / "model"))
+    table = tmp_path / "q.csv"
+    table.write_text("Who?,Ada.,Ada\n")
+    (tmp_path / "long.csv").write_text(f"{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
+    with pytest.raises(InputError, match="long.csv: no question leaves room"):
+        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv"), header=False))
+    task = QuestionAnswering(source, TaskConfig(str(table), str(table), header=False))
+    hyper = FinetuneConfig(batch_size=1, pooling="mean")
+    with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
+        task.train_seed(tmp_path / "seed-0", hyper, 0)
 
 
 def decoded(window, context):

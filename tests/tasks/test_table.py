@@ -493,6 +493,7 @@ def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
         (["0,123", "0,456"], [0.123, 0.456]),
         (["10.8%", "5 %"], [10.8, 5]),
         (["10,8%", "5,25%"], [10.8, 5.25]),
+        (["\u22120,5", "1\u202f234,25"], [-0.5, 1234.25]),
         (["1,5e-3", "2"], [0.0015, 2]),
         (["2,265E-06", "1,500e-05"], [2.265e-6, 1.5e-5]),
         (["1.234,5", "2,5", "3.000"], [1234.5, 2.5, 3000]),
@@ -514,6 +515,20 @@ def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
         make_table(FileRows(frame), "a.csv", None, ["y"])
     assert make_table(FileRows(frame), "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
+
+
+def test_a_minus_and_spaces_of_typography_are_read():
+    cells = pd.Series(["\u22120.77", "1\u00a0000", "12\u2009345.5", "1\u00a000", None])
+    numbers = read_numbers(cells)
+    assert numbers[:3].tolist() == [-0.77, 1000.0, 12345.5] and numbers[3:].isna().all()
+
+
+def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,act\nCCO,yes\nCCN,TRUE\nCCC,no\nCC,1\n")
+    table = load_table(path, None, ["act"])
+    assert table.labels[:, 0].tolist() == [1, 1, 0, 1]
+    assert "label 1 is yes, TRUE, 1, label 0 is no" in capsys.readouterr().err
 
 
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():

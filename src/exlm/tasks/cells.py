@@ -27,6 +27,9 @@ GROUPED = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
 MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
 EXCHANGE_MARKS = str.maketrans(",.", ".,")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
+# Spaces that papers and spreadsheets put between thousands: no-break, thin, narrow no-break
+THOUSANDS_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+MINUS_SIGN = "\u2212"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
 BOUNDED_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?"
@@ -140,11 +143,13 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells as numbers, NaN for words. Where all numbers of a column have percent signs,
+    """The cells as numbers, NaN for words. A minus may be that of typography, and no-break spaces
+    may stand between thousands. Where all numbers of a column have percent signs,
     decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
     clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
     codes."""
-    single = cells.mask(cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool))
+    is_list = cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool)
+    single = cells.mask(is_list).map(_without_typography)
     numbers = pd.to_numeric(single, errors="coerce").astype(float)
     is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
     if numbers[is_code].isin(numbers[~is_code]).any():
@@ -160,6 +165,13 @@ def read_numbers(cells: pd.Series) -> pd.Series:
         texts = texts.str.removesuffix("%").str.strip()
     rewritten = pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
     return numbers if rewritten.isna().any() else rewritten.reindex(cells.index).fillna(numbers)
+
+
+def _without_typography(cell: Any) -> Any:
+    """A text with an ordinary minus, and nothing but digits between digits of a number."""
+    if not isinstance(cell, str):
+        return cell
+    return THOUSANDS_SPACE.sub("", cell.replace(MINUS_SIGN, "-"))
 
 
 def _with_decimal_points(texts: pd.Series) -> pd.Series:
@@ -179,7 +191,7 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
     of numbers that it cannot read, or of numbers with units: as words they would be classes."""
     for name, column in cells.items():
-        texts = column.dropna().astype(str).str.strip()
+        texts = column.dropna().map(_without_typography).astype(str).str.strip()
         with_unit = texts[texts.str.contains(r"\d\D*[^\W\d_]$|±|\+/?-")]
         if len(with_unit) and texts.str.fullmatch(MEASURED).all():
             raise InputError(
@@ -197,9 +209,7 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
                 f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
                 "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"
             )
-        print(
-            f"note: in column {name!r}, {marked.iloc[0]!r} is read as {number:g}", file=sys.stderr
-        )
+        print(f"note: in column {name!r}, {column[index]!r} is read as {number:g}", file=sys.stderr)
 
 
 def class_name(cell: Any) -> str:
@@ -230,6 +240,17 @@ def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> li
     if len(words) == 2 and len(negatives) == len(positives) == 1:
         return [negatives[0], positives[0]]
     return None
+
+
+def note_words(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
+    """Prints which words of a column are label 1 and which are 0, where there are words."""
+    for name, column in cells.items():
+        words = column.dropna().map(class_name)
+        if not words.str.fullmatch(NUMBER_LIKE).all():
+            ones, zeros = (listed(words[labels[name] == label].unique()) for label in (1, 0))
+            print(
+                f"note: in column {name!r}, label 1 is {ones}, label 0 is {zeros}", file=sys.stderr
+            )
 
 
 def zeros_and_ones(

@@ -14,6 +14,7 @@ from exlm.tasks.cells import (
     check_numbers,
     check_single_labels,
     class_name,
+    note_words,
     read_numbers,
     row_name,
     two_words,
@@ -120,6 +121,8 @@ def read_labels(
         allowed = listed(names)
     else:
         labels = bits.where(bits.isin((0, 1)))
+        if words is None:
+            note_words(cells, labels)
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     may_skip = skip_unknown_classes and (label_type.class_per_row or label_type.is_number)

@@ -342,7 +342,12 @@ def _family_settings(
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
     if models is not CLASSIFIERS:
-        return settings  # the other heads read every token
+        if hyper.pooling != "first":
+            raise InputError(
+                "train.pooling is for classes and numbers of whole texts; leave it out, because "
+                "the head of this task reads every token"
+            )
+        return settings
     if hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"

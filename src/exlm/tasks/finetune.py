@@ -23,7 +23,7 @@ from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES, in_digits
-from exlm.tasks.table import first_invalid_row
+from exlm.tasks.table import first_reported_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
 
@@ -129,8 +129,8 @@ def run_task(
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
         print(f"note: {departure}; scores do not compare with published ones", file=sys.stderr)
-    if len(task.invalid_rows):
-        _report_invalid_rows(task.invalid_rows, task.config)
+    if len(task.reported_rows):
+        _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
         # a run that is refused changes nothing here
         finished = finished_runs(directory, cells, seeds, settings)
@@ -138,7 +138,7 @@ def run_task(
             if not all(finished[cell, seed] for cell in cells):
                 task.split_of(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
-        write_frame(task.invalid_rows, directory / "invalid_rows.csv")
+        write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
     labels_scored = {
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
@@ -158,27 +158,27 @@ def run_task(
     return report
 
 
-def _report_invalid_rows(invalid_rows: pd.DataFrame, config: TaskConfig) -> None:
+def _print_reported_rows(reported_rows: pd.DataFrame, config: TaskConfig) -> None:
     """Prints how many texts were cut, how many rows have something wrong, and the first of each;
     InputError if the user does not want such rows."""
     if config.on_invalid == "error":
         raise InputError(
-            f"{config.dataset}: {first_invalid_row(invalid_rows)}; "
+            f"{config.dataset}: {first_reported_row(reported_rows)}; "
             "correct or remove it, or set task.on_invalid to skip"
         )
-    was_cut = invalid_rows["action"] == "cut"
-    cut_rows = invalid_rows[was_cut]
+    was_cut = reported_rows["action"] == "cut"
+    cut_rows = reported_rows[was_cut]
     # a question may have several problems
-    wrong_rows = invalid_rows[~was_cut].drop_duplicates(["part", "row"])
+    wrong_rows = reported_rows[~was_cut].drop_duplicates(["part", "row"])
     if len(cut_rows):
         print(
             f"{len(cut_rows)} texts are longer than the model reads and were cut "
-            f"(see invalid_rows.csv), the first: {first_invalid_row(cut_rows)}"
+            f"(see invalid_rows.csv), the first: {first_reported_row(cut_rows)}"
         )
     if len(wrong_rows):
         actions = wrong_rows["action"].value_counts()
         counts = "".join(f"{count} {action}; " for action, count in actions.items())
         print(
             f"{len(wrong_rows)} rows have something wrong ({counts}see invalid_rows.csv), "
-            f"the first: {first_invalid_row(wrong_rows)}"
+            f"the first: {first_reported_row(wrong_rows)}"
         )

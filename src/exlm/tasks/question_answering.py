@@ -113,7 +113,7 @@ class QuestionPredictor:
             columns = {str(name): answers[name] for name in answers}
             frame = with_columns(read_frame(path, self.options.table_options), columns)
         answered_questions = read_answered_questions(path, header)
-        if answered_questions is None:
+        if answered_questions is None or not windows:
             return Predictions(frame, counts)
         if len(runs) > 1:
             # An ensemble decides by its vote, not by a threshold.
@@ -150,23 +150,28 @@ class QuestionAnswering:
         self.read_rows: dict[str, np.ndarray] = {}  # the questions that fit into windows, by split
         hashes = {}
         counts = []
-        invalid_rows = []
+        reported_rows = []
         for split, file in task_files(config).items():
             questions, unusable = read_questions(file, header=config.header)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
+            if not windows:
+                raise InputError(
+                    f"{file}: no question leaves room for its context in a window of "
+                    f"{self.max_length} tokens; raise task.max_length"
+                )
             self.splits[split] = (questions, windows)
             self.read_rows[split] = read_rows = _rows_with_windows(questions, windows)
             rows_in_use = set(questions.index[read_rows])
             for row, *details in unusable + unfit:
                 action = "kept" if row in rows_in_use else "left out"
-                invalid_rows.append((row + 1, *details, split, action))
+                reported_rows.append((row + 1, *details, split, action))
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
             counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
         columns = ["row", "value", "reason", "part", "action"]
-        self.invalid_rows = pd.DataFrame(invalid_rows, columns=columns)
+        self.reported_rows = pd.DataFrame(reported_rows, columns=columns)
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {

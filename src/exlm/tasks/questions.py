@@ -45,7 +45,7 @@ def read_questions(
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
     for row, (record, problem) in enumerate(_records(path, labelled, header)):
-        question_id = _text(record.get("id")).strip() or str(row)
+        question_id = _text(record.get("id")).strip() or f"row {row + 1}"
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
         try:

@@ -83,11 +83,12 @@ class TextTable:
         half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
         if half_empty.any():
             counts["with one empty text of a pair"] = int((half_empty & self.usable).sum())
-        if self.is_cut.any():
-            counts["cut to max_length"] = int(self.is_cut.sum())
+        cut = int((self.is_cut & self.usable).sum())
+        if cut:
+            counts["cut to max_length"] = cut
         return counts
 
-    def invalid_rows(self) -> pd.DataFrame:
+    def reported_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
         value, reason, action."""
         kept = np.where(self.is_cut, "cut", "kept")
@@ -110,16 +111,16 @@ class TextTable:
     def check(self, path: str, on_invalid: OnInvalid) -> None:
         """InputError if no row can be used and these rows begin the file `path`, or with `error` if
         a row is wrong."""
-        invalid_rows = self.invalid_rows()
+        reported_rows = self.reported_rows()
         none_usable = not self.usable.any()
-        if (none_usable and self.begins_file) or (on_invalid == "error" and len(invalid_rows)):
+        if (none_usable and self.begins_file) or (on_invalid == "error" and len(reported_rows)):
             subject = "no row can be used, the first: " if none_usable else ""
-            raise InputError(f"{path}: {subject}{first_invalid_row(invalid_rows)}; correct it")
+            raise InputError(f"{path}: {subject}{first_reported_row(reported_rows)}; correct it")
 
 
-def first_invalid_row(invalid_rows: pd.DataFrame) -> str:
-    """The first of `TextTable.invalid_rows` in words: part, row, value and reason."""
-    first = invalid_rows.iloc[0]
+def first_reported_row(reported_rows: pd.DataFrame) -> str:
+    """The first of `TextTable.reported_rows` in words: part, row, value and reason."""
+    first = reported_rows.iloc[0]
     words = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}"
     return words.strip()
 

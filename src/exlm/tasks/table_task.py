@@ -65,7 +65,7 @@ class TableTask(ABC):
         # A split divides them before any is left out that the model cannot read, so that all models
         # and baselines have the same.
         self.rows_to_split = table.usable & ~is_duplicate
-        self.invalid_rows = self.table.invalid_rows()
+        self.reported_rows = self.table.reported_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,

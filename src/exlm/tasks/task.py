@@ -34,7 +34,7 @@ class Task(Protocol):
     config: TaskConfig  # the settings, with what was inferred from the data
     metric: str  # chooses epoch and cell of a grid
     summary: str  # the data in one line
-    invalid_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
+    reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
     # what must be equal for results to be combined: `data_sha256`, `metric`, and `departures` from
     # the published data
     data_settings: dict[str, Any]
