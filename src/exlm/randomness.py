@@ -1,8 +1,8 @@
-"""All randomness of training as pure functions of (purpose, seed, epoch or step, example or
-micro-batch).
+"""Random numbers of training, each a pure function of its purpose, the seed, and counters such as
+the epoch and the example.
 
-A draw begins with its purpose, so that a seed of one purpose never stands where an epoch of another
-does: two draws of any two runs are equal only if two 64-bit hashes happen to be."""
+The purpose comes first, so that draws for two purposes differ even where their seeds and counters
+are the same numbers."""
 
 from enum import IntEnum
 

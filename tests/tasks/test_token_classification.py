@@ -18,14 +18,16 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import EncoderSource, TunedModel, saved_task
+from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import TableTokens, first_tokens
-from exlm.tasks.saved_labels import RESIDUE, WORD, UnitLabels, read_unit_labels, spelled
+from exlm.tasks.saved_labels import UnitLabels
+from exlm.tasks.saved_task import TunedModel, saved_task
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.token_classification import TokenClassification
+from exlm.tasks.units import RESIDUE, WORD, read_unit_labels, spelled
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"

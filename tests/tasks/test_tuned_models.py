@@ -38,7 +38,7 @@ from exlm.tasks.certainty import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import SavedTask, SeedModel, load_finetuned
+from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
@@ -47,6 +47,7 @@ from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.saved_labels import SavedLabels
+from exlm.tasks.saved_task import SavedTask, SeedModel
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm_command import main

@@ -13,8 +13,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.encoders import SavedTask, SeedModel
 from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.saved_task import SavedTask, SeedModel
 
 BINS = 15  # of the calibration error
 # quantiles that are kept of more errors than this: a level is rounded up to the next 0.005

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial, update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any
 
 import torch
 import yaml
@@ -24,7 +24,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from exlm.data.chemistry import Standardize
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line
 from exlm.storage.models import (
@@ -38,51 +37,10 @@ from exlm.storage.models import (
 )
 from exlm.storage.shipped import model_path
 from exlm.tasks.config import FinetuneConfig
-from exlm.train import distributed
 
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
-
-# The precision of all scores of a training, whatever its own: that of predictions, so that both
-# agree, on every machine.
-SCORING = "fp32"
-# The largest mean of labels, in their standard deviations, that a float32 output can include
-LARGEST_OFFSET = 10_000
-
-
-class SavedTask(TypedDict, total=False):
-    """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
-    earlier versions lack some keys."""
-
-    task_type: str  # as in `TaskConfig`; the key of KINDS
-    max_length: int  # longest text, pair of texts, or window of a question, in tokens
-    precision: str  # of the scores of the training; predictions have their own
-
-    # TableFinetuning and what builds on it
-    text_column: str  # column of the texts
-    pair_column: str | None  # column of the second texts
-    label_columns: list[str]  # columns of the labels
-    classes: list[str] | None  # the label values, by class index
-    words: list[str] | None  # binary: what labels 0 and 1 are called, if the table has words
-    molecules: bool | None  # whether the texts are SMILES
-    standardize: Standardize  # how molecules are rewritten before the model reads them
-    mean: list[float]  # [labels], regression: what the head's outputs are shifted by
-    std: list[float]  # [labels], regression: what the head's outputs are multiplied by
-    # [labels], regression of several labels: standard deviations in train, the units of errors
-    error_units: list[float] | None
-    temperature: float  # not for regression: fitted on valid, the divisor of the logits
-    # regression, or one class a row: for every label the sorted errors on valid (`errors_to_keep`)
-    validation_errors: list[list[float]]
-
-    # TokenClassification
-    unit: str  # a regular expression for what has a label
-    mask_column: str | None  # column that says which units count
-
-    # QuestionAnswering
-    stride: int  # tokens that neighbouring windows share
-    max_answer: int  # longest answer in tokens
-
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -146,63 +104,6 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
     config = load_config(path)
     model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
-
-
-class TunedModel(NamedTuple):
-    """A model with the head of a task, and its tokenizer."""
-
-    network: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-
-
-@dataclass(frozen=True)
-class SeedModel:
-    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
-    several. `model_classes` have the head of its kind of task."""
-
-    directory: Path
-    saved: SavedTask
-    model_classes: Models
-    device: str
-
-    @cached_property
-    def loaded(self) -> TunedModel:
-        """The model on its device."""
-        network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
-        distributed.place_model(network, self.device)
-        return TunedModel(network, tokenizer)
-
-
-def saved_task(path: str) -> SavedTask:
-    """What was saved with a fine-tuned model about its task."""
-    verify(path)
-    saved = getattr(load_config(path), "task", None)
-    if saved is None:
-        raise InputError(
-            f"{path} is not fine-tuned; run exlm finetune and give its output directory"
-        )
-    return saved
-
-
-def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
-    """Makes the last layer of a regression model return real units; returns what is saved with it,
-    with mean 0 and std 1. It stays as it is where float32 could not tell the labels apart."""
-    mean = torch.tensor(saved["mean"], dtype=torch.float64)
-    std = torch.tensor(saved["std"], dtype=torch.float64)
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    has_no_layer = not layers or layers[-1].bias is None or layers[-1].out_features != len(mean)
-    if has_no_layer or (mean.abs() > LARGEST_OFFSET * std).any():
-        print(
-            f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
-            f"not pipelines",
-            file=sys.stderr,
-        )
-        return saved
-    last = layers[-1]
-    with torch.no_grad():
-        last.weight.copy_(last.weight.cpu().double() * std[:, None])
-        last.bias.copy_(last.bias.cpu().double() * std + mean)
-    return {**saved, "mean": [0.0] * len(mean), "std": [1.0] * len(std)}
 
 
 def load_encoder_tokenizer(

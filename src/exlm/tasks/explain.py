@@ -17,8 +17,8 @@ from exlm.data.drawing import atom_starts, draw
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
-from exlm.tasks.encoders import SavedTask
 from exlm.tasks.reading import Tokens
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"

@@ -17,7 +17,6 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
-from exlm.tasks.encoders import SavedTask, SeedModel, saved_task
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import (
     COVERAGE,
@@ -31,6 +30,7 @@ from exlm.tasks.predictions import (
     PredictOptions,
     Predictor,
 )
+from exlm.tasks.saved_task import SavedTask, SeedModel, saved_task
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
 

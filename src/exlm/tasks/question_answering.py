@@ -31,17 +31,11 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
-from exlm.tasks.encoders import (
-    SCORING,
-    EncoderSource,
-    Models,
-    SavedTask,
-    SeedModel,
-    load_encoder_tokenizer,
-)
+from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
 from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
 from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
+from exlm.tasks.saved_task import SCORING, SavedTask, SeedModel
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
@@ -89,19 +83,18 @@ class QuestionPredictor:
         header = self.options.header
         saved = self.models[0].saved
         questions, problems = read_questions(path, labelled=False, header=header)
-        runs: dict[str, pd.DataFrame] = {}
-        for model in self.models:
-            network, tokenizer = model.loaded
-            windows, too_long = make_windows(
-                questions, tokenizer, saved["max_length"], saved["stride"]
-            )
-            runs[model.directory.name] = answer(
-                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
-            )
+        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
+        windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
         problems = problems + too_long
         if problems and self.options.on_invalid == "error":
             row, question, problem = problems[0]
             raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
+        runs: dict[str, pd.DataFrame] = {}
+        for model in self.models:
+            network = model.loaded.network
+            runs[model.directory.name] = answer(
+                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
+            )
         voted = vote(questions, [*runs.values()])
         frame = _with_problems(voted, problems)
         counts = {

@@ -4,8 +4,6 @@ Labels of rows are `SavedLabels`. Those of residues and words, which are the uni
 `UnitLabels`: labels and predictions are arrays over the units of a row, so that they do not depend
 on the tokenizer. What a model says about a unit is what it says about its first token."""
 
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,26 +12,14 @@ from scipy.special import softmax
 
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
-from exlm.ops.expansion import IGNORED
 from exlm.tasks.column_labels import note_unscored
-from exlm.tasks.encoders import SavedTask, TunedModel
 from exlm.tasks.inference import batch_outputs, row_outputs
 from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 from exlm.tasks.metrics import diverged
 from exlm.tasks.reading import TableTokens
-from exlm.tasks.table import (
-    TextTable,
-    make_table,
-)
-
-# the units, as regular expressions
-RESIDUE = r"\S"
-WORD = r"\S+"
-NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
-NOT_READ = "-?_~"  # the first that is no class is in place of the label of a unit that was cut off
-# what a mask says of a unit, in any case
-COUNTS = dict.fromkeys(("1", "1.0", "t", "true", "y", "yes"), True)
-COUNTS |= dict.fromkeys(("0", "0.0", "f", "false", "n", "no"), False)
+from exlm.tasks.saved_task import SavedTask, TunedModel
+from exlm.tasks.table import TextTable, make_table
+from exlm.tasks.units import read_unit_labels, spelled
 
 
 class SavedLabels:
@@ -203,61 +189,3 @@ LABELS: dict[TaskType, type[SavedLabels]] = {"token_classification": UnitLabels}
 def labels_of(saved: SavedTask) -> SavedLabels:
     """The labels of a model's task."""
     return LABELS.get(saved["task_type"], SavedLabels)(saved)
-
-
-def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
-    """The residues or words in every cell, which may be a list of them."""
-    return [
-        [str(item) for item in cell] if isinstance(cell, list) else re.findall(unit, str(cell))
-        for cell in cells
-    ]
-
-
-def read_unit_labels(
-    table: TextTable,
-    label_column: str,
-    mask_column: str | None,
-    unit: str,
-    classes: Sequence[str],
-) -> tuple[np.ndarray, list[str]]:
-    """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, ""
-    if nothing is."""
-    texts = units(table.texts, unit)
-    names_of_rows = units(table.frame[label_column].fillna(""), unit)
-    masks = [["1"] * len(names) for names in names_of_rows]
-    if mask_column:
-        masks = units(table.frame[mask_column].fillna(""), unit)
-    index = {name: float(i) for i, name in enumerate(classes)}
-    labels = np.full((len(texts), max(map(len, texts))), np.nan)
-    problems = [""] * len(texts)
-    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
-        unknown_labels = set(names) - {*index, NO_LABEL}
-        unknown_marks = {mark for mark in mask if mark.lower() not in COUNTS}
-        if not len(text) == len(names) == len(mask):
-            of_mask = f" and a mask of {len(mask)}" if mask_column else ""
-            problems[row] = f"{len(text)} residues or words, but {len(names)} labels{of_mask}"
-        elif unknown_labels:
-            problems[row] = f"the model has no label {min(unknown_labels)!r}"
-        elif unknown_marks:
-            problems[row] = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
-        else:
-            classes_of_units = np.array([index.get(name, np.nan) for name in names])
-            counts = np.array([COUNTS[mark.lower()] for mark in mask], dtype=bool)
-            labels[row, : len(names)] = np.where(counts, classes_of_units, np.nan)
-    return labels, problems
-
-
-def spelled(
-    predictions: np.ndarray, texts: list[str], classes: Sequence[str], unit: str
-) -> list[str]:
-    """The most probable labels of every row as one string, from predictions [rows, units, classes];
-    "" for rows without any."""
-    was_read = ~np.isnan(predictions[..., 0])
-    best = np.nan_to_num(predictions).argmax(-1)
-    not_read = next((mark for mark in NOT_READ if mark not in classes), "")
-    labels = np.where(was_read, np.array(classes, dtype=object)[best], not_read)
-    space = "" if unit == RESIDUE else " "
-    return [
-        space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
-        for row, text_units in enumerate(units(texts, unit))
-    ]

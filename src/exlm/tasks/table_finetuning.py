@@ -14,21 +14,13 @@ from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
-from exlm.tasks.encoders import (
-    SCORING,
-    EncoderSource,
-    Models,
-    SavedTask,
-    TunedModel,
-    fold_label_scale,
-    load_config,
-    load_encoder_tokenizer,
-)
+from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, text_kind, text_spelling
 from exlm.tasks.saved_labels import SavedLabels, labels_of
+from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable

@@ -22,7 +22,6 @@ from exlm.tasks.certainty import (
     conformal_errors,
     conformal_margins,
 )
-from exlm.tasks.encoders import SeedModel
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import as_rows, score_labels, score_predictions
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
@@ -34,6 +33,7 @@ from exlm.tasks.reading import (
     text_spelling,
 )
 from exlm.tasks.saved_labels import labels_of
+from exlm.tasks.saved_task import SeedModel
 from exlm.tasks.table import TextTable
 from exlm.tasks.training_molecules import (
     distance_to_training,

@@ -27,10 +27,10 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.encoders import SavedTask
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.reading import TextKind, composed, decide_molecules
 from exlm.tasks.saved_labels import SavedLabels, labels_of
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import (

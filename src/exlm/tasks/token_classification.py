@@ -20,10 +20,11 @@ from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
-from exlm.tasks.encoders import EncoderSource, Models, SavedTask
-from exlm.tasks.saved_labels import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
+from exlm.tasks.encoders import EncoderSource, Models
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_finetuning import TableFinetuning
+from exlm.tasks.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
 
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")

@@ -17,9 +17,9 @@ from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.encoders import SavedTask
 from exlm.tasks.grid import BASELINE_FILE
 from exlm.tasks.reading import TableTokens, composed
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
 
