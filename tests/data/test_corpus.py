@@ -475,6 +475,14 @@ def test_reader_notices_damage(smi, tmp_path):
             Corpus(out)
 
 
+def test_nucleotides_are_named(tmp_path, capsys):
+    (tmp_path / "a.fasta").write_text(
+        ">1\nacgtacgtacgtacgtacgtnn\n>2\nMKVLAADDGHEWY\n>3\n" + "AU" * 20
+    )
+    prepare([str(tmp_path / "a.fasta")], str(tmp_path / "out"), "protein", held_out=0.0, workers=1)
+    assert "2 of the first 3 sequences look like DNA or RNA" in capsys.readouterr().err
+
+
 def test_interrupt_leaves_nothing(tmp_path):
     _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 100_000)
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -53,7 +54,8 @@ MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
 REPORTED_FILES = 5
-FIRST_ROWS = 1000  # rows that say whether the input is SMILES
+FIRST_ROWS = 1000  # rows that say whether the input is SMILES or proteins
+NUCLEOTIDES = re.compile("[ACGTUN]{20,}", re.IGNORECASE)  # a protein would have other letters too
 
 
 def prepare(
@@ -112,6 +114,7 @@ def _write_corpus(
     reads_smiles = options.tokenizer == "smiles"
     if options.tokenizer in ALPHABETS:
         fixed_tokenizer = letter_tokenizer(options.tokenizer)
+        _note_nucleotides(_texts(read_chunks(sources, options.text_column)))
     elif options.tokenizer not in LEARNED:
         fixed_tokenizer = load_tokenizer(options.tokenizer)
         reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
@@ -161,6 +164,18 @@ def _check_smiles(texts: Iterator[str]) -> None:
             f"{len(others)} of the first {len(first_texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
+        )
+
+
+def _note_nucleotides(texts: Iterator[str]) -> None:
+    """Says if most of the first texts are DNA or RNA, whose letters are residues, too."""
+    first_texts = list(islice(texts, FIRST_ROWS))
+    nucleotides = [text for text in first_texts if NUCLEOTIDES.fullmatch(text)]
+    if 2 * len(nucleotides) > len(first_texts):
+        print(
+            f"note: {len(nucleotides)} of the first {len(first_texts)} sequences look like DNA or "
+            "RNA; their letters are read as amino acids",
+            file=sys.stderr,
         )
 
 
