@@ -31,6 +31,8 @@ def test_binary_scores_by_hand():
     assert scores["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert scores["accuracy"] == pytest.approx(3 / 4)
     assert scores["tasks_scored"] == 1
+    assert scores["brier"] == pytest.approx((0.1**2 + 0.6**2 + 0.45**2 + 0.1**2) / 4)
+    assert scores["log_loss"] == pytest.approx(-math.log(0.9 * 0.4 * 0.55 * 0.9) / 4)
 
 
 def test_multilabel_averages_over_tasks_with_both_classes():

@@ -22,7 +22,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
-from exlm.tasks.metrics import ERRORS_IN_UNITS, LOWER_IS_BETTER, NEEDS_BOTH_CLASSES, in_digits
+from exlm.tasks.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
 from exlm.tasks.table import first_reported_row
 from exlm.tasks.task import Task, kind_of
 from exlm.train import distributed
@@ -149,7 +149,7 @@ def run_task(
         **report,
         report=report,
         directory=directory,
-        units=ERRORS_IN_UNITS if task.metric in LOWER_IS_BETTER else None,
+        units=ERRORS_IN_UNITS if task.metric in IN_UNITS else None,
         labels_scored=labels_scored,
         needs_both_classes=task.metric in NEEDS_BOTH_CLASSES,
         digits=in_digits,

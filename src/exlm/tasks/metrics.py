@@ -11,6 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     average_precision_score,
     f1_score,
+    log_loss,
     matthews_corrcoef,
     r2_score,
     roc_auc_score,
@@ -37,6 +38,8 @@ _BINARY: dict[str, Metric] = {
     "accuracy": lambda y, p: np.mean(y == (p >= 0.5)),
     "f1": lambda y, p: f1_score(y, p >= 0.5, zero_division=0),
     "matthews": lambda y, p: matthews_corrcoef(y, p >= 0.5),
+    "brier": lambda y, p: np.mean((y - p) ** 2),
+    "log_loss": lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]),
 }
 _CLASSES: dict[str, Metric] = {
     "accuracy": lambda y, p: np.mean(y == p),
@@ -59,7 +62,8 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
         "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
     },
 }
-LOWER_IS_BETTER = {"rmse", "mae"}  # errors, in the units of the labels
+IN_UNITS = {"rmse", "mae"}  # errors, in the units of the labels
+LOWER_IS_BETTER = IN_UNITS | {"brier", "log_loss"}
 NEEDS_BOTH_CLASSES = {"roc_auc", "average_precision"}  # else the label counts for nothing
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
