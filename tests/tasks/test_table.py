@@ -282,16 +282,17 @@ def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path)
     assert read_frame(path)["text"].tolist() == ['"a gorgeous, witty film"', "long, dull"]
 
 
-def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
+def test_tables_come_back_as_they_were_written(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
     # as a row without prediction has
     write_frame(frame.assign(score=[0.5, np.nan]), tmp_path / "a.tsv")
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.tsv"), frame.assign(score=["0.5", ""]))
-    with pytest.raises(
-        InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"
-    ):
-        write_frame(frame.assign(y="two\nlines"), tmp_path / "b.tsv")
-    assert not list(tmp_path.glob("*b.tsv"))
+    for text in ('"all quoted"', '"quoted", then not', "two\nlines", "a\ttab", '""'):
+        odd = frame.assign(text=["b", text])
+        write_frame(odd, tmp_path / "b.tsv")
+        pd.testing.assert_frame_equal(read_frame(tmp_path / "b.tsv"), odd)
+        in_pandas = pd.read_csv(tmp_path / "b.tsv", sep="\t", dtype=str)
+        assert in_pandas["text"].tolist() == ["b", text]
     write_frame(frame, tmp_path / "a.xlsx")
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame)
 

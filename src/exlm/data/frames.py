@@ -220,7 +220,7 @@ def write_frame(
 ) -> None:
     """Write a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
     a format has none. The texts of the columns `numbers` become numbers where a format has them.
-    InputError for cells that TSV cannot hold."""
+    InputError for cells that a format cannot hold."""
     if path.suffix not in (".csv", ".tsv"):
         frame = with_numbers(frame, numbers)
     if path.suffix not in (".parquet", ".jsonl"):
@@ -246,14 +246,13 @@ def write_frame(
         elif path.suffix == ".csv":
             # pandas would leave a carriage return without quotes, and read it as a line's end.
             quote_texts = _any_text_has(frame, "\r")
-            quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
-            frame.to_csv(file, index=False, header=header, quoting=quoting)
-        elif _any_text_has(frame, "[\t\n\r]"):
-            raise InputError(
-                f"{path}: a cell holds a tab or line break; write a .csv or .parquet file"
-            )
+            in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
+            frame.to_csv(file, index=False, header=header, quoting=in_csv)
         else:
-            frame.to_csv(file, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
+            # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
+            quote_all = _any_text_has(frame, '^"|[\t\n\r]')
+            in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
+            frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
         sync(file)
 
 
