@@ -282,6 +282,13 @@ def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path)
     assert read_frame(path)["text"].tolist() == ['"a gorgeous, witty film"', "long, dull"]
 
 
+def test_one_of_several_columns_of_smiles_has_to_be_named(tmp_path):
+    path = write(tmp_path / "pubchem.csv", "cid,canonicalsmiles,isosmiles,y\n1,CCO,CCO,1\n")
+    with pytest.raises(InputError, match="cannot tell the text column"):
+        load_table(path, None, ["y"])
+    assert load_table(path, "isosmiles", ["y"]).texts == ["CCO"]
+
+
 def test_tables_come_back_as_they_were_written(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
     # as a row without prediction has

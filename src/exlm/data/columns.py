@@ -11,7 +11,8 @@ from exlm.errors import InputError
 # are preferred to the others.
 USUAL_NAMES = frozenset({"smiles", "mol", "text"})
 OTHER_NAMES = frozenset(
-    {"canonicalsmiles", "isomericsmiles", "smilesstring", "structuresmiles", "structure"}
+    {"canonicalsmiles", "isomericsmiles", "isosmiles", "connectivitysmiles", "smilesstring"}
+    | {"structuresmiles", "structure"}
     | {"molecule", "drug", "sentence", "review", "document", "content", "comment", "tweet"}
     | {"headline", "sequence", "seq", "aaseq", "proteinsequence"}
 )
