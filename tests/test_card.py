@@ -15,7 +15,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
-from exlm.describe.card import run_facts
+from exlm.describe.card import run_facts, write_card
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
@@ -97,6 +97,13 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
         assert ("perplexity" if module == "exlm.pretrain.run" else "- valid, seed 0: rmse") in card(
             path
         )[1]
+
+
+def test_a_pre_training_has_no_licence_of_another_run(run):
+    (run.parent / "recipe.yaml").write_text("license: gpl-3.0\n")
+    write_card(run)
+    (run.parent / "recipe.yaml").unlink()
+    assert "license" not in card(run)[0]
 
 
 def test_the_card_of_a_pre_training(run, corpus):

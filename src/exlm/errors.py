@@ -1,5 +1,7 @@
 """The exceptions that users are meant to see."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
 from types import NoneType
@@ -30,6 +32,19 @@ class Interrupted(RuntimeError):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
+
+
+@contextmanager
+def advising(advice: str, memory_advice: str) -> Iterator[None]:
+    """Adds to the message of a training that stops itself what its user can do."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise OutOfMemory(f"{error}; {memory_advice}") from error
+    except Diverged:
+        raise
+    except TrainingStopped as error:
+        raise TrainingStopped(f"{error}; {advice}") from error
 
 
 def check_at_least(config: object, **smallest: float) -> None:

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
-from exlm.data import files
+from exlm.data import files, parts
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
 from exlm.data.frames import read_file, read_frame, write_frame
 from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
-from exlm.data.sources import find_sources, read_rows
+from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -552,3 +552,47 @@ def test_words_for_a_missing_text_are_none_in_a_table(tmp_path):
         texts[path] = [text for text, _ in read_rows(source)]
     assert texts[table] == ["the cat", "", "", "a dog"]
     assert texts[fasta] == ["NA", "MKV"]
+
+
+def test_a_list_of_sentences_is_no_table(tmp_path):
+    lines = ["Review, in short: good.", "Text two, too."]
+    path = write(tmp_path / "a.txt", "\n".join(lines))
+    assert read_frame(path)["text"].tolist() == lines
+    table = write(tmp_path / "b.txt", "review,score in points\ngood,3\n")
+    assert [*read_frame(table)] == ["review", "score in points"]
+
+
+def test_every_command_refuses_the_same_rows(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
+    rows = [*read_rows(Source(str(path), "csv", None))]
+    assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
+    assert read_file(path).faults == {1: "3 fields instead of 2"}
+
+
+def test_jsonl_keeps_every_digit_and_type(tmp_path):
+    cells = {"x": [1.2345678901234567e-07, None], "y": [[1, None], {"a": 0.1}]}
+    cells |= {"n": [2**70, 1], "t": ["\u00e9", ""], "b": [True, False]}
+    frame = pd.DataFrame(cells)
+    write_frame(frame.assign(day=pd.Timestamp("2026-01-02")), tmp_path / "a.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert records[0] == {name: of[0] for name, of in cells.items()} | {
+        "day": "2026-01-02T00:00:00"
+    }
+    assert records[1] == {name: of[1] for name, of in cells.items()} | {
+        "day": "2026-01-02T00:00:00"
+    }
+    write_frame(frame[["n"]], tmp_path / "a.parquet")
+    assert read_frame(tmp_path / "a.parquet")["n"].tolist() == [str(2**70), "1"]
+
+
+def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "ROWS", 2)
+    source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
+
+    def copy(rows, path, numbers):
+        write_frame(rows.frame, path)
+        return {}
+
+    parts.write_in_parts(str(source), TableOptions(), tmp_path / "b.jsonl", {}, copy)
+    records = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [record["x"] for record in records] == [9007199254740993, 2, None, None]

@@ -560,6 +560,12 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
         pretrain_with(recipe, output=str(whole), train=loop)
     pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
     (whole / "result.json").unlink()
+    longer = replace(loop, steps=STEPS + 1)
+    pretrain_with(recipe, output=str(whole), train=longer, resume_anyway=True)
+    (whole / "result.json").unlink()
+    pretrain_with(recipe, output=str(whole), train=longer)  # the new settings were saved
+    (whole / "result.json").unlink()
+    state = checkpoint.candidates(whole)[0] / "state.json"
     content = json.loads(state.read_text())
     content["identity"]["tokenizer"] = "another"
     state.write_text(json.dumps(content))

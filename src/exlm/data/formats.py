@@ -77,7 +77,8 @@ def _txt(name: str, options: TableOptions) -> Iterator[Record]:
         return _smi(name, options)
     if _has_tagged_words(name):
         return _conll(name, options)
-    if "\t" in first or text_columns(re.split("[,;]", first)) or _has_fields(name):
+    has_text_column = bool(text_columns(re.split("[,;]", first))) and not _is_prose(first)
+    if "\t" in first or has_text_column or _has_fields(name):
         return read_tsv(name, options)
     return _lines(name, options)
 
@@ -107,6 +108,12 @@ def _has_fields(name: str) -> bool:
         if len(rows) > 1 and len(widths) == 1 and widths != {1}:
             return not any(cell.startswith(" ") for cell in rows[0])
     return False
+
+
+def _is_prose(line: str) -> bool:
+    """Whether commas are those of a sentence: spaces stand behind them, and three words between
+    them."""
+    return ", " in line and any(len(field.split()) > 2 for field in line.split(","))
 
 
 def is_table(name: str) -> bool:

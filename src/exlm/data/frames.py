@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -232,15 +233,9 @@ def write_frame(
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), file)
         elif path.suffix == ".jsonl":
-            frame.to_json(
-                file,
-                orient="records",
-                lines=True,
-                force_ascii=False,
-                double_precision=15,
-                date_format="iso",
-                date_unit="ns",
-            )
+            with file.open("w", encoding="utf-8") as stream:
+                for record in frame.to_dict("records"):
+                    print(json.dumps(_in_json(record), ensure_ascii=False), file=stream)
         elif path.suffix == ".xlsx":
             _write_sheet(frame, file)
         elif path.suffix == ".csv":
@@ -263,7 +258,7 @@ def _refusing_cells(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(
             f"{path} cannot hold a column of the table: {first_line(error)}; "
             "write a .parquet file, or leave the column out"
@@ -275,6 +270,23 @@ def _without_list(cell: Any) -> Any:
     if not isinstance(cell, (list, dict)):
         return cell
     return json.dumps(cell, ensure_ascii=False, default=_as_json)
+
+
+def _in_json(value: Any) -> Any:
+    """A cell as JSON has it: null for what is missing or infinite, times as texts."""
+    if isinstance(value, dict):
+        return {str(name): _in_json(item) for name, item in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_in_json(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if value is pd.NA or value is pd.NaT:
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _as_json(value: Any) -> Any:
@@ -293,7 +305,7 @@ def as_arrow(frame: pd.DataFrame) -> pa.Table:
     for name, column in frame.items():
         try:
             pa.Array.from_pandas(column)
-        except pa.ArrowException:
+        except (pa.ArrowException, OverflowError):
             frame[name] = column.map(str, na_action="ignore")
     return pa.Table.from_pandas(frame, preserve_index=False)
 

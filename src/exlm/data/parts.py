@@ -83,7 +83,7 @@ def write_in_parts(
         for part in read_parts(input, options, ROWS):
             empty_parts.append(part.frame.iloc[[]])
             numbers_of_parts.append(number_columns(input, part.frame))
-        common = pd.concat(empty_parts)
+        common = _common_types(empty_parts)
         numbers = frozenset.intersection(*numbers_of_parts)
         files: list[Path] = []
         counts = Counter[str]()
@@ -104,6 +104,17 @@ def write_in_parts(
             else:
                 _join_bytes(files, whole, rows)
     return dict(counts)
+
+
+def _common_types(empty_parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """No rows, but all columns; those whose type is not that of every part are of objects, so that
+    no cell changes."""
+    common = pd.concat(empty_parts)
+    for name in common:
+        types = {part[name].dtype if name in part else None for part in empty_parts}
+        if len(types) > 1:
+            common[name] = common[name].astype(object)
+    return common
 
 
 def in_words(counts: dict[str, int]) -> str:

@@ -78,9 +78,9 @@ def _is_data(file: Path, directory: Path) -> bool:
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields (text, fault) for every row: the stripped text, "" where it is missing, and the reason
-    if known. InputError if the source is damaged or has no rows, or if it is unclear which column
-    to read."""
+    """Yields (text, fault) for every row: the stripped text, "" where it is missing or must not be
+    used, and the reason if known. InputError if the source is damaged or has no rows, or if it is
+    unclear which column to read."""
     if source.reader in ONE_TEXT:
         text_column = None
     number = 0
@@ -93,7 +93,7 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
             text = _text(cells.get(column), f"{source.name}, row {number}")
             # `NA` may be two residues, but not in a table
             is_missing = source.reader in TABLES and len(cells) > 1 and text in MISSING_TEXTS
-            yield "" if is_missing else text, fault
+            yield "" if is_missing or fault else text, fault
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 

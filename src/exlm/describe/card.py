@@ -61,8 +61,8 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     head_name = head.group() if head else ""
     standardize = str(texts.get("standardize", "none"))
     # The recipe of a fine-tuning is beside the folders of its cells and seeds.
-    recipes = [read_or_empty(place / "recipe.yaml") for place in list(directory.parents)[1::-1]]
-    recipes.append(read_or_empty(directory / "recipe.yaml"))
+    places = [*list(directory.parents)[1::-1], directory] if "task" in config else [directory]
+    recipes = [read_or_empty(place / "recipe.yaml") for place in places]
     licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
     text = render(
         CARD,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
@@ -109,7 +109,8 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    texts, names = _texts_or_those_of(file, texts, text_column, id_column, header)
+    rows = _rows_or_those_of(file, texts, text_column, id_column, header)
+    texts = [row.text for row in rows]
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
@@ -132,7 +133,7 @@ def fill(
         valid_only=valid_only,
         top=top,
     )
-    finished = (finish(filled, name) for filled, name in zip(filled_texts, names, strict=True))
+    finished = (finish(filled, row) for filled, row in zip(filled_texts, rows, strict=True))
     tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
     _write_or_print(tally, output, molecules)
 
@@ -181,45 +182,55 @@ def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
     return letters
 
 
-def _texts_or_those_of(
+class _Row(NamedTuple):
+    """A text to fill, the name of its row, and why the row must not be used, "" if it may."""
+
+    text: str
+    name: str | None = None
+    fault: str = ""
+
+
+def _rows_or_those_of(
     file: str | None,
     texts: list[str],
     text_column: str | None,
     id_column: str | None,
     header: bool,
-) -> tuple[list[str], list[str | None]]:
+) -> list[_Row]:
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
     if file is not None:
-        return _texts_of(file, text_column, id_column, header)
+        return _rows_of(file, text_column, id_column, header)
     if id_column is not None:
         raise InputError("id_column is for the table of --file; leave it out")
-    return texts, [None] * len(texts)
+    return list(map(_Row, texts))
 
 
-def _texts_of(
-    file: str, text_column: str | None, id_column: str | None, header: bool
-) -> tuple[list[str], list[str | None]]:
-    """The texts of a file and the names of their rows, None where it has no column of names."""
+def _rows_of(file: str, text_column: str | None, id_column: str | None, header: bool) -> list[_Row]:
+    """The rows of a file; they have names if it has a column of names."""
     # a file of another kind has a text on each line
     source = Source(file, "lines", None)
     if format_of(file):
         sources, _ = find_sources([file], header)
         source = sources[0]
-    texts = [text for text, _ in read_rows(source, text_column)]
+    texts_and_faults = read_rows(source, text_column)
     records = READERS[source.reader](source.name, TableOptions(source.header))
-    rows = [record.cells for record in records]
-    first_cells = next(filter(None, rows), {})
+    all_cells = [record.cells for record in records]
+    first_cells = next(filter(None, all_cells), {})
     check_columns(first_cells, file, id_column)
     column = identifier_column(first_cells) if id_column is None else id_column
-    return texts, [str(cells[column]) if column in cells else None for cells in rows]
+    rows = []
+    for (text, fault), cells in zip(texts_and_faults, all_cells, strict=True):
+        name = cells.get(column)
+        rows.append(_Row(text, None if name is None else str(name), fault))
+    return rows
 
 
 def _molecules_of(file: str, header: bool) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts, _ = _texts_of(file, None, None, header)
+    texts = [row.text for row in _rows_of(file, None, None, header) if row.text]
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}
@@ -227,7 +238,7 @@ def _molecules_of(file: str, header: bool) -> set[str]:
 
 def _finished(
     filled: FilledText,
-    name: str | None,
+    row: _Row,
     tokenizer: PreTrainedTokenizerFast,
     molecules: bool,
     known: set[str] | None,
@@ -253,10 +264,11 @@ def _finished(
     given = usable if top is None else _different(usable)[:top]
     return dataclasses.replace(
         filled,
-        fillings=[_with_segments(filling, filled.text, tokenizer) for filling in given],
+        fillings=[_with_segments(filling, filled.text.strip(), tokenizer) for filling in given],
         warning=warning,
         left_out=len(filled.fillings) - len(usable),
-        name=name,
+        name=row.name,
+        problem=row.fault or filled.problem,
     )
 
 

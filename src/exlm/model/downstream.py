@@ -82,7 +82,8 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
-        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
+        Hidden states are those of each token's first repeat; they end with the layer that the head
+        reads."""
         trace = self.new_trace(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds

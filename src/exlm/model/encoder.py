@@ -73,7 +73,7 @@ def arrange(
 ) -> Layout:
     """The layout of a batch on a device: packed, or with one sequence per row. `output_positions
     [B, N]` are those that the last layer computes, of which the first `count [B]` are real; without
-    them it computes all."""
+    both it computes all."""
     if pack:
         return tensors_to(_packed(sequences, output_positions, count), device)
     mask = sequences.attention_mask
@@ -102,11 +102,12 @@ def _packed(
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
     keys = _spans(mask.sum(1))
-    if output_positions is None or count is None:
-        packed_positions = output_positions
+    if output_positions is None:
+        packed_positions = None
         queries = keys
         unpack_index = _places_among(mask)
     else:
+        assert count is not None
         width, row_device = output_positions.shape[1], output_positions.device
         is_output = torch.arange(width, device=row_device) < count[:, None]
         packed_positions = _places_among(mask).gather(1, output_positions)[is_output][None]

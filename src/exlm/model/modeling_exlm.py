@@ -216,6 +216,8 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> Tensor:
         """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
         `trace` as for `encode`."""
+        if pooling not in ("mean", "first"):
+            raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first":
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)

@@ -1,5 +1,6 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
-from exlm.errors import InputError
+from exlm.errors import InputError, advising
 from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
@@ -88,8 +89,8 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        compared_settings = origin if resume_anyway else all_settings
-        scores = _train(recipe, corpus, tokenizer, network, compared_settings)
+        may_differ = settings if resume_anyway else ()
+        scores = _train(recipe, corpus, tokenizer, network, all_settings, may_differ)
         if rank > 0:
             return {}
         result = _result(recipe, origin, settings, network, scores)
@@ -161,10 +162,11 @@ def _train(
     corpus: Corpus,
     tokenizer: PreTrainedTokenizerFast,
     network: ExLMForMaskedLM,
-    compared_settings: dict[str, Any],
+    settings: dict[str, Any],
+    may_differ: Collection[str],
 ) -> dict[str, Any]:
     """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
-    on from there; InputError if one of `compared_settings` was another one then."""
+    on from there; InputError if one of the settings was another one then and may not differ."""
     data = recipe.data
     objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
@@ -182,7 +184,11 @@ def _train(
         repeat=data.repeat,
     )
     attention_dropout = network.config.attention_probs_dropout_prob
-    with newest_flash_attention(network.device, attention_dropout):
+    advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
+    with (
+        newest_flash_attention(network.device, attention_dropout),
+        advising(advice, MEMORY_ADVICE),
+    ):
         scores = fit(
             model=network,
             loss=pretraining_loss,
@@ -191,11 +197,10 @@ def _train(
             directory=Path(recipe.output),
             seed=recipe.seed,
             evaluate=measure,
-            identity={**compared_settings, "random streams": DRAWS_VERSION},
+            identity={**settings, "random streams": DRAWS_VERSION},
+            may_differ=may_differ,
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
-            advice=ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE,
-            memory_advice=MEMORY_ADVICE,
         )
     # There are none if the newest checkpoint is that of the last update.
     return scores or measure(network, recipe.train.steps)

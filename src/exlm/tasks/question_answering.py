@@ -45,6 +45,7 @@ NOT_FOR_QUESTIONS = (
     "pair_column",
     "label_columns",
     "sheet",
+    "molecules",
     "calibrated",
     "distance",
     "interval",

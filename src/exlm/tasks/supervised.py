@@ -12,13 +12,14 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from exlm.errors import advising
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import goodness
 from exlm.train import distributed
-from exlm.train.loop import EarlyStop, LoopConfig, LossFunction, fit
+from exlm.train.loop import ADVICE, EarlyStop, LoopConfig, LossFunction, fit
 from exlm.train.optim import OptimizerConfig
 
 # in the directory of a seed whose training is not finished (`unfinished`)
@@ -119,18 +120,18 @@ def train_best_epoch(
 
     distributed.place_model(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
-    fit(
-        model=network,
-        loss=loss,
-        batches=batches,
-        config=_loop_config(hyper, batches.per_epoch),
-        directory=run_dir,
-        seed=batches.seed,
-        evaluate=evaluate,
-        description="/".join(run_dir.parts[-2:]),
-        checkpoints=progress,
-        memory_advice=MEMORY_ADVICE,
-    )
+    with advising(ADVICE, MEMORY_ADVICE):
+        fit(
+            model=network,
+            loss=loss,
+            batches=batches,
+            config=_loop_config(hyper, batches.per_epoch),
+            directory=run_dir,
+            seed=batches.seed,
+            evaluate=evaluate,
+            description="/".join(run_dir.parts[-2:]),
+            checkpoints=progress,
+        )
     load_model(network, best.weights)
     network.eval()
     return best.epoch

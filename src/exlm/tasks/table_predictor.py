@@ -280,7 +280,7 @@ class TablePredictor:
             molecules = [standardize(text, how) for text in table.texts]
             distances = distance_to_training(self.training, molecules)
             columns["distance to training"] = distances
-            far = int((distances > FAR).sum())
+            far = int((distances[table.usable] > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         return with_columns(table.frame, {**columns, "problem": table.problems}), counts
 

@@ -9,7 +9,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
-from exlm.errors import InputError, Interrupted, OutOfMemory, TrainingStopped, check_at_least
+from exlm.errors import (
+    InputError,
+    Interrupted,
+    OutOfMemory,
+    TrainingStopped,
+    check_at_least,
+    check_choices,
+)
 from exlm.identity import NOT_IDENTITY
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
@@ -39,8 +46,7 @@ MakeMicroBatches = Callable[[int], list[NumberedBatch]]
 LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
 Model = TypeVar("Model", bound=nn.Module)
 
-ADVICE = "use a lower learning rate or precision fp32"
-MEMORY_ADVICE = "make the micro-batches smaller"
+ADVICE = "use a lower learning rate or precision fp32"  # if training stops itself
 
 
 class EarlyStop(Exception):
@@ -82,6 +88,7 @@ class LoopConfig:
     gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_at_least(
             self,
             steps=1,
@@ -115,11 +122,10 @@ def fit(
     seed: int,
     evaluate: Callable[[Model, int], dict[str, Any]] | None = None,
     identity: dict[str, Any] | None = None,
+    may_differ: Collection[str] = (),
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
-    advice: str = ADVICE,
-    memory_advice: str = MEMORY_ADVICE,
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
@@ -133,14 +139,11 @@ def fit(
             directory, checkpoints.
         seed: seed of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
-        identity: settings that must be equal between a checkpoint and this run. None: the caller
-            sees to that.
+        identity: settings that must be equal between a checkpoint and this run, but for those that
+            `may_differ`. None: the caller sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
         checkpoints: directory of the checkpoints, if it is not `directory`.
-        advice: what to do if the loss is not finite or every update skips sequences, for the
-            message.
-        memory_advice: what to do if memory runs out, for the message.
 
     Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
     already. TrainingStopped if the loss is not finite, every update skips sequences or memory runs
@@ -149,7 +152,8 @@ def fit(
     written."""
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
-    state = _first_state(checkpoints, model, optimizer, config, identity)
+    compared = {name: x for name, x in (identity or {}).items() if name not in may_differ}
+    state = _first_state(checkpoints, model, optimizer, config, compared)
     signals: list[int] = []
     trained = _for_training(model, config)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
@@ -165,11 +169,9 @@ def fit(
                 seed=seed,
                 step=step,
                 signals=signals,
-                advice=advice,
-                memory_advice=memory_advice,
             )
             tracker.add(sums)
-            _check_feasible(tracker, config, advice)
+            _check_feasible(tracker, config)
             if _is_due(tracker.step, config.log_every, config.steps):
                 tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
             if evaluate and _is_due(tracker.step, config.eval_every, config.steps):
@@ -200,11 +202,11 @@ def _first_state(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     config: LoopConfig,
-    identity: dict[str, Any] | None,
+    identity: dict[str, Any],
 ) -> dict[str, Any]:
     """The state of the checkpoint from which a run goes on, or that of a new run."""
     if config.save_every:
-        state = checkpoint.resume(checkpoints, model, optimizer, identity or {})
+        state = checkpoint.resume(checkpoints, model, optimizer, identity)
         if state is not None:
             return state
     return {"step": 0, "sums": Sums(), "infeasible_run": 0}
@@ -245,11 +247,11 @@ def _is_due(step: int, every: int, steps: int) -> bool:
     return step == steps or (every > 0 and step % every == 0)
 
 
-def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
+def _check_feasible(tracker: Tracker, config: LoopConfig) -> None:
     if tracker.infeasible_in_a_row >= config.max_infeasible_steps:
         raise TrainingStopped(
             f"{tracker.infeasible_in_a_row} updates in a row up to step {tracker.step} had "
-            f"sequences without any alignment of finite probability; {advice}"
+            f"sequences without any alignment of finite probability"
         )
 
 
@@ -304,15 +306,13 @@ def update(
     seed: int,
     step: int,
     signals: Sequence[int] = (),
-    advice: str = ADVICE,
-    memory_advice: str = MEMORY_ADVICE,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`, and the numbers of the signals received so far. Returns the sums, the gradient's
     norm before clipping, and the signal that asks for a stop (0: none), here or in another
     process."""
     sums_here, tokens_here = _add_gradients(
-        model, loss, micro_batches, config.precision, seed, step, memory_advice
+        model, loss, micro_batches, config.precision, seed, step
     )
     signal_here = max(signals, default=0)
     device_sums, tokens, signal_sum, processes = _add_processes(sums_here, tokens_here, signal_here)
@@ -329,7 +329,7 @@ def update(
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {sums.loss}, gradient norm {norm}); {advice}"
+            f"(loss sum {sums.loss}, gradient norm {norm})"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
@@ -351,7 +351,6 @@ def _add_gradients(
     precision: str,
     seed: int,
     step: int,
-    memory_advice: str,
 ) -> tuple[Tensor, int]:
     """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
     returns, [3] float64 on the device, and the number of tokens."""
@@ -375,7 +374,7 @@ def _add_gradients(
                 rows, length = batch["attention_mask"].shape
                 raise OutOfMemory(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
-                    f"tokens ({error}); {memory_advice}"
+                    f"tokens ({error})"
                 ) from error
         totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
         tokens += int(batch["attention_mask"].sum())

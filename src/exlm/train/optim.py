@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from exlm.errors import InputError
+from exlm.errors import InputError, check_choices
 from exlm.identity import NOT_IDENTITY
 
 
@@ -40,6 +40,7 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be a positive number")
         if not all(0 <= beta < 1 for beta in self.adam_betas) or self.adam_eps < 0:
