@@ -17,7 +17,7 @@ from rdkit import Chem
 from exlm.data import files, parts
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
-from exlm.data.frames import read_file, read_frame, write_frame
+from exlm.data.frames import number_columns, read_file, read_frame, write_frame
 from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import Source, find_sources, read_rows
@@ -596,3 +596,25 @@ def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkey
     parts.write_in_parts(str(source), TableOptions(), tmp_path / "b.jsonl", {}, copy)
     records = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [record["x"] for record in records] == [9007199254740993, 2, None, None]
+
+
+def test_cells_of_several_lines_between_tabs_as_pandas_writes_them(tmp_path):
+    frame = pd.DataFrame({"smiles": ["CCO", "CC", "C"], "note": ["two\nlines", "a", "b"]})
+    frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.tsv"), frame)
+    frame["note"] = ['"Well," he', "a", "b"]  # a quotation
+    lines = ["\t".join(row) for row in [[*frame], *frame.values.tolist()]]
+    path = write(tmp_path / "b.tsv", "\n".join(lines))
+    pd.testing.assert_frame_equal(read_frame(path), frame)
+
+
+def test_semicolons_beside_commas_in_names_and_numbers(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles;name, IUPAC;x\nCCO;a;1,5\nCC;b;2,5\n")
+    assert [*read_frame(path)] == ["smiles", "name, IUPAC", "x"]
+
+
+def test_ids_that_look_like_numbers_stay_texts(tmp_path):
+    columns = {"well": ["1E02", "2E02"], "clone": ["1.1", "1.10"], "y": ["5.10", "1e-05"]}
+    frame = pd.DataFrame({"smiles": ["C", "CC"], **columns})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert number_columns(tmp_path / "a.csv", read_frame(tmp_path / "a.csv")) == {"y"}

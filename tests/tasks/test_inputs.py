@@ -292,3 +292,13 @@ def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_pa
         embed(chemist, path, str(tmp_path / "a.npy"), "mean")
     embed(chemist, path, str(tmp_path / "a.npy"), "first")
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_a_pair_has_a_vector_of_its_own(tmp_path):
+    table = pd.DataFrame({"text": ["CCO", "CCO"], "second": ["CCN", "CCC"]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    embed("molecules-5M", str(tmp_path / "a.csv"), str(tmp_path / "a.npy"))
+    alone = np.load(tmp_path / "a.npy")
+    embed("molecules-5M", str(tmp_path / "a.csv"), str(tmp_path / "b.npy"), pair_column="second")
+    pairs = np.load(tmp_path / "b.npy")
+    assert np.allclose(alone[0], alone[1]) and not np.allclose(pairs[0], pairs[1], atol=1e-3)

@@ -700,8 +700,8 @@ def test_what_was_not_determined_is_no_class():
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
     notes = notes_of_missing_labels(table)
     assert len(notes) == 2 and "1 cells of the labels say 'ND'" in notes[0]
-    numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "n/a", "#N/A", "NT", "-"]})
-    with pytest.raises(InputError, match="'NT' is no .* 2 such cells in all: 'NT', '-'"):
+    numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "NT", "#N/A", "low", "-"]})
+    with pytest.raises(InputError, match="'low' is no .* 2 such cells in all: 'low', '-'"):
         make_table(FileRows(numbers), "t.csv", None, ["y"], "regression")
 
 

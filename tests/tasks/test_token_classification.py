@@ -340,3 +340,24 @@ def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(bio
     task = TableFinetuning(EncoderSource(str(biologist)), config)
     sizes = {part: len(rows) for part, rows in task.split_of(0).items()}
     assert sizes == {"train": 15, "valid": 2, "test": 2}
+
+
+def test_labels_of_residues_may_have_several_letters():
+    """In a string they stand between spaces, in and out."""
+    frame = pd.DataFrame({"sequence": ["MKV", "AC"], "label": ["FR1 FR1 CDR1", "CDR1 FR1"]})
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["CDR1", "FR1"])
+    assert problems == ["", ""] and labels.tolist()[0] == [1, 1, 0]
+    predictions = np.full((2, 3, 2), np.nan)
+    predictions[0] = [[0, 1], [0, 1], [1, 0]]
+    predictions[1, :2] = [[1, 0], [0, 1]]
+    assert spelled(predictions, table.texts, ["CDR1", "FR1"], RESIDUE) == frame["label"].tolist()
+
+
+def test_many_numbers_are_no_classes_of_residues(tmp_path):
+    model = save(tmp_path / "model", letter_tokenizer("protein"))
+    rows = [{"sequence": "MKVA", "rsa": [i / 7, i / 11, i / 13, 0.5]} for i in range(1, 40)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = TaskConfig(str(tmp_path / "a.jsonl"), label_columns=["rsa"], split="random")
+    with pytest.raises(InputError, match="different numbers; each would be a class"):
+        TokenClassification(EncoderSource(model), config)

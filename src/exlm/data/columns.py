@@ -1,22 +1,20 @@
 """Finds the column of the texts in a table, and notices that a table has no header line."""
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
 
-# Usual names of the column of texts, in any case, with or without spaces and marks. The first names
-# are preferred to the others.
-USUAL_NAMES = frozenset({"smiles", "mol", "text"})
-OTHER_NAMES = frozenset(
-    {"canonicalsmiles", "isomericsmiles", "isosmiles", "connectivitysmiles", "smilesstring"}
-    | {"structuresmiles", "structure"}
-    | {"molecule", "drug", "sentence", "review", "document", "content", "comment", "tweet"}
-    | {"headline", "sequence", "seq", "aaseq", "proteinsequence"}
+# Usual names of the column of texts, without spaces and marks, in lower case. The first names are
+# preferred to the others.
+USUAL_NAMES = "smiles|mol|text"
+OTHER_NAMES = (
+    ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|comment|tweet"
+    "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence"
 )
-LIST_NAMES = frozenset({"tokens", "words"})
+LIST_NAMES = "tokens|words"
 # What R, pandas and spreadsheets write in place of a missing text
 MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
 # Usual names of the columns of two texts
@@ -64,7 +62,7 @@ def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
     """The only two columns that have names of PAIR_NAMES, if no column has one of USUAL_NAMES."""
     pairs = []
     for names in PAIR_NAMES:
-        first, second = (text_columns(columns, {name}) for name in names)
+        first, second = (text_columns(columns, name) for name in names)
         if len(first) == len(second) == 1:
             pairs.append((first[0], second[0]))
     if len(pairs) == 1 and not text_columns(columns, USUAL_NAMES):
@@ -72,9 +70,13 @@ def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
     return None, None
 
 
-def text_columns(columns: Iterable[str], names: Set[str] = USUAL_NAMES | OTHER_NAMES) -> list[str]:
-    """Those columns that have one of the usual `names`."""
-    return [column for column in columns if re.sub(r"[\W_]", "", str(column).lower()) in names]
+def text_columns(columns: Iterable[str], names: str = f"{USUAL_NAMES}|{OTHER_NAMES}") -> list[str]:
+    """Those columns that have one of the usual `names`, a regular expression."""
+    return [
+        column
+        for column in columns
+        if re.fullmatch(names, re.sub(r"[\W_]", "", str(column).lower()))
+    ]
 
 
 def identifier_column(columns: Iterable[Any]) -> Any | None:

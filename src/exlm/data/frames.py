@@ -22,8 +22,9 @@ from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
 LONGEST_CELL = 32767  # characters in a cell of a workbook
-# A number as programs write it. Zeros in front, and more digits than a float has, are an id's.
-NUMBER = r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]?\d{1,2})?"
+# A number as programs write it. Zeros in front, more digits than a float has, and an exponent
+# without a sign, as in the well 1E02, are an id's.
+NUMBER = r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d{1,3})?"
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
 
 
@@ -169,8 +170,9 @@ def read_json(path: str | Path) -> Any:
 
 def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
     """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
-    number or empty. They stay texts while rows are read, so that a CSV file gets them back as they
-    were; `write_frame` makes them numbers in a format that has numbers."""
+    number or empty, and none is another spelling of another: 1.1 and 1.10 are ids. They stay texts
+    while rows are read, so that a CSV file gets them back as they were; `write_frame` makes them
+    numbers in a format that has numbers."""
     lines = first_lines(str(path)) if format_of(path) in ("csv", "tsv", "txt") else []
     if not lines or lines[0].startswith("{"):
         return frozenset()
@@ -179,6 +181,7 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
         str(name)
         for name, column in texts.items()
         if (column.eq("") | column.astype(str).str.fullmatch(NUMBER)).all()
+        and column.nunique() == pd.to_numeric(column).nunique() + column.eq("").any()
     )
 
 

@@ -69,6 +69,8 @@ def _has_quoted_cells(name: str) -> bool:
     In other files quotes are part of the text."""
     with open_text(name) as file:
         sample = file.read(QUOTES_SAMPLE)
+    if _needs_quotes(sample):
+        return True
     with_commas = [cell for cell in re.split("[\t\n]", sample) if "," in cell]
     is_one_column = "\t" not in sample
     needs_quotes = with_commas or is_one_column
@@ -84,17 +86,30 @@ def _has_quoted_cells(name: str) -> bool:
     return True
 
 
+def _needs_quotes(sample: str) -> bool:
+    """Whether all rows have as many fields only if quotes enclose cells, which then hold tabs or
+    ends of lines."""
+    rows = list(csv.reader(io.StringIO(sample, newline=""), delimiter="\t"))[:-1]
+    lines = sample.splitlines()[:-1]
+    widths_of_rows = {len(row) for row in rows if row}
+    widths_of_lines = {line.count("\t") + 1 for line in lines if line}
+    return len(widths_of_rows) == 1 < len(widths_of_lines)
+
+
 def _separator(name: str, usual: str) -> str:
-    """The separator of a table: the one that its first line names, or the only one that divides all
-    lines alike, or, if the first line lacks the usual one, the only one that divides most lines
-    alike; else the usual one."""
+    """The separator of a table: the one that its first line names, or the one that divides all
+    lines alike, or, if the first line lacks the usual one, most lines alike, into most fields; else
+    the usual one."""
     lines = first_lines(name)
     if named := _named_separator(lines):
         return named
     candidates = [mark for mark in SEPARATORS if _divides(lines, mark, least_share=1)]
     if not candidates and lines and usual not in lines[0]:
         candidates = [mark for mark in SEPARATORS if _divides(lines, mark, least_share=0.51)]
-    return candidates[0] if len(candidates) == 1 else usual
+    # decimal commas may divide a line, but into fewer fields than the separator
+    candidates.sort(key=lambda mark: lines[0].count(mark), reverse=True)
+    counts = [lines[0].count(mark) for mark in candidates]
+    return candidates[0] if counts and counts.count(counts[0]) == 1 else usual
 
 
 def _divides(lines: list[str], mark: str, least_share: float) -> bool:

@@ -81,6 +81,8 @@ def _problem(
     ends = {config.bos_token_id, config.eos_token_id}
     length = config.expanded_length(len(masked_text.ids), len(masked_text.masks))
     longest = config.max_position_embeddings
+    if not text:
+        return "empty text"
     if not masked_text.masks:
         return "no mask: write [MASK] where something is missing, or name a --site"
     if config.states_per_boundary > 1 and ends.intersection(masked_text.ids[1:-1]):

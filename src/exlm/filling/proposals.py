@@ -65,6 +65,8 @@ def fill_templates(
 
 def _with_template(make_template: Callable[[str], Template], line: int, text: str) -> FilledText:
     """The text with its template, or with the problem that it has."""
+    if not text.strip():
+        return FilledText(line, text, problem="empty text")
     if MASKS.search(text):
         problem = "it has masks, but site, keep or replace say what is free; leave out either"
         return FilledText(line, text, problem=problem)

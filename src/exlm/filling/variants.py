@@ -37,7 +37,7 @@ RESIDUES = dict(
     LEU="L", LYS="K", MET="M", PHE="F", PRO="P", SER="S", THR="T", TRP="W", TYR="Y", VAL="V",
 )  # fmt: skip
 RESIDUE_CODE = f"[A-Z]|{'|'.join(RESIDUES)}"
-MUTATION = re.compile(rf"({RESIDUE_CODE})([1-9]\d*)({RESIDUE_CODE}|=)")
+MUTATION = re.compile(rf"({RESIDUE_CODE})(-?\d+)({RESIDUE_CODE}|=)")
 
 
 class Variant(NamedTuple):

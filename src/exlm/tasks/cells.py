@@ -17,8 +17,8 @@ from exlm.errors import InputError
 # What the only column of a list of texts is called: `NA` may be two residues
 LIST_COLUMNS = ("text", "sequence")
 # Words for label 0 and for label 1, in any case
-NEGATIVE = ("inactive", "no", "false")
-POSITIVE = ("active", "yes", "true")
+NEGATIVE = ("inactive", "no", "false", "f")
+POSITIVE = ("active", "yes", "true", "t")
 DECIMAL_COMMA = r"[-+]?\d+(,\d+)?(e[-+]?\d+)?"
 # Where such a cell has a comma, it is no separator of thousands.
 CLEARLY_DECIMAL = r"[-+]?(0\d*,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,})|\d+,\d+(?=e))(e[-+]?\d+)?"

@@ -41,21 +41,26 @@ def calibration_error(
     """The expected calibration error: by how much confidence, which is the probability of the
     predicted class, and accuracy differ, on average over 15 bins of equal width. With classes,
     labels are their indices [rows, 1], and probabilities [rows, classes]. Else both are [rows,
-    labels], where NaN is a missing label. NaN if there is no label."""
+    labels], where NaN is a missing label, and the result is the mean over the labels. NaN if there
+    is no label."""
     if predicts_every_class:
-        confidence = probabilities.max(1)
-        right = probabilities.argmax(1) == labels[:, 0]
-    else:
-        labelled = ~np.isnan(labels)
-        labels = labels[labelled]
-        probabilities = probabilities[labelled]
-        confidence = np.maximum(probabilities, 1 - probabilities)
-        right = (probabilities >= 0.5) == (labels == 1)
+        is_right = probabilities.argmax(1) == labels[:, 0]
+        return _difference_in_bins(probabilities.max(1), is_right)
+    errors = []
+    for of_label, predicted in zip(labels.T, probabilities.T, strict=True):
+        labelled = ~np.isnan(of_label)
+        confidence = np.maximum(predicted, 1 - predicted)
+        is_right = (predicted >= 0.5) == (of_label == 1)
+        errors.append(_difference_in_bins(confidence[labelled], is_right[labelled]))
+    return float(np.mean([error for error in errors if not np.isnan(error)] or [np.nan]))
+
+
+def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
     if not len(confidence):
         return float("nan")
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    # per bin: |sum of confidence - sum of right|
-    bin_differences = np.abs(np.bincount(bins, weights=confidence - right))
+    # per bin: |sum of confidence - number of right ones|
+    bin_differences = np.abs(np.bincount(bins, weights=confidence - is_right))
     return float(bin_differences.sum() / len(confidence))
 
 

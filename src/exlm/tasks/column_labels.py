@@ -22,8 +22,11 @@ from exlm.tasks.cells import (
 )
 from exlm.tasks.label_types import LABEL_TYPES, TaskType
 
-# ND, not determined, is usual in laboratories; KNIME writes ?.
-NOT_DETERMINED = ("ND", "N.D.", "n.d.", "nd", "?")
+# What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
+NOT_DETERMINED = (
+    *("ND", "N.D.", "n.d.", "nd", "NT", "N.T.", "n.t.", "?"),
+    *("Inconclusive", "inconclusive", "Unspecified", "unspecified"),
+)
 MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
 MAX_INFERRED_CLASSES = 50
 # if there are more distinct whole numbers, the task is regression
@@ -96,9 +99,8 @@ def read_labels(
     skip_unknown_classes: bool,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1; rows with others, and cells that are no numbers of a
-    regression, have no label if `skip_unknown_classes`. InputError for a cell that is no label of
-    the task."""
+    a binary task the words for 0 and 1. InputError for a cell that is no label of the task; with
+    `skip_unknown_classes` it counts as missing, and a note says so."""
     check_single_labels(cells, path)
     if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
         check_numbers(cells, numbers, path)
@@ -125,8 +127,7 @@ def read_labels(
             note_words(cells, labels)
         allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    may_skip = skip_unknown_classes and (label_type.class_per_row or label_type.is_number)
-    if len(wrong_cells) and not may_skip:
+    if len(wrong_cells) and not skip_unknown_classes:
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
     what = allowed if label_type.is_number else f"class of the model ({allowed})"
     unknown_classes = _unknown_classes(cells, wrong_cells, path, what)

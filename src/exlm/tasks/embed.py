@@ -27,6 +27,7 @@ def embed(
     pooling: Pooling = "mean",
     layers: int | None = None,
     max_length: int | None = None,
+    pair_column: str | None = None,
     **options: Any,
 ) -> Path:
     """Writes one vector per row of a table, in constant memory; if it is interrupted, the same
@@ -44,6 +45,7 @@ def embed(
         layers: how many of the layers to use; where absent all, or with late expansion those before
             the expansion.
         max_length: longest text in tokens; where absent that of the fine-tuning, or 512.
+        pair_column: column of a second text: the vector is that of the pair, read together.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
     target = parts.output_path(
@@ -57,14 +59,14 @@ def embed(
     text_column = read_options.text_column
     if text_column is None and trained_on.text_column in first_rows.frame:
         text_column = trained_on.text_column
-    first = make_table(first_rows, input, text_column, [])
+    first = make_table(first_rows, input, text_column, [], pair_column=pair_column)
     molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
     reader = TextReader(
         tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
     )
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
-        table = make_table(rows, input, first.text_column, [])
+        table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
         table, tokens = reader.read_chunk(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
@@ -77,6 +79,7 @@ def embed(
         "pooling": pooling,
         "layers": layers,
         "max_length": max_length,
+        "pair_column": pair_column,
         "options": options,
         "weights": weight_hash(model),
     }

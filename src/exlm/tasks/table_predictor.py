@@ -279,8 +279,9 @@ class TablePredictor:
             how = self.saved.get("standardize", "none")
             molecules = [standardize(text, how) for text in table.texts]
             distances = distance_to_training(self.training, molecules)
+            distances[~table.usable] = np.nan
             columns["distance to training"] = distances
-            far = int((distances[table.usable] > FAR).sum())
+            far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         return with_columns(table.frame, {**columns, "problem": table.problems}), counts
 

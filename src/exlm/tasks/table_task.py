@@ -224,6 +224,7 @@ class TableTask(ABC):
         has_positives = table.label_type.class_per_row and not table.label_type.predicts_every_class
         counts = dict[str, dict[str, int]]()
         labels = dict[str, dict[str, float]]()
+        label_rows = dict[str, dict[str, int]]()
         for name, rows in scored_parts.items():
             counts[name] = {"rows": len(rows)}
             if has_positives:
@@ -232,6 +233,7 @@ class TableTask(ABC):
                 table.task_type, table.label_columns, table.labels[rows], predictions[rows]
             )
             labels[name] = {label: scores[self.metric] for label, scores in of_labels.items()}
+            label_rows[name] = {label: int(scores["rows"]) for label, scores in of_labels.items()}
         main_part = "test" if "test" in split else "valid"
         main_score = partial(
             self.score, predictions, error_units=error_units, metrics=[self.metric]
@@ -252,6 +254,7 @@ class TableTask(ABC):
             "counts": counts,
             "interval": {main_part: interval},
             "labels": labels,
+            "label_rows": label_rows,
         }
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:

@@ -18,13 +18,21 @@ from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text
+from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_finetuning import TableFinetuning
-from exlm.tasks.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
+from exlm.tasks.units import (
+    NO_LABEL,
+    RESIDUE,
+    WORD,
+    labels_of_units,
+    read_unit_labels,
+    units,
+)
 
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
@@ -55,8 +63,10 @@ class TokenClassification(TableFinetuning):
         check_no_list_as_text(table.frame[label_column], config.dataset)
         has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
         unit = WORD if has_lists else _unit_of(table.texts, table.frame[label_column].fillna(""))
-        names = chain.from_iterable(units(table.frame[label_column].fillna(""), unit))
+        cells = table.frame[label_column].fillna("")
+        names = chain.from_iterable(labels_of_units(cells, units(table.texts, unit), unit))
         classes = sorted({*names} - {NO_LABEL})
+        _check_classes(classes, config)
         labels, label_problems = read_unit_labels(
             table, label_column, config.mask_column, unit, classes
         )
@@ -90,16 +100,26 @@ class TokenClassification(TableFinetuning):
         return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
 
 
+def _check_classes(classes: list[str], config: TaskConfig) -> None:
+    """InputError if the labels are rather numbers that have been measured."""
+    numbers = pd.to_numeric(pd.Series(classes, dtype=object), errors="coerce")
+    if len(classes) > MAX_INFERRED_CLASSES and numbers.notna().all():
+        raise InputError(
+            f"{config.dataset}: the labels of residues or words are {len(classes)} different "
+            "numbers; each would be a class, so replace them by a few classes, such as low and high"
+        )
+
+
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """The unit of which more texts have as many as labels: one blank in a protein makes no words of
     all. A text of one word says nothing of words."""
-    words, residues = (
-        [
-            (len(of_text), len(of_labels))
-            for of_text, of_labels in zip(units(texts, unit), units(labels, unit), strict=True)
-        ]
-        for unit in (WORD, RESIDUE)
-    )
+    counts = []
+    for unit in (WORD, RESIDUE):
+        units_of_texts = units(texts, unit)
+        labels_of_texts = labels_of_units(labels, units_of_texts, unit)
+        pairs = zip(units_of_texts, labels_of_texts, strict=True)
+        counts.append([(len(of_text), len(of_labels)) for of_text, of_labels in pairs])
+    words, residues = counts
     as_words = sum(in_text == in_labels > 1 for in_text, in_labels in words)
     as_residues = sum(in_text == in_labels for in_text, in_labels in residues)
     if as_words == as_residues:

@@ -27,6 +27,16 @@ def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
     ]
 
 
+def labels_of_units(cells: Iterable[Any], texts: list[list[str]], unit: str) -> list[list[str]]:
+    """The labels in every cell. Those of residues are letters, or words, if there are as many words
+    as residues."""
+    labels = []
+    for cell, of_cell, text in zip(cells, units(cells, unit), texts, strict=True):
+        words = cell.split() if isinstance(cell, str) else []
+        labels.append(words if len(words) == len(text) else of_cell)
+    return labels
+
+
 def read_unit_labels(
     table: TextTable,
     label_column: str,
@@ -37,7 +47,7 @@ def read_unit_labels(
     """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, ""
     if nothing is."""
     texts = units(table.texts, unit)
-    names_of_rows = units(table.frame[label_column].fillna(""), unit)
+    names_of_rows = labels_of_units(table.frame[label_column].fillna(""), texts, unit)
     masks = [["1"] * len(names) for names in names_of_rows]
     if mask_column:
         masks = units(table.frame[mask_column].fillna(""), unit)
@@ -65,12 +75,13 @@ def spelled(
     predictions: np.ndarray, texts: list[str], classes: Sequence[str], unit: str
 ) -> list[str]:
     """The most probable labels of every row as one string, from predictions [rows, units, classes];
-    "" for rows without any."""
+    "" for rows without any. Spaces divide labels of more than one letter."""
     was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
     not_read = next((mark for mark in NOT_READ if mark not in classes), "")
     labels = np.where(was_read, np.array(classes, dtype=object)[best], not_read)
-    space = "" if unit == RESIDUE else " "
+    letters = unit == RESIDUE and all(len(name) == 1 for name in classes)
+    space = "" if letters else " "
     return [
         space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
         for row, text_units in enumerate(units(texts, unit))
