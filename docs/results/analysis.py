@@ -32,7 +32,12 @@ SWEEP = {
     "exlm-p38.7-k8": "k = 8",
 }
 # share of masks and copies of every token, with which 15% of the tokens have no visible copy
-REPEATED = {"mlm-p15": "15%, 1", "mlm-p38.7-r2": "38.7%, 2", "mlm-p62.2-r4": "62.2%, 4"}
+REPEATED = {
+    "mlm-p15": "15%, 1",
+    "mlm-p38.7-r2": "38.7%, 2",
+    "mlm-p62.2-r4": "62.2%, 4",
+    "mlm-p78.9-r8": "78.9%, 8",
+}
 DIGITS = {
     "accuracy": 3,
     "joint nll": 3,

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
-from exlm.data import files, parts
+from exlm.data import chunks, files
 from exlm.data.chemistry import molecule_problem, standardize
+from exlm.data.chunks import output_path
 from exlm.data.columns import choose_column
 from exlm.data.frames import number_columns, read_file, read_frame, write_frame
-from exlm.data.parts import output_path
 from exlm.data.prepare import prepare
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
@@ -586,14 +586,14 @@ def test_jsonl_keeps_every_digit_and_type(tmp_path):
 
 
 def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "ROWS", 2)
+    monkeypatch.setattr(chunks, "ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
     def copy(rows, path, numbers):
         write_frame(rows.frame, path)
         return {}
 
-    parts.write_in_parts(str(source), TableOptions(), tmp_path / "b.jsonl", {}, copy)
+    chunks.write_in_chunks(str(source), TableOptions(), tmp_path / "b.jsonl", {}, copy)
     records = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [record["x"] for record in records] == [9007199254740993, 2, None, None]
 

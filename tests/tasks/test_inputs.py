@@ -132,7 +132,7 @@ def cells_of(records):
 @pytest.mark.parametrize("rows", [2, 1000], ids=["in parts", "at once"])
 def test_numbers_of_a_csv_file_are_numbers_in_a_parquet_file(chemist, tmp_path, monkeypatch, rows):
     """Whole numbers stay whole; ids with zeros in front, and columns with other texts, stay."""
-    monkeypatch.setattr("exlm.data.parts.ROWS", rows)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", rows)
     path = write(tmp_path / "a.csv", CSV_WITH_NUMBERS)
     embed(chemist, path, str(tmp_path / "a.parquet"))
     table = pq.read_table(tmp_path / "a.parquet")
@@ -149,7 +149,7 @@ def test_predictions_for_a_csv_file_have_its_numbers_in_jsonl(
     hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
     out = str(tmp_path / "out")
     finetune(out, chemist, TaskConfig(table, split="random"), hyper, [0])
-    monkeypatch.setattr("exlm.data.parts.ROWS", 2)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
     for labels in ("", ",logP"):
         lines = [CSV_WITH_NUMBERS[0] + labels]
         lines += [line + labels.replace("logP", "1.50") for line in CSV_WITH_NUMBERS[1:]]
@@ -252,7 +252,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
         tmp_path / name,
         tmp_path / f"cut-{name}",
     )
-    monkeypatch.setattr("exlm.data.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
 
@@ -284,7 +284,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
 
 def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
     path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
-    monkeypatch.setattr("exlm.data.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
     embed(chemist, path, str(tmp_path / "whole.npy"), "first")
     parts = iter([embed_module.embeddings])  # after the first, StopIteration
     with monkeypatch.context() as patched, pytest.raises(StopIteration):

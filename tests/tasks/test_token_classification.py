@@ -23,7 +23,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import TableTokens, first_tokens
 from exlm.tasks.saved_labels import UnitLabels
-from exlm.tasks.saved_task import TunedModel, saved_task
+from exlm.tasks.saved_task import TunedModel, load_saved_task
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.token_classification import TokenClassification
@@ -292,7 +292,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
         str(out), model, TaskConfig(data, task_type="token_classification"), FAST, [0]
     )
     assert report["test"]["accuracy"]["mean"] > 0.9
-    assert saved_task(str(out))["classes"] == sorted(map(str, tags))
+    assert load_saved_task(str(out))["classes"] == sorted(map(str, tags))
     found = predicted(str(out), data, str(tmp_path / "predicted.csv"))
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())
@@ -348,6 +348,9 @@ def test_labels_of_residues_may_have_several_letters():
     table = make_table(FileRows(frame), "a.csv", "sequence", [])
     labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["CDR1", "FR1"])
     assert problems == ["", ""] and labels.tolist()[0] == [1, 1, 0]
+    with_stop = make_table(FileRows(frame.assign(sequence=["MKV*", "AC"])), "a.csv", "sequence", [])
+    labels, problems = read_unit_labels(with_stop, "label", None, RESIDUE, ["CDR1", "FR1"])
+    assert problems == ["", ""] and labels.tolist()[0][:3] == [1, 1, 0]
     predictions = np.full((2, 3, 2), np.nan)
     predictions[0] = [[0, 1], [0, 1], [1, 0]]
     predictions[1, :2] = [[1, 0], [0, 1]]

@@ -288,7 +288,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
     monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 6)
-    monkeypatch.setattr("exlm.data.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], SavedLabels.outputs
 
@@ -901,7 +901,7 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
     monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 2)
-    monkeypatch.setattr("exlm.data.parts.ROWS", 2)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
     readings = []
     monkeypatch.setattr(
         "exlm.tasks.training_molecules.training_molecules",

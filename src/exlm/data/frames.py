@@ -53,17 +53,17 @@ def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
     number of fields than the header are cut or filled up with "" and must not be used.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
-    return next(read_parts(path, options))
+    return next(read_file_chunks(path, options))
 
 
-def read_parts(
+def read_file_chunks(
     path: str | Path,
     options: TableOptions = AS_USUAL,
     rows: int | None = None,
     like: pd.DataFrame | None = None,
 ) -> Iterator[FileRows]:
-    """The table of `read_file` in parts of at most `rows` rows, in constant memory. The index
-    counts the rows of the file, from 0. Each part has the columns and types that its rows need, or
+    """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
+    counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
     those of the frame `like`."""
     kind = format_of(path)
     if kind is None:
@@ -73,7 +73,7 @@ def read_parts(
     columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
-        for frame, faults in _parts(kind, path, options, rows, columns):
+        for frame, faults in _chunks(kind, path, options, rows, columns):
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
@@ -90,7 +90,7 @@ def read_parts(
         raise InputError(f"{path}: holds no data rows")
 
 
-def _parts(
+def _chunks(
     kind: str,
     path: str | Path,
     options: TableOptions,
@@ -105,9 +105,9 @@ def _parts(
                 yield _from_arrow(table), {}
         return
     records = _without_blank_end(READERS[kind](str(path), options))
-    while part := list(islice(records, rows)):
-        frame = _with_whole_numbers(part, columns)
-        faults = {row: record.fault for row, record in enumerate(part) if record.fault}
+    while chunk := list(islice(records, rows)):
+        frame = _with_whole_numbers(chunk, columns)
+        faults = {row: record.fault for row, record in enumerate(chunk) if record.fault}
         yield frame if kind == "jsonl" else frame.fillna(""), faults
 
 

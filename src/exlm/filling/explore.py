@@ -22,7 +22,7 @@ from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
 from exlm.filling.texts import (
-    allowed_graph,
+    counted_paths,
     describe_states,
     fill_graph,
     filled_in,
@@ -141,9 +141,9 @@ def build_case(
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
-    allowed, _ = allowed_graph(graph, options)
+    counted, _ = counted_paths(graph, options)
     fillings = [
-        _with_details(filling, allowed, masked_text, tokenizer, molecules)
+        _with_details(filling, counted, masked_text, tokenizer, molecules)
         for filling in filled.fillings
     ]
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
@@ -179,7 +179,7 @@ def _edges(graph: Graph) -> list[tuple[int, int, float]]:
 
 def _with_details(
     filling: Filling,
-    allowed: Graph,
+    counted: Graph,
     masked_text: MaskedText,
     tokenizer: PreTrainedTokenizerFast,
     molecules: bool,
@@ -187,9 +187,9 @@ def _with_details(
     """A filling with its best path, its segments and, of a molecule, its problem and drawing."""
     vocabulary = tokenizer.get_vocab()
     by_mask = [[vocabulary[token] for token in tokens] for tokens in filling.tokens]
-    (path,) = search.best_paths(allowed, torch.tensor([list(chain(*by_mask))])).tolist()
+    (path,) = search.best_paths(counted, torch.tensor([list(chain(*by_mask))])).tolist()
     segments = _segments(masked_text, by_mask, tokenizer)
-    details: dict[str, Any] = {"path": [0, *path, len(allowed.links) - 1], "segments": segments}
+    details: dict[str, Any] = {"path": [0, *path, len(counted.links) - 1], "segments": segments}
     if molecules:
         with rdBase.BlockLogs():
             details["problem"] = molecule_problem(filling.text)

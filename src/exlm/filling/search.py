@@ -146,7 +146,7 @@ def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Beginnings:
+class _Beam:
     """n beginnings of fillings with i tokens each."""
 
     token_ids: Tensor  # [n, i]
@@ -168,7 +168,7 @@ def beam_search(
     at_first_state = torch.zeros_like(graph.probs[None, :, 0])
     at_first_state[0, 0] = 1.0
     no_tokens = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
-    beginnings = _Beginnings(no_tokens, graph.probs.new_zeros(1), at_first_state)
+    beginnings = _Beam(no_tokens, graph.probs.new_zeros(1), at_first_state)
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
@@ -211,13 +211,13 @@ def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
 
 
 def _extend(
-    beginnings: _Beginnings, parent: Tensor, word: Tensor, next_at_state: Tensor, probs: Tensor
-) -> _Beginnings:
+    beginnings: _Beam, parent: Tensor, word: Tensor, next_at_state: Tensor, probs: Tensor
+) -> _Beam:
     """The beginnings with the numbers `parent` [n], each continued by its `word` [n], which is
     emitted at each state with the probability `next_at_state` [beginnings, N]."""
     log_emitted = next_at_state[parent].log() + probs[:, word].T.log()
     log_step = log_emitted.logsumexp(1)
-    return _Beginnings(
+    return _Beam(
         token_ids=torch.cat([beginnings.token_ids[parent], word[:, None]], dim=1),
         log_prob=beginnings.log_prob[parent] + log_step,
         at_state=(log_emitted - log_step[:, None]).exp(),

@@ -75,7 +75,7 @@ def fill_graph(
     options: FillOptions,
 ) -> FilledText:
     """The text `empty` with its fillings in one pass. Its line is part of the seed of samples."""
-    allowed, lengths = allowed_graph(graph, options)
+    counted, lengths = counted_paths(graph, options)
     if not lengths:
         tokens = options.tokens or graph.num_masks
         states = len(graph.links) - 2
@@ -84,7 +84,7 @@ def fill_graph(
     fillings = []
     proven = True
     for length, probability in lengths.items():
-        of_length = _search(allowed, length, options, empty.line)
+        of_length = _search(counted, length, options, empty.line)
         proven = proven and of_length.proven
         length_probability = probability if options.all_paths else None
         fillings += _decoded(of_length, graph, masked_text, tokenizer, length_probability)
@@ -136,27 +136,27 @@ def _warning(share_one_per_mask: float | None) -> str | None:
     )
 
 
-def allowed_graph(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
+def counted_paths(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
     """The graph with only the paths that `options` allow, and the probability of each number of
     tokens they ask for."""
-    allowed = graph if options.all_paths else search.one_per_mask(graph)
+    counted = graph if options.all_paths else search.one_per_mask(graph)
     allowed_lengths = options.lengths or [graph.num_masks]
     probabilities = {}
-    distribution = search.length_distribution(allowed.links).exp().tolist()
+    distribution = search.length_distribution(counted.links).exp().tolist()
     for length, probability in enumerate(distribution):
         if length in allowed_lengths and probability > 0:
             probabilities[length] = probability
-    return allowed, probabilities
+    return counted, probabilities
 
 
-def _search(allowed: Graph, length: int, options: FillOptions, line: int) -> Fillings:
+def _search(counted: Graph, length: int, options: FillOptions, line: int) -> Fillings:
     if options.method == "viterbi":
-        return search.viterbi(allowed, length)
+        return search.viterbi(counted, length)
     if options.samples is not None:
         seed = draw(Purpose.SAMPLED_FILLING, options.seed, line, length)
         generator = torch.Generator().manual_seed(int(seed) >> 1)
-        return search.sample(allowed, length, options.samples, generator)
-    return search.beam_search(allowed, length, options.n_best, options.beam)
+        return search.sample(counted, length, options.samples, generator)
+    return search.beam_search(counted, length, options.n_best, options.beam)
 
 
 def _decoded(
@@ -202,8 +202,8 @@ def describe_states(
 ) -> list[dict[str, Any]]:
     """For every state, its `weight`, the probability that a path allowed by `options` visits it,
     and the `count` most probable `words`, each spelled and with its probability."""
-    allowed, lengths = allowed_graph(graph, options)
-    visits = [p * search.visits(allowed, length).sum(0) for length, p in lengths.items()]
+    counted, lengths = counted_paths(graph, options)
+    visits = [p * search.visits(counted, length).sum(0) for length, p in lengths.items()]
     weights = torch.stack(visits).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
     states = []

@@ -15,9 +15,9 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chunks import output_path
 from exlm.data.columns import MISSING_TEXTS, check_columns, choose_column
 from exlm.data.frames import number_columns, read_file, with_columns, write_frame
-from exlm.data.parts import output_path
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError

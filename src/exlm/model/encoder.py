@@ -46,8 +46,8 @@ class Layout:
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
-    keys: Spans | None = None  # of all positions; packed only
-    queries: Spans | None = None  # of the output positions; packed only
+    spans: Spans | None = None  # of all positions; packed only
+    output_spans: Spans | None = None  # of the output positions; packed only
     # [B, N] where each sequence's output positions are among those of the packed row; packed only
     unpack_index: Tensor | None = None
     # for an implementation of attention that is not ours
@@ -101,25 +101,25 @@ def _packed(
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    keys = _spans(mask.sum(1))
+    spans = _spans(mask.sum(1))
     if output_positions is None:
         packed_positions = None
-        queries = keys
+        output_spans = spans
         unpack_index = _places_among(mask)
     else:
         assert count is not None
         width, row_device = output_positions.shape[1], output_positions.device
         is_output = torch.arange(width, device=row_device) < count[:, None]
         packed_positions = _places_among(mask).gather(1, output_positions)[is_output][None]
-        queries = _spans(count)
+        output_spans = _spans(count)
         unpack_index = _places_among(is_output)
     return Layout(
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
         output_positions=packed_positions,
         origin=origin,
-        keys=keys,
-        queries=queries,
+        spans=spans,
+        output_spans=output_spans,
         unpack_index=unpack_index,
     )
 
@@ -275,9 +275,9 @@ class ExLMAttention(nn.Module):
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         rate = self.dropout if self.training else 0.0
-        if layout.keys is not None and layout.queries is not None:
-            queries = layout.keys if output_positions is None else layout.queries
-            mixed = packed_attention(query, key, value, queries, layout.keys, rate)
+        if layout.spans is not None and layout.output_spans is not None:
+            queries = layout.spans if output_positions is None else layout.output_spans
+            mixed = packed_attention(query, key, value, queries, layout.spans, rate)
         else:
             name = self.config._attn_implementation or "sdpa"
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)

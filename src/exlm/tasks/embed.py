@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data import frames, parts
+from exlm.data import chunks, frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
@@ -48,13 +48,13 @@ def embed(
         pair_column: column of a second text: the vector is that of the pair, read together.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
-    target = parts.output_path(
+    target = chunks.output_path(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
-    first_rows = next(frames.read_parts(input, read_options.table_options, parts.ROWS))
+    first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     trained_on = text_kind(network.config)
     text_column = read_options.text_column
     if text_column is None and trained_on.text_column in first_rows.frame:
@@ -83,9 +83,9 @@ def embed(
         "options": options,
         "weights": weight_hash(model),
     }
-    counts = parts.write_in_parts(input, read_options.table_options, target, settings, write)
+    counts = chunks.write_in_chunks(input, read_options.table_options, target, settings, write)
     print(
-        f"{parts.in_words(counts)}: {target}; "
+        f"{chunks.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target

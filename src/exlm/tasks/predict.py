@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from exlm.data.chunks import in_words, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
-from exlm.data.parts import in_words, output_path, write_in_parts
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
@@ -30,7 +30,7 @@ from exlm.tasks.predictions import (
     PredictOptions,
     Predictor,
 )
-from exlm.tasks.saved_task import SavedTask, SeedModel, saved_task
+from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
 
@@ -63,7 +63,7 @@ def predict(
     predict_options = PredictOptions(label_columns=label_columns, **options)
     predictor_class, models = _seed_models(model, predict_options)
     predictor = predictor_class(models, input, predict_options)
-    # parts of a workbook cannot be joined
+    # chunks of a workbook cannot be joined
     predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
     if predict_chunk:
         counts = _predict_in_chunks(predict_chunk, models, input, target, predict_options)
@@ -101,7 +101,7 @@ def _predict_in_chunks(
         (str(model.directory), model.saved, weight_hash(str(model.directory))) for model in models
     ]
     settings = {"models": identities, "options": options}
-    return write_in_parts(input, options.table_options, target, settings, write)
+    return write_in_chunks(input, options.table_options, target, settings, write)
 
 
 def is_finetuned(model: str) -> bool:
@@ -246,7 +246,7 @@ def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], 
     is_baseline = (run_dirs[0] / BASELINE_FILE).is_file()
     models = []
     for run_dir in run_dirs:
-        task = load_baseline(run_dir).task if is_baseline else saved_task(str(run_dir))
+        task = load_baseline(run_dir).task if is_baseline else load_saved_task(str(run_dir))
         kind = kind_of(task["task_type"])
         saved: SavedTask = {**task, "precision": options.precision}
         models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))

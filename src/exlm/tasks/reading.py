@@ -177,23 +177,25 @@ class TextReader:
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
         ids = example["input_ids"]
-        too_long = unknown = no_molecule = problem = ""
+        given = [part for part in (text, pair) if part]
+        too_long = unknown = no_molecule = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
-            both = text if pair is None else f"{text} {pair}"
-            unknown = describe_unknown_words(both, self.tokenizer)
-        if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
-            problem = "there is nothing in it that the model reads"
+            descriptions = (describe_unknown_words(part, self.tokenizer) for part in given)
+            unknown = next(filter(None, descriptions), "")
         if self.molecules:
-            problems = (molecule_problem(smiles) for smiles in (text, pair) if smiles)
-            no_molecule = next(filter(None, problems), "")
-            problem = problem or too_long
-        is_other_kind = bool(unknown and self.known_kind) and self.on_invalid != "keep"
-        if self.on_invalid != "keep":
-            problem = problem or no_molecule
-            if is_other_kind:
-                problem = f"not a {self.known_kind}: {unknown}"
+            no_molecule = next(filter(None, map(molecule_problem, given)), "")
+        is_strict = self.on_invalid != "keep"
+        is_other_kind = bool(unknown and self.known_kind) and is_strict
+        is_empty = text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None)
+        problems = [  # the first is given
+            f"not a {self.known_kind}: {unknown}" if is_other_kind else "",
+            "there is nothing in it that the model reads" if is_empty else "",
+            too_long if self.molecules else "",
+            no_molecule if is_strict else "",
+        ]
+        problem = next(filter(None, problems), "")
         warning = no_molecule or unknown
         is_cut = bool(too_long) and not self.molecules
         if is_cut:

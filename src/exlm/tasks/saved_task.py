@@ -56,7 +56,7 @@ class SavedTask(TypedDict, total=False):
     max_answer: int  # longest answer in tokens
 
 
-def saved_task(path: str) -> SavedTask:
+def load_saved_task(path: str) -> SavedTask:
     """What was saved with a fine-tuned model about its task."""
     verify(path)
     saved = getattr(load_config(path), "task", None)

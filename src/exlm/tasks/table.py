@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from exlm.data.columns import (
     pair_columns,
 )
 from exlm.data.frames import FileRows
+from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.cells import (
     are_pairs,
@@ -25,7 +25,6 @@ from exlm.tasks.cells import (
 from exlm.tasks.column_labels import Labels, infer_label_columns, label_cells, read_labels
 from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 
-OnInvalid = Literal["error", "skip", "keep"]
 HALF_EMPTY = "one of the two texts is empty"  # a warning
 
 

@@ -34,8 +34,8 @@ class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
     A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
-    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `saved_table` and
-    `task_to_save` return."""
+    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `table_entries` and
+    `entries_before_training` return."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class TableFinetuning(TableTask):
         `record` tells."""
         torch.manual_seed(seed)
         split = self.split_of(seed)
-        labels = labels_of(self.task_to_save(split["train"]))
+        labels = labels_of(self.entries_before_training(split["train"]))
         names = labels.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
@@ -85,7 +85,7 @@ class TableFinetuning(TableTask):
         predicted_rows = self.table.usable & self.rows_to_predict(split)
         outputs = labels.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
         valid = split["valid"]
-        network.config.task = self._completed(network, labels, outputs[valid], valid)
+        network.config.task = self._entries_after_training(network, labels, outputs[valid], valid)
         save_model(run_dir, network, self.tokenizer)
         predictions = labels.as_predictions(outputs)
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
@@ -132,7 +132,7 @@ class TableFinetuning(TableTask):
             device=self.device,
         )
 
-    def _completed(
+    def _entries_after_training(
         self, network: PreTrainedModel, labels: SavedLabels, outputs: np.ndarray, valid: np.ndarray
     ) -> SavedTask:
         """What is saved with a trained network, whose outputs for the `valid` rows are [n,
@@ -172,7 +172,7 @@ class TableFinetuning(TableTask):
         labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
         return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
 
-    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
+    def entries_before_training(self, train_rows: np.ndarray) -> SavedTask:
         """What is needed to predict with the model. `mean` and `std` [labels] are those of the
         training labels, if they are numbers."""
         mean = np.zeros(len(self.table.label_columns))
@@ -182,7 +182,7 @@ class TableFinetuning(TableTask):
             mean = np.nanmean(labels, 0)
             std = positive_or_one(np.nanstd(labels, 0))
         return {
-            **self.saved_table(train_rows),
+            **self.table_entries(train_rows),
             "max_length": self.max_length,
             "precision": SCORING,
             "mean": mean.tolist(),

@@ -12,9 +12,9 @@ import pandas as pd
 from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.chemistry import comparable, standardize
+from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import listed
-from exlm.data.frames import FileRows, number_columns, read_file, read_parts, with_columns
-from exlm.data.parts import ROWS, output_path
+from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
 from exlm.errors import InputError
 from exlm.tasks.certainty import (
     calibration_error,
@@ -69,7 +69,7 @@ class TablePredictor:
         self.labels = labels_of(self.saved)
         self.rows = rows
         if rows is None:
-            rows = next(read_parts(path, options.table_options, ROWS))
+            rows = next(read_file_chunks(path, options.table_options, ROWS))
         self.label_columns = options.labels_in(rows.frame, path, self.saved["label_columns"])
         self.has_labels = not set(self.label_columns).isdisjoint(rows.frame)
         self._check_options()
@@ -298,7 +298,7 @@ class TablePredictor:
         predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
         if names:
             predicted = predicted.map(dict(enumerate(names)))
-        # without the index: that of a part begins at its first row
+        # without the index: that of a chunk begins at its first row
         return {title: predicted.array, "confidence": confidence}
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:

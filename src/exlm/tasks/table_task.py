@@ -193,7 +193,7 @@ class TableTask(ABC):
             return None
         return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
 
-    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
+    def table_entries(self, train_rows: np.ndarray) -> SavedTask:
         """What is saved about the table with every model and baseline."""
         table = self.table
         return {
@@ -213,7 +213,7 @@ class TableTask(ABC):
         [rows, outputs]; the interval is of test, or of valid if there is no test. Writes the
         predictions for every row, except for a train part that has its own file."""
         table = self.table
-        saved = self.saved_table(split["train"])
+        saved = self.table_entries(split["train"])
         self._write_predictions(run_dir, split, predictions, labels_of(saved))
         if self.config.molecules:
             write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])

@@ -13,7 +13,7 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
 from exlm.data.formats import format_of
-from exlm.data.frames import read_parts
+from exlm.data.frames import read_file_chunks
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
@@ -94,9 +94,9 @@ class TokenClassification(TableFinetuning):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def saved_table(self, train_rows: np.ndarray) -> SavedTask:
+    def table_entries(self, train_rows: np.ndarray) -> SavedTask:
         assert self.table.unit  # `load_table` found it
-        saved = super().saved_table(train_rows)
+        saved = super().table_entries(train_rows)
         return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
 
 
@@ -131,7 +131,7 @@ def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
     sheet = config.sheet if format_of(config.dataset) == "xlsx" else None
     options = TableOptions(config.header, sheet=sheet)
-    columns = next(read_parts(config.dataset, options, rows=1)).frame.columns
+    columns = next(read_file_chunks(config.dataset, options, rows=1)).frame.columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:
         if name in names:

@@ -12,6 +12,7 @@ from exlm.tasks.table import TextTable
 # the units, as regular expressions
 RESIDUE = r"\S"
 WORD = r"\S+"
+STOP = "*"  # the end of a translated sequence, which may have no label
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 NOT_READ = "-?_~"  # the first that is no class is in place of the label of a unit that was cut off
 # what a mask says of a unit, in any case
@@ -33,7 +34,9 @@ def labels_of_units(cells: Iterable[Any], texts: list[list[str]], unit: str) -> 
     labels = []
     for cell, of_cell, text in zip(cells, units(cells, unit), texts, strict=True):
         words = cell.split() if isinstance(cell, str) else []
-        labels.append(words if len(words) == len(text) else of_cell)
+        has_stop = text[-1:] == [STOP]
+        fits = len(words) in (len(text), len(text) - has_stop)
+        labels.append(words if fits else of_cell)
     return labels
 
 
@@ -55,6 +58,8 @@ def read_unit_labels(
     labels = np.full((len(texts), max(map(len, texts))), np.nan)
     problems = [""] * len(texts)
     for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
+        if text[-1:] == [STOP] and len(names) < len(text):
+            text = text[:-1]
         unknown_labels = set(names) - {*index, NO_LABEL}
         unknown_marks = {mark for mark in mask if mark.lower() not in COUNTS}
         if not len(text) == len(names) == len(mask):

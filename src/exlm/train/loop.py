@@ -324,12 +324,12 @@ def update(
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
     results = torch.cat([device_sums, norm_of_mean.double().view(1)])
-    loss_sum, terms, infeasible, norm = results.tolist()
-    sums = Sums(loss_sum, terms, infeasible, tokens)
-    if not (math.isfinite(norm) and math.isfinite(sums.loss)):
+    total, terms, infeasible, norm = results.tolist()
+    sums = Sums(total, terms, infeasible, tokens)
+    if not (math.isfinite(norm) and math.isfinite(total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {sums.loss}, gradient norm {norm})"
+            f"(loss sum {total}, gradient norm {norm})"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))

@@ -20,15 +20,14 @@ from exlm.train import distributed
 class Sums(NamedTuple):
     """Sums over the micro-batches and processes of one update, or of several."""
 
-    loss: float = 0.0
-    # what the loss is summed over, such as masked tokens
-    terms: float = 0.0
+    total: float = 0.0  # of the loss
+    terms: float = 0.0  # how many were added, such as masked tokens
     infeasible: float = 0.0
     tokens: float = 0.0
 
     @property
     def mean_loss(self) -> float:
-        return self.loss / max(self.terms, 1.0)
+        return self.total / max(self.terms, 1.0)
 
 
 class Tracker:

@@ -128,7 +128,7 @@ class TableBaseline(TableTask):
         labels = np.full_like(table.labels, np.nan)
         for part in ("train", "valid"):
             labels[split[part]] = table.labels[split[part]]
-        task = self.saved_table(split["train"])
+        task = self.table_entries(split["train"])
         usable_rows, texts, pairs = usable_texts(table, task)
         inputs = BaselineInputs(
             name=self.name,

@@ -1,4 +1,4 @@
-"""Results for the rows of a file, made a part at a time in constant memory, kept if the command is
+"""Results for the rows of a file, made a chunk at a time in constant memory, kept if the command is
 interrupted, and joined at the end."""
 
 import os
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import FileRows, number_columns, read_parts
+from exlm.data.frames import FileRows, number_columns, read_file_chunks
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import (
@@ -27,7 +27,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.runs import resumable_directory
 
-ROWS = 10_000  # of a part
+ROWS = 10_000  # of a chunk
 
 
 def output_path(
@@ -60,7 +60,7 @@ def output_path(
     return target
 
 
-def write_in_parts(
+def write_in_chunks(
     input: str,
     options: TableOptions,
     target: Path,
@@ -71,33 +71,34 @@ def write_in_parts(
     columns: `write` writes the results for some of them to a file, with the columns that hold
     numbers alone in all of the table as numbers, and returns how many rows there are of every kind.
 
-    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
-    file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
-    are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
+    The chunks are joined at the end: Parquet files to one, others byte by byte. A chunk of a .npy
+    file is the numbers alone, float32. A command that was interrupted goes on behind the chunks
+    that are finished, if input and `settings` are the same. Returns the sums of what `write`
+    returns."""
     run_settings = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with resumable_directory(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        empty_parts, numbers_of_parts = [], []
-        for part in read_parts(input, options, ROWS):
-            empty_parts.append(part.frame.iloc[[]])
-            numbers_of_parts.append(number_columns(input, part.frame))
-        common = _common_types(empty_parts)
-        numbers = frozenset.intersection(*numbers_of_parts)
+        empty_chunks, numbers_of_chunks = [], []
+        for chunk in read_file_chunks(input, options, ROWS):
+            empty_chunks.append(chunk.frame.iloc[[]])
+            numbers_of_chunks.append(number_columns(input, chunk.frame))
+        common = _common_types(empty_chunks)
+        numbers = frozenset.intersection(*numbers_of_chunks)
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
-        for part in read_parts(input, options, ROWS, common):
+        for chunk in read_file_chunks(input, options, ROWS, common):
             file = folder / f"{rows}{target.suffix}"
-            done_file = file.with_suffix(".json")  # is written when the part is whole
+            done_file = file.with_suffix(".json")  # is written when the chunk is whole
             if not done_file.exists():
-                counts_of_part = write(part, file, numbers)
+                counts_of_chunk = write(chunk, file, numbers)
                 sync(file)
-                write_json(done_file, counts_of_part)
+                write_json(done_file, counts_of_chunk)
             files.append(file)
             counts.update(read_or_empty(done_file))
-            rows += len(part.frame)
+            rows += len(chunk.frame)
         with replacing(target) as whole:
             if target.suffix == ".parquet":
                 _join_tables(files, whole)
@@ -106,12 +107,12 @@ def write_in_parts(
     return dict(counts)
 
 
-def _common_types(empty_parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """No rows, but all columns; those whose type is not that of every part are of objects, so that
+def _common_types(empty_chunks: list[pd.DataFrame]) -> pd.DataFrame:
+    """No rows, but all columns; those whose type is not that of every chunk are of objects, so that
     no cell changes."""
-    common = pd.concat(empty_parts)
+    common = pd.concat(empty_chunks)
     for name in common:
-        types = {part[name].dtype if name in part else None for part in empty_parts}
+        types = {chunk[name].dtype if name in chunk else None for chunk in empty_chunks}
         if len(types) > 1:
             common[name] = common[name].astype(object)
     return common
@@ -122,21 +123,21 @@ def in_words(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
-def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
+def _join_bytes(chunks: Sequence[Path], whole: Path, rows: int) -> None:
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
-            width = sum(part.stat().st_size for part in parts) // (4 * rows)
+            width = sum(chunk.stat().st_size for chunk in chunks) // (4 * rows)
             header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
             np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            with part.open("rb") as content:
+        for chunk in chunks:
+            with chunk.open("rb") as content:
                 shutil.copyfileobj(content, file)
 
 
-def _join_tables(parts: Sequence[Path], whole: Path) -> None:
-    """Where the types of a column differ between the parts, it gets one that holds all of them, or
+def _join_tables(chunks: Sequence[Path], whole: Path) -> None:
+    """Where the types of a column differ between the chunks, it gets one that holds all of them, or
     strings."""
-    schemas = [pq.read_schema(part) for part in parts]
+    schemas = [pq.read_schema(chunk) for chunk in chunks]
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException:
@@ -146,5 +147,5 @@ def _join_tables(parts: Sequence[Path], whole: Path) -> None:
             fields.append(field if len(types) == 1 else pa.field(field.name, pa.string()))
         schema = pa.schema(fields)
     with pq.ParquetWriter(whole, schema) as writer:
-        for part in parts:
-            writer.write_table(pq.read_table(part).cast(schema))
+        for chunk in chunks:
+            writer.write_table(pq.read_table(chunk).cast(schema))
