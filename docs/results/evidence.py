@@ -239,7 +239,7 @@ def short_table() -> str:
                         comparison.verdict,
                     ]
                 )
-    return table(["parameters", "joint nll in", "ExLM", "MLM", "ahead"], rows)
+    return table(["parameters", "passes", "ExLM", "MLM", "ahead"], rows)
 
 
 def main() -> None:

@@ -89,8 +89,11 @@ def _has_quoted_cells(name: str) -> bool:
 def _needs_quotes(sample: str) -> bool:
     """Whether all rows have as many fields only if quotes enclose cells, which then hold tabs or
     ends of lines."""
-    rows = list(csv.reader(io.StringIO(sample, newline=""), delimiter="\t"))[:-1]
-    lines = sample.splitlines()[:-1]
+    try:
+        rows = list(csv.reader(io.StringIO(sample, newline=""), delimiter="\t"))[:-1]
+    except csv.Error:
+        return False
+    lines = sample.split("\n")[:-1]
     widths_of_rows = {len(row) for row in rows if row}
     widths_of_lines = {line.count("\t") + 1 for line in lines if line}
     return len(widths_of_rows) == 1 < len(widths_of_lines)

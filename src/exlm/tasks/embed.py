@@ -56,9 +56,8 @@ def embed(
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     trained_on = text_kind(network.config)
-    text_column = read_options.text_column
-    if text_column is None and trained_on.text_column in first_rows.frame:
-        text_column = trained_on.text_column
+    known = trained_on.text_column if trained_on.text_column in first_rows.frame else None
+    text_column = read_options.text_column or known
     first = make_table(first_rows, input, text_column, [], pair_column=pair_column)
     molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
     reader = TextReader(
@@ -79,8 +78,7 @@ def embed(
         "pooling": pooling,
         "layers": layers,
         "max_length": max_length,
-        "pair_column": pair_column,
-        "options": options,
+        "options": {**options, "pair_column": pair_column},
         "weights": weight_hash(model),
     }
     counts = chunks.write_in_chunks(input, read_options.table_options, target, settings, write)
