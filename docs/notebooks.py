@@ -55,9 +55,10 @@ get_ipython().system = system
 
 def notebook(tutorial: Path) -> nbformat.NotebookNode:
     """The tutorial as a notebook without outputs."""
-    text = WHERE_TO_WORK.sub(
-        OWN_FOLDER.format(name=tutorial.stem), tutorial.read_text(encoding="utf-8")
-    )
+    text = tutorial.read_text(encoding="utf-8")
+    text, count = WHERE_TO_WORK.subn(OWN_FOLDER.format(name=tutorial.stem), text)
+    if count != 1:
+        raise ValueError(f"{tutorial} does not say where to work as {WHERE_TO_WORK.pattern!r}")
     text = QUOTED_OUTPUT.sub(lambda match: ".\n" if match[0][0] == ":" else "\n", text)
     prose, *blocks = BLOCK.split(PICTURE.sub("", text))
     cells = markdown(prose)
