@@ -1,5 +1,6 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,14 @@ from exlm.data import chunks, frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.reading import ReadOptions, TableTokens, TextReader, decide_molecules, text_kind
+from exlm.tasks.reading import (
+    ReadOptions,
+    TableTokens,
+    TextKind,
+    TextReader,
+    decide_molecules,
+    text_kind,
+)
 from exlm.tasks.table import TextTable, make_table
 from exlm.train import distributed
 
@@ -56,9 +64,7 @@ def embed(
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     trained_on = text_kind(network.config)
-    known = trained_on.text_column if trained_on.text_column in first_rows.frame else None
-    text_column = read_options.text_column or known
-    first = make_table(first_rows, input, text_column, [], pair_column=pair_column)
+    first = _first_table(first_rows, input, read_options.text_column, pair_column, trained_on)
     molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
     reader = TextReader(
         tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
@@ -87,6 +93,27 @@ def embed(
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target
+
+
+def _first_table(
+    rows: frames.FileRows,
+    path: str,
+    text_column: str | None,
+    pair_column: str | None,
+    trained_on: TextKind,
+) -> TextTable:
+    """The first rows of a file, with the text column of the model's training where none is named. A
+    note says if second texts are there that the model was trained on, and are not read."""
+    if text_column is None and trained_on.text_column in rows.frame:
+        text_column = trained_on.text_column
+    second = trained_on.pair_column
+    if pair_column is None and second in rows.frame:
+        print(
+            f"note: the model was trained on pairs; add --pair_column {second!r} to embed both "
+            "texts of a row",
+            file=sys.stderr,
+        )
+    return make_table(rows, path, text_column, [], pair_column=pair_column)
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:

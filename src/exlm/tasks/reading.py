@@ -66,6 +66,7 @@ class TextKind(NamedTuple):
     molecules: bool | None  # None: a model of an earlier version does not say
     standardize: Standardize
     text_column: str | None  # None: a model that is not fine-tuned
+    pair_column: str | None = None  # None: not fine-tuned on pairs
 
 
 def text_kind(config: PreTrainedConfig) -> TextKind:
@@ -75,6 +76,7 @@ def text_kind(config: PreTrainedConfig) -> TextKind:
         molecules=settings.get("molecules"),
         standardize=settings.get("standardize") or "none",
         text_column=settings.get("text_column"),
+        pair_column=settings.get("pair_column"),
     )
 
 
