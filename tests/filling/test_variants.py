@@ -218,3 +218,9 @@ def test_letters_for_several_residues_have_no_score(wild, mutations):
 
 def test_a_residue_that_stays_is_no_mutation():
     assert substitutions("MKV", "K2R:V3V") == substitutions("MKV", "K2R") == {1: "R"}
+
+
+def test_positions_may_lie_before_the_first():
+    assert substitutions("MVKL", "V-2A", first_position=-3) == {1: "A"}
+    with pytest.raises(InputError, match="at position -9 there is no residue"):
+        substitutions("MVKL", "V-9A", first_position=-3)

@@ -531,6 +531,15 @@ def test_a_minus_and_spaces_of_typography_are_read():
     assert numbers[:3].tolist() == [-0.77, 1000.0, 12345.5] and numbers[3:].isna().all()
 
 
+def test_one_odd_word_of_several_labels_costs_its_cell_alone(capsys):
+    frame = pd.DataFrame({"text": ["a", "b"], "x": ["T", "F"], "y": ["maybe", "T"]})
+    table = make_table(
+        FileRows(frame), "t.csv", None, ["x", "y"], "multilabel", skip_unknown_classes=True
+    )
+    np.testing.assert_array_equal(table.labels, [[1, np.nan], [0, 1]])
+    assert "'maybe' is no class of the model" in capsys.readouterr().err
+
+
 def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_text("smiles,act\nCCO,yes\nCCN,TRUE\nCCC,no\nCC,1\n")

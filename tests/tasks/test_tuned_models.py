@@ -428,6 +428,13 @@ def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsy
 # Calibration
 
 
+def test_calibration_error_of_several_labels_is_their_mean():
+    """Errors of opposite sign do not cancel, and a label without rows counts for nothing."""
+    labels = np.array([[1, 0, np.nan], [1, 0, np.nan]])
+    probabilities = np.array([[0.7, 0.7, 0.5], [0.7, 0.7, 0.5]])
+    assert calibration_error(labels, probabilities, False) == pytest.approx((0.3 + 0.7) / 2)
+
+
 def test_calibration_error_of_known_cases():
     labels = np.array([[1.0], [1.0], [0.0], [np.nan]])
     sure = np.array([[1.0], [1.0], [1.0], [0.0]])

@@ -49,3 +49,11 @@ def test_a_warm_up_given_as_a_share_stays_a_share():
         assert (in_steps.warmup_steps, in_steps.warmup_ratio) == (steps, None)
     with pytest.raises(InputError, match="11 warmup_steps exceed the 10 steps"):
         LoopConfig(10, OptimizerConfig(warmup_steps=11))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: OptimizerConfig(schedule="linear"), lambda: LoopConfig(precision="fp16")]
+)
+def test_choices_that_there_are_not_are_refused(make):
+    with pytest.raises(InputError, match="it must be one of"):
+        make()
