@@ -14,6 +14,7 @@ BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(
     bos_token_id=BOS, pad_token_id=PAD, eos_token_id=EOS, mask_token_id=MASK
 )
+KEYS = ("input_ids", "labels", "attention_mask")
 
 
 class Sequences:
@@ -327,3 +328,25 @@ def test_repetition_and_memory_change_no_steps_sequences_and_micro_batches_are_s
             parts = [batch["input_ids"] for _, batch in cut(step)]
             assert sum(map(len, parts)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
             assert len(parts) > 1 and all(ids.numel() <= 2 * micro for ids in parts)
+
+
+def _inputs_and_labels(micro_batches):
+    """Of every sequence, without padding, in an order of their own."""
+    sequences = []
+    for _, batch in micro_batches:
+        for ids, labels, mask in zip(*(batch[n].numpy() for n in KEYS), strict=True):
+            sequences.append((ids[mask == 1].tolist(), labels[mask == 1].tolist()))
+    return sorted(sequences)
+
+
+def test_a_packed_batch_that_fits_is_one_micro_batch_of_the_same_masked_sequences():
+    """Where padding costs nothing, one pass takes what else would take several."""
+    source = Sequences(3000)
+    padded = MaskedBatches(source, TOKENIZER, 4096, 8192, 0.3, seed=0)
+    packed = MaskedBatches(source, TOKENIZER, 4096, 8192, 0.3, seed=0, packed=True)
+    for step in range(3):
+        parts, together = padded(step), packed(step)
+        assert len(parts) > 1 and len(together) == 1
+        assert _inputs_and_labels(together) == _inputs_and_labels(parts)
+    cut = MaskedBatches(source, TOKENIZER, 4096, 512, 0.3, seed=0, packed=True)
+    assert len(cut(0)) > 1  # what does not fit is cut as before

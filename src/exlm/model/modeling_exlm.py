@@ -228,6 +228,14 @@ class ExLMModel(ExLMPreTrainedModel):
         weight = attention_mask[..., None].to(states)
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
+    @property
+    def packs(self) -> bool:
+        """Whether a batch becomes one row without padding, in the precision of the moment."""
+        config = self.config
+        head_dim = config.hidden_size // config.num_attention_heads
+        device = self.embeddings.weight.device
+        return can_pack(config._attn_implementation, head_dim, device)
+
     def encode(
         self,
         sequences: EncoderInput,
@@ -248,12 +256,10 @@ class ExLMModel(ExLMPreTrainedModel):
             trace: a list to which the states of the input tokens [B, S, D] are added, after the
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
-        config, device = self.config, self.embeddings.weight.device
+        config, device, pack = self.config, self.embeddings.weight.device, self.packs
         read_layers = read_layers or config.num_hidden_layers
         if read_layers <= config.unexpanded_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded
-        head_dim = config.hidden_size // config.num_attention_heads
-        pack = can_pack(config._attn_implementation, head_dim, device)
         positions_to_compute = output_positions if trace is None else None
         layout = arrange(sequences, device, pack, positions_to_compute, count)
         if sequences.unexpanded is None:

@@ -16,7 +16,7 @@ from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
 from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import used_precision
+from exlm.ops.precision import autocast, used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
@@ -172,6 +172,8 @@ def _train(
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
     measure = partial(measure_held_out, held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
+    with autocast(network.device, recipe.train.precision):
+        packed = network.exlm.packs
     masked_batches = MaskedBatches(
         source=corpus,
         tokenizer=tokenizer,
@@ -182,6 +184,7 @@ def _train(
         rank=rank,
         world=world,
         repeat=data.repeat,
+        packed=packed,
     )
     attention_dropout = network.config.attention_probs_dropout_prob
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
