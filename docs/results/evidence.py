@@ -26,8 +26,24 @@ DECIDES = "0.387 in 1"
 PASSES = ("1", "2", "4", "all")
 MASKS = ("1", "2", "4", "8", "16")
 MIN_SEEDS = 3
-# The pairs of the page, by the names of their runs: how many parameters they have.
-KINDS = {"short-k2": "1M", "molecules-5M": "5M"}
+TOKENS_PER_UPDATE = 4096
+# The pairs of the page, by the names of their runs.
+KINDS = {
+    "short-k2": "1M",
+    "long-k2": "1M, longer",
+    "short-k4": "1M, k = 4",
+    "molecules-5M": "5M",
+    "text-k2": "1M, text",
+}
+DRAWN = {"long-k2": "black", "short-k4": "tab:orange", "molecules-5M": "0.6"}
+SCORES = {
+    DECIDES: "38.7% masks, one pass",
+    "0.387 in 2": "2 passes",
+    "0.387 in 4": "4 passes",
+    "0.387 in all": "all passes",
+    "0.15 in 1": "15% masks, one pass",
+    "1 masks": "1 mask, one pass",
+} | {f"{n} masks": f"{n} masks" for n in MASKS[1:]}
 
 
 class Comparison(NamedTuple):
@@ -127,63 +143,83 @@ def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
     return Tasks(layer, means, scaled)
 
 
-def scores_table(kinds: dict[str, str], pairs: list[Record], differences: list[Record]) -> str:
+def answer_table(pairs: list[Record], differences: list[Record]) -> str:
+    """What decides, for every pair: joint nll with 38.7% masks in one pass."""
+    steps = {record["name"]: record["steps"] for record in pairs}
     rows = []
-    names = {DECIDES: "38.7% masks, one pass"}
-    names |= {f"0.387 in {n}": f"38.7% masks, {n} passes" for n in PASSES[1:]}
-    names |= {"0.15 in 1": "15% masks, one pass"}
-    names |= {f"{n} masks": f"{n} mask{'s' if n != '1' else ''}, one pass" for n in MASKS}
-    for kind, title in kinds.items():
-        lines = [line for line in differences if kind_of(line["name"]) == kind]
-        for score, name in names.items():
-            if not lines or score not in lines[0]["differences"]:
-                continue
-            comparison = compare(kind, score, pairs, differences)
-            seeds = ", ".join(f"{value:+.3f}" for value in comparison.differences)
-            errors = f"{comparison.error_over_seeds:.3f}, {comparison.error_over_sequences:.3f}"
-            if len(lines) == 1:
-                errors = f"–, {comparison.error_over_sequences:.3f}"
-            rows.append(
-                [
-                    title,
-                    name,
-                    f"{comparison.exlm:.3f}",
-                    f"{comparison.mlm:.3f}",
-                    seeds,
-                    errors,
-                    comparison.verdict,
-                ]
-            )
-    head = ["size", "joint nll", "ExLM", "MLM", "ExLM better by", "standard errors", "ahead"]
+    for kind, title in KINDS.items():
+        found = compare(kind, DECIDES, pairs, differences)
+        line = next(line for line in differences if kind_of(line["name"]) == kind)
+        millions = [steps[line[side]] * TOKENS_PER_UPDATE / 1e6 for side in ("name", "mlm")]
+        over_seeds = "–" if len(found.differences) == 1 else f"{found.error_over_seeds:.3f}"
+        rows.append(
+            [
+                title,
+                ", ".join(f"{tokens:.0f}M" for tokens in millions),
+                f"{found.exlm:.3f}",
+                f"{found.mlm:.3f}",
+                ", ".join(f"{value:+.3f}" for value in found.differences),
+                f"{over_seeds}, {found.error_over_sequences:.3f}",
+                found.verdict,
+            ]
+        )
+    head = ["pair", "tokens read", "ExLM", "MLM", "ExLM better by", "standard errors", "ahead"]
     return table(head, rows)
 
 
-def tasks_table(tasks: Tasks) -> str:
-    rows = [
-        [
-            name,
-            f"{row['exlm']:.3f}",
-            f"{row['mlm']:.3f}",
-            f"{tasks.scaled.loc[str(name)].mean():+.2f}",
-        ]
-        for name, row in tasks.scores.iterrows()
-    ]
-    mean, error = tasks.scaled.mean().mean(), standard_error(list(tasks.scaled.mean(axis=0)))
-    rows.append(["mean, by the rule " + tasks.verdict, "", "", f"{mean:+.2f} ± {error:.2f}"])
-    return table(["set", "ExLM", "MLM", "ExLM better by, in s.d. of the MLM over seeds"], rows)
+def scores_table(pairs: list[Record], differences: list[Record]) -> str:
+    """All scores: ExLM, MLM and who is ahead, a column for each pair."""
+    rows = []
+    for score, name in SCORES.items():
+        row = [name]
+        for kind in KINDS:
+            lines = [line for line in differences if kind_of(line["name"]) == kind]
+            if score not in lines[0]["differences"]:
+                row.append("–")
+                continue
+            found = compare(kind, score, pairs, differences)
+            ahead = "" if found.verdict == "one seed" else f" {found.verdict}"
+            row.append(f"{found.exlm:.3f} / {found.mlm:.3f}{ahead}")
+        rows.append(row)
+    return table(["joint nll", *KINDS.values()], rows)
+
+
+def tasks_table(kinds: Sequence[str], probes: list[Record]) -> str:
+    """Linear models on the features of pairs that read the same kind of input."""
+    tasks = {kind: compare_tasks(kind, of_kind(kind, probes)) for kind in kinds}
+    rows = []
+    for name in next(iter(tasks.values())).scores.index:
+        row = [str(name)]
+        for found in tasks.values():
+            exlm, mlm = found.scores.loc[name, ["exlm", "mlm"]]
+            row.append(f"{exlm:.3f} / {mlm:.3f} ({found.scaled.loc[name].mean():+.1f})")
+        rows.append(row)
+    means = ["mean of differences"]
+    for found in tasks.values():
+        error = standard_error(list(found.scaled.mean(axis=0)))
+        means.append(f"{found.scaled.mean().mean():+.2f} ± {error:.2f} {found.verdict}")
+    return table(["set", *(KINDS[kind] for kind in kinds)], [*rows, means])
+
+
+def of_kind(kind: str, probes: list[Record]) -> list[Record]:
+    """The lines of a pair: of its ExLM and of its MLM."""
+    names = (kind, f"{kind}-mlm")
+    return [line for line in probes if kind_of(Path(line["model"]).name) in names]
 
 
 def draw(pairs: list[Record]) -> None:
-    """Three figures: joint nll over processor time, by the number of masks, by passes."""
+    """Three figures: joint nll over training time, by the number of masks, by passes."""
     steps = {record["name"]: record["steps"] for record in pairs}
     styles = {"ExLM": ("-", "o"), "MLM": ("--", "s")}
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     for record in pairs:
+        kind = kind_of(record.get("mlm", record["name"])).removesuffix("-mlm")
+        if kind not in DRAWN:
+            continue
         side = "ExLM" if "mlm" in record else "MLM"
-        large = record["name"].startswith("molecules-5M")
         line, marker = styles[side]
-        look: Record = {"color": "0.55" if large else "black", "linestyle": line, "marker": marker}
-        look |= {"markersize": 3, "linewidth": 1, "label": f"{side}, {'5M' if large else '1M'}"}
+        look: Record = {"color": DRAWN[kind], "linestyle": line, "marker": marker}
+        look |= {"markersize": 3, "linewidth": 1, "label": f"{side}, {KINDS[kind]}"}
         # Both sides of a pair take equal time, that of the MLM's updates.
         whole = steps[record.get("mlm", record["name"])]
         times = [whole * at["step"] / record["steps"] for at in record["curve"]]
@@ -215,31 +251,26 @@ def read(name: str) -> list[Record]:
 def parts() -> dict[str, str]:
     """The tables of the page by their names."""
     pairs, differences = read("pairs.jsonl"), read("pairs-differences.jsonl")
-    scores = scores_table(KINDS, pairs, differences)
+    probes = read("pairs-probes.jsonl")
     return {
-        "scores": scores,
-        "tasks": tasks_table(compare_tasks("short-k2", read("pairs-probes.jsonl"))),
+        "answer": answer_table(pairs, differences),
+        "scores": scores_table(pairs, differences),
+        "tasks": tasks_table(["short-k2", "long-k2", "short-k4"], probes),
+        "texts": tasks_table(["text-k2"], probes),
     }
 
 
 def short_table() -> str:
-    """The table of README.md: joint nll with 38.7% masks."""
+    """The table of README.md: joint nll with 38.7% masks in one pass and in two."""
     pairs, differences = read("pairs.jsonl"), read("pairs-differences.jsonl")
     rows = []
     for kind, title in KINDS.items():
-        if any(kind_of(line["name"]) == kind for line in differences):
-            for score, passes in ((DECIDES, "one pass"), ("0.387 in 2", "two passes")):
-                comparison = compare(kind, score, pairs, differences)
-                rows.append(
-                    [
-                        title,
-                        passes,
-                        f"{comparison.exlm:.3f}",
-                        f"{comparison.mlm:.3f}",
-                        comparison.verdict,
-                    ]
-                )
-    return table(["parameters", "passes", "ExLM", "MLM", "ahead"], rows)
+        row = [title]
+        for score in (DECIDES, "0.387 in 2"):
+            found = compare(kind, score, pairs, differences)
+            row.append(f"{found.exlm:.3f} / {found.mlm:.3f} {found.verdict}")
+        rows.append(row)
+    return table(["pair", "ExLM / MLM and who is ahead, one pass", "two passes"], rows)
 
 
 def main() -> None:
