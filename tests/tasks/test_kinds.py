@@ -18,9 +18,9 @@ from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.metrics import METRICS
+from exlm.tasks.output_meaning import MEANINGS, OutputMeaning
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
-from exlm.tasks.saved_labels import LABELS, SavedLabels
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
@@ -101,7 +101,7 @@ class GradeFinetuning(TableFinetuning):
         return losses.sum(), losses.new_full((), len(losses))
 
 
-class Grades(SavedLabels):
+class Grades(OutputMeaning):
     """What such outputs say of the classes."""
 
     fits_temperature = False
@@ -122,7 +122,7 @@ def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
     monkeypatch.setitem(KINDS, "grades", GradeFinetuning)
-    monkeypatch.setitem(LABELS, "grades", Grades)
+    monkeypatch.setitem(MEANINGS, "grades", Grades)
     monkeypatch.setitem(
         LABEL_TYPES, "grades", LabelType(predicts_every_class=True, class_per_row=True)
     )

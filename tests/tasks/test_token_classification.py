@@ -20,9 +20,9 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
+from exlm.tasks.output_meaning import UnitMeaning
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.reading import TableTokens, first_tokens
-from exlm.tasks.saved_labels import UnitLabels
 from exlm.tasks.saved_task import TunedModel, load_saved_task
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -262,7 +262,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     tokens = TableTokens([{}] * 3, np.full((3, 3), -1))
     task = {"unit": RESIDUE, "classes": ["H", "E"], "precision": "fp32"}
     rows = np.flatnonzero(table.usable)
-    found = UnitLabels(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
+    found = UnitMeaning(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()

@@ -43,10 +43,10 @@ from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
+from exlm.tasks.output_meaning import OutputMeaning
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import read_questions
 from exlm.tasks.reading import TextReader
-from exlm.tasks.saved_labels import SavedLabels
 from exlm.tasks.saved_task import SavedTask, SeedModel
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -290,7 +290,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 6)
     monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], SavedLabels.outputs
+    made, original = [], OutputMeaning.outputs
 
     def failing(*given):
         made.append(None)
@@ -298,7 +298,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given)
 
-    monkeypatch.setattr(SavedLabels, "outputs", failing)
+    monkeypatch.setattr(OutputMeaning, "outputs", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()

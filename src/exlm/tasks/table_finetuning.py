@@ -17,9 +17,9 @@ from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
+from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, text_kind, text_spelling
-from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
@@ -34,7 +34,7 @@ class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
     A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
-    `loss`. What its outputs mean is in `SavedLabels`, which are made of what `table_entries` and
+    `loss`. What its outputs mean is in `OutputMeaning`, which is made of what `table_entries` and
     `entries_before_training` return."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
@@ -70,30 +70,30 @@ class TableFinetuning(TableTask):
         `record` tells."""
         torch.manual_seed(seed)
         split = self.split_of(seed)
-        labels = labels_of(self.entries_before_training(split["train"]))
-        names = labels.head_names
+        meaning = meaning_of(self.entries_before_training(split["train"]))
+        names = meaning.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": self.problem_type,
-            "task": labels.saved,
+            "task": meaning.saved,
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
-        best_epoch = self._train(tuned, labels, run_dir, hyper, seed, split)
+        best_epoch = self._train(tuned, meaning, run_dir, hyper, seed, split)
 
         predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = labels.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
+        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
         valid = split["valid"]
-        network.config.task = self._entries_after_training(network, labels, outputs[valid], valid)
+        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
         save_model(run_dir, network, self.tokenizer)
-        predictions = labels.as_predictions(outputs)
+        predictions = meaning.as_predictions(outputs)
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
     def _train(
         self,
         tuned: TunedModel,
-        labels: SavedLabels,
+        meaning: OutputMeaning,
         run_dir: Path,
         hyper: FinetuneConfig,
         seed: int,
@@ -105,8 +105,8 @@ class TableFinetuning(TableTask):
 
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
             examples = [self.tokens.examples[row] for row in rows]
-            batch = pad(examples, self.tokenizer, labels.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, labels.saved)}
+            batch = pad(examples, self.tokenizer, meaning.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows, meaning.saved)}
 
         def training_loss(
             model: nn.Module, batch: dict[str, Tensor]
@@ -116,9 +116,9 @@ class TableFinetuning(TableTask):
             return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
-            outputs = labels.outputs(tuned, self.tokens, split["valid"])
-            predictions = labels.as_predictions(outputs)
-            return self.score(predictions, split["valid"], labels.saved["error_units"])
+            outputs = meaning.outputs(tuned, self.tokens, split["valid"])
+            predictions = meaning.as_predictions(outputs)
+            return self.score(predictions, split["valid"], meaning.saved["error_units"])
 
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
         return train_best_epoch(
@@ -133,22 +133,26 @@ class TableFinetuning(TableTask):
         )
 
     def _entries_after_training(
-        self, network: PreTrainedModel, labels: SavedLabels, outputs: np.ndarray, valid: np.ndarray
+        self,
+        network: PreTrainedModel,
+        meaning: OutputMeaning,
+        outputs: np.ndarray,
+        valid: np.ndarray,
     ) -> SavedTask:
         """What is saved with a trained network, whose outputs for the `valid` rows are [n,
         outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
         errors on valid."""
-        label_type = labels.label_type
+        label_type = meaning.label_type
         truth = self.table.labels[valid]
-        saved = labels.saved
+        saved = meaning.saved
         if label_type.is_number or label_type.class_per_row:
             errors = conformal_errors(
-                truth, labels.as_predictions(outputs), label_type.predicts_every_class
+                truth, meaning.as_predictions(outputs), label_type.predicts_every_class
             )
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
             return fold_label_scale(network, saved)
-        if not labels.fits_temperature:
+        if not meaning.fits_temperature:
             return saved
         truth, logits = as_rows(truth, outputs)
         temperature = fit_temperature(logits, truth, label_type.predicts_every_class)

@@ -24,6 +24,7 @@ from exlm.tasks.certainty import (
 )
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import as_rows, score_labels, score_predictions
+from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.reading import (
     TableTokens,
@@ -32,7 +33,6 @@ from exlm.tasks.reading import (
     decide_molecules,
     text_spelling,
 )
-from exlm.tasks.saved_labels import labels_of
 from exlm.tasks.saved_task import SeedModel
 from exlm.tasks.table import TextTable
 from exlm.tasks.training_molecules import (
@@ -66,7 +66,7 @@ class TablePredictor:
         self.path = path
         self.options = options
         self.saved = models[0].saved
-        self.labels = labels_of(self.saved)
+        self.meaning = meaning_of(self.saved)
         self.rows = rows
         if rows is None:
             rows = next(read_file_chunks(path, options.table_options, ROWS))
@@ -76,7 +76,7 @@ class TablePredictor:
         self.margins = None
         if options.interval is not None:
             self.margins = conformal_margins(models, options.interval)
-        table = self.labels.table_to_predict(rows, path, options.text_column, options.pair_column)
+        table = self.meaning.table_to_predict(rows, path, options.text_column, options.pair_column)
         if options.text_column is None and table.text_column != self.saved["text_column"]:
             print(
                 f"note: {path} has no column {self.saved['text_column']!r}, which the model was "
@@ -113,7 +113,7 @@ class TablePredictor:
                 "distance compares molecules, but this model was fine-tuned on other texts; "
                 "leave it out"
             )
-        if options.explain and (self.fits_again or not self.labels.can_explain):
+        if options.explain and (self.fits_again or not self.meaning.can_explain):
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
@@ -145,7 +145,7 @@ class TablePredictor:
             )
             return Predictions(result, counts, note=note)
         try:
-            labels = self.labels.read(self._with_all_labels(table), self.path, self.label_columns)
+            labels = self.meaning.read(self._with_all_labels(table), self.path, self.label_columns)
         except InputError as error:
             return Predictions(result, counts, note=str(error))
         means = np.mean(list(runs.values()), 0)
@@ -220,7 +220,7 @@ class TablePredictor:
             on_invalid=self.options.on_invalid,
         )
         options = self.options
-        table = self.labels.table_to_predict(
+        table = self.meaning.table_to_predict(
             rows, self.path, options.text_column, options.pair_column
         )
         return reader.read_chunk(table, self.path)
@@ -245,10 +245,10 @@ class TablePredictor:
         progress: str | None = None,
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
-        labels = labels_of(model.saved)
-        outputs = labels.outputs(model.loaded, tokens, rows, progress)
+        meaning = meaning_of(model.saved)
+        outputs = meaning.outputs(model.loaded, tokens, rows, progress)
         temperature = model.saved["temperature"] if self.options.calibrated else 1.0
-        return labels.as_predictions(outputs, temperature)
+        return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
         self, table: TextTable, runs: dict[str, np.ndarray]
@@ -256,10 +256,10 @@ class TablePredictor:
         """The rows of a table with their predictions: means, standard deviations, and for one label
         with classes the predicted class; and how many rows there are of every kind."""
         means = np.mean(list(runs.values()), 0)
-        columns = self.labels.columns(means, table)
+        columns = self.meaning.columns(means, table)
         if len(runs) > 1 and means.ndim == 2:
             spread = np.std(list(runs.values()), 0, ddof=1)
-            spreads = self.labels.columns(spread, table)
+            spreads = self.meaning.columns(spread, table)
             values = columns
             columns = {}
             for name in values:
@@ -267,7 +267,7 @@ class TablePredictor:
                 title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
                 columns[name] = values[name]
                 columns[title] = spreads[name]
-        if self.labels.label_type.class_per_row:
+        if self.meaning.label_type.class_per_row:
             title = "predicted class"
             if title in columns:  # a label or a class may itself be called `class`
                 title = "most probable class"
@@ -314,7 +314,7 @@ class TablePredictor:
         explanations = explain(
             table, tokens.examples, predict, tokenizer, self.saved, self.molecules
         )
-        names = self.labels.titles
+        names = self.meaning.titles
         assert self.options.explain
         write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
         return [explanation and explanation.as_json(names) for explanation in explanations]
@@ -336,7 +336,7 @@ class TablePredictor:
         """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
         errors within the `margins` [labels]."""
         saved = self.saved
-        label_type = self.labels.label_type
+        label_type = self.meaning.label_type
         labels = labels[rows]
         predictions = predictions[rows]
         scores = score_predictions(

@@ -28,8 +28,8 @@ from exlm.tasks.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.reading import TextKind, composed, decide_molecules
-from exlm.tasks.saved_labels import SavedLabels, labels_of
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
 from exlm.tasks.table import TextTable
@@ -214,7 +214,7 @@ class TableTask(ABC):
         predictions for every row, except for a train part that has its own file."""
         table = self.table
         saved = self.table_entries(split["train"])
-        self._write_predictions(run_dir, split, predictions, labels_of(saved))
+        self._write_predictions(run_dir, split, predictions, meaning_of(saved))
         if self.config.molecules:
             write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
         if not self.config.molecules or table.pairs is not None:
@@ -267,13 +267,13 @@ class TableTask(ABC):
         return rows
 
     def _write_predictions(
-        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, labels: SavedLabels
+        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, meaning: OutputMeaning
     ) -> None:
         table = self.table
         part_of_row = np.full(len(predictions), "", dtype=object)
         for name, rows in split.items():
             part_of_row[rows] = name
-        columns = {"split": part_of_row, **labels.columns(predictions, table)}
+        columns = {"split": part_of_row, **meaning.columns(predictions, table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
             columns |= {f"mean {name}": values for name, values in means}

@@ -10,7 +10,7 @@ If the data are a table, both have `Table` before their names:
 
 A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
 is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES
-(`label_types.py`), what outputs say of them in LABELS (`saved_labels.py`), and its metrics are in
+(`label_types.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
 METRICS (`metrics.py`)."""
 
 from collections.abc import Mapping

@@ -93,7 +93,7 @@ class BaselinePredictor(TablePredictor):
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
         options = self.options
-        table = self.labels.table_to_predict(
+        table = self.meaning.table_to_predict(
             rows, self.path, options.text_column, options.pair_column
         )
         if self.molecules:

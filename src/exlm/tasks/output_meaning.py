@@ -1,8 +1,8 @@
-"""What the labels of a saved model mean: how its outputs become predictions and columns of a table.
+"""What the outputs of a saved model mean: how they become predictions and columns of a table.
 
-Labels of rows are `SavedLabels`. Those of residues and words, which are the units of a text, are
-`UnitLabels`: labels and predictions are arrays over the units of a row, so that they do not depend
-on the tokenizer. What a model says about a unit is what it says about its first token."""
+`OutputMeaning` is for labels of rows. `UnitMeaning` is for those of residues and words, the units
+of a text: labels and predictions are arrays over the units of a row, so that they do not depend on
+the tokenizer. What a model says about a unit is what it says about its first token."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -22,12 +22,12 @@ from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.units import read_unit_labels, spelled
 
 
-class SavedLabels:
-    """The labels of rows that a model was trained on, as `saved` with it.
+class OutputMeaning:
+    """How outputs are read as predictions of the labels of rows, as `saved` with the model.
 
     Further kinds of labels change what they need: `head_names` (how many outputs the head has) and
     `as_predictions`, or `outputs`, `columns` and `read` if a row has more than one label of a
-    column. They are in LABELS."""
+    column. They are in MEANINGS."""
 
     # Whether a temperature is fitted that divides the outputs before they become probabilities;
     # never where the labels are numbers. False if the outputs are no logits of the labels.
@@ -128,7 +128,7 @@ class SavedLabels:
         return labelled.labels
 
 
-class UnitLabels(SavedLabels):
+class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
     can_explain: ClassVar[bool] = False
@@ -183,9 +183,9 @@ class UnitLabels(SavedLabels):
 
 
 # of tasks whose labels have a class of their own
-LABELS: dict[TaskType, type[SavedLabels]] = {"token_classification": UnitLabels}
+MEANINGS: dict[TaskType, type[OutputMeaning]] = {"token_classification": UnitMeaning}
 
 
-def labels_of(saved: SavedTask) -> SavedLabels:
-    """The labels of a model's task."""
-    return LABELS.get(saved["task_type"], SavedLabels)(saved)
+def meaning_of(saved: SavedTask) -> OutputMeaning:
+    """What the outputs of a model of this task mean."""
+    return MEANINGS.get(saved["task_type"], OutputMeaning)(saved)
