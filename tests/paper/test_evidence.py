@@ -76,3 +76,21 @@ def test_the_tables_of_the_pages_are_those_that_their_programs_make(page, progra
     copy.write_text(original)
     pages.fill(copy, program.parts())
     assert copy.read_text() == original, f"make them again: python {program.__file__}"
+
+
+def test_the_times_in_the_text_of_the_page_are_those_of_its_runs():
+    page = " ".join((ROOT / "docs" / "results" / "evidence.md").read_text().split())
+    records = evidence.read("pairs.jsonl")
+
+    def times_of(kind: str, side: str, measure: str) -> list[int]:
+        pairs_of_kind = [record for record in records if evidence.kind_of(record["name"]) == kind]
+        names = [record["name" if side == "exlm" else "mlm"] for record in pairs_of_kind]
+        return [round(record[measure]) for record in records if record["name"] in names]
+
+    first = [times_of("short-k2", side, "cpu") for side in ("exlm", "mlm")]
+    exlm, mlm = ("{:,}, {:,} and {:,} s".format(*seconds) for seconds in first)
+    assert f"({exlm} beside {mlm})" in page
+    for kind in ("long-k2", "short-k4", "text-k2"):
+        for side in ("exlm", "mlm"):
+            seconds = times_of(kind, side, "seconds")
+            assert f"{min(seconds)} to {max(seconds)} s" in page, (kind, side)

@@ -111,10 +111,10 @@ class MaskedBatches:
 
     def _check_processes(self) -> None:
         sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
-        # The groups after the last full layer are not in every batch.
+        # The groups after the last full stratum are not in every batch.
         steps = self.steps_per_epoch
-        full_layers = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
-        if full_layers.min(axis=1).sum() < self.world:
+        full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
+        if full_strata.min(axis=1).sum() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "
                 "raise tokens_per_batch"
@@ -123,8 +123,8 @@ class MaskedBatches:
     def _plan(self, epoch: int) -> Batches:
         """All batches of one epoch, each with sequences of all lengths.
 
-        Sequences sorted by length are cut into groups, and neighbouring groups form layers of
-        `steps_per_epoch` groups. Every batch takes a random group of each layer; the last layer may
+        Sequences sorted by length are cut into groups, and neighbouring groups form strata of
+        `steps_per_epoch` groups. Every batch takes a random group of each stratum; the last one may
         have fewer groups, so that the last batches have one less."""
         key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
         order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))
@@ -132,8 +132,8 @@ class MaskedBatches:
         group_key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
         batches: Batches = [[] for _ in range(self.steps_per_epoch)]
         for first in range(0, len(groups), self.steps_per_epoch):
-            layer = first + np.argsort(group_key[first : first + self.steps_per_epoch])
-            for batch, group in zip(batches, layer, strict=False):
+            stratum = first + np.argsort(group_key[first : first + self.steps_per_epoch])
+            for batch, group in zip(batches, stratum, strict=False):
                 batch.append(groups[group])
         return batches
 

@@ -77,11 +77,11 @@ def pretrain(
         distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
-        origin = _origin(recipe, corpus)
-        settings = _training_settings(recipe, device)
-        all_settings = {**origin, **settings}
+        fixed = _fixed_settings(recipe, corpus)
+        changeable = _changeable_settings(recipe, device)
+        settings = {**fixed, **changeable}
         advice = f"choose another output, and add --start_from {directory} to go on from it"
-        result = finished_result(directory / "result.json", "identity", all_settings, advice)
+        result = finished_result(directory / "result.json", "identity", settings, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
@@ -89,11 +89,11 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        may_differ = settings if resume_anyway else ()
-        scores = _train(recipe, corpus, tokenizer, network, all_settings, may_differ)
+        may_differ = changeable if resume_anyway else ()
+        scores = _train(recipe, corpus, tokenizer, network, settings, may_differ)
         if rank > 0:
             return {}
-        result = _result(recipe, origin, settings, network, scores)
+        result = _result(recipe, fixed, changeable, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -111,8 +111,8 @@ def _check_output(directory: Path) -> None:
         )
 
 
-def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
-    """What a run shares with its checkpoints even if it is resumed with other settings: texts,
+def _fixed_settings(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    """What a run shares with its checkpoints even if it is resumed with `--resume_anyway`: texts,
     architecture, and the weights it started from, or None."""
     return {
         "start": start_hash(recipe.start_from) if recipe.start_from else None,
@@ -122,8 +122,8 @@ def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _training_settings(recipe: Recipe, device: str) -> dict[str, Any]:
-    """All other settings that change what a run computes."""
+def _changeable_settings(recipe: Recipe, device: str) -> dict[str, Any]:
+    """All other settings that change what a run computes, which `--resume_anyway` may change."""
     settings = identity(recipe.train, "train") | identity(recipe.data, "data")
     settings["seed"] = recipe.seed
     # What auto means differs between machines.
@@ -219,8 +219,8 @@ def pretraining_loss(
 
 def _result(
     recipe: Recipe,
-    origin: dict[str, Any],
-    settings: dict[str, Any],
+    fixed: dict[str, Any],
+    changeable: dict[str, Any],
     network: ExLMForMaskedLM,
     scores: dict[str, Any],
 ) -> dict[str, Any]:
@@ -236,9 +236,9 @@ def _result(
         "processor_seconds": sum(processor_seconds),
         "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
-        "identity": {**{name: x for name, x in origin.items() if x is not None}, **settings},
+        "identity": {**{name: x for name, x in fixed.items() if x is not None}, **changeable},
         "recipe": to_json_types(recipe),
-        "precision": settings["train.precision"],
+        "precision": changeable["train.precision"],
     }
 
 
