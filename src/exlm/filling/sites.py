@@ -316,7 +316,7 @@ def _write(molecule: Chem.Mol) -> str:
     return min(candidates, key=_cost)
 
 
-def _cost(smiles: str) -> tuple[int, int, bool]:
+def _cost(smiles: str) -> tuple[int, bool, int, bool]:
     """How many ring digits are behind sites; how many rings are open at its sites (their digits
     could be closed by a filling); whether it does not begin with a site.
 
@@ -326,7 +326,8 @@ def _cost(smiles: str) -> tuple[int, int, bool]:
     sites = list(SITE.finditer(smiles))
     closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
     open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
-    return closing, open_rings, sites[0].start() > 0
+    begins, ends = sites[0].start() == 0, sites[-1].end() == len(smiles)
+    return closing, begins, open_rings, not ends
 
 
 def _is_branching(smiles: str, site: re.Match[str]) -> bool:

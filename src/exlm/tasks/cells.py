@@ -246,7 +246,8 @@ def note_words(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
     """Prints which words of a column are label 1 and which are 0, where there are words."""
     for name, column in cells.items():
         words = column.dropna().map(class_name)
-        if not words.str.fullmatch(NUMBER_LIKE).all():
+        has_labels = labels[name].notna().any()
+        if has_labels and not words.str.fullmatch(NUMBER_LIKE).all():
             ones, zeros = (listed(words[labels[name] == label].unique()) for label in (1, 0))
             print(
                 f"note: in column {name!r}, label 1 is {ones}, label 0 is {zeros}", file=sys.stderr

@@ -177,8 +177,7 @@ def _class_indices(
     else:
         names = sorted(set(values))
     index_of = {class_name(name): index for index, name in enumerate(names)}
-    # Models of earlier versions have the number in the place of a code such as 01.
-    indices = [index_of.get(name, index_of.get(name.lstrip("0"))) for name in values]
+    indices = [index_of.get(name) for name in values]
     labels = pd.Series(indices, values.index, float, name=values.name)
     return labels.reindex(cells.index).to_frame(), names
 

@@ -10,9 +10,11 @@ import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import (
     average_precision_score,
+    confusion_matrix,
     f1_score,
     log_loss,
     matthews_corrcoef,
+    precision_recall_fscore_support,
     r2_score,
     roc_auc_score,
 )
@@ -148,6 +150,61 @@ def score_labels(
     return scores
 
 
+def score_classes(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
+    are undefined. Arguments as for `confusion`."""
+    truth, predicted = _true_and_most_probable(labels, predictions)
+    precision, recall, f1, rows = precision_recall_fscore_support(
+        truth, predicted, labels=range(len(classes)), zero_division=0
+    )
+    names = ("rows", "precision", "recall", "f1")
+    table = np.stack([rows, precision, recall, f1], axis=1).tolist()
+    return {
+        name: dict(zip(names, row, strict=True)) for name, row in zip(classes, table, strict=True)
+    }
+
+
+def confusion(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """How many rows (or units) of each class are predicted to have which. Labels and predictions
+    [rows, classes], or of units, as for `as_rows`."""
+    truth, predicted = _true_and_most_probable(labels, predictions)
+    counts = confusion_matrix(truth, predicted, labels=range(len(classes))).tolist()
+    return {
+        name: dict(zip(classes, row, strict=True))
+        for name, row in zip(classes, counts, strict=True)
+    }
+
+
+def _true_and_most_probable(
+    labels: np.ndarray, predictions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    labels, predictions = as_rows(labels, predictions)
+    return labels[:, 0].astype(int), predictions.argmax(-1)
+
+
+def score_entities(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Precision, recall and F1 of the entities of every kind (0 where undefined), and how many
+    `entities` there are; arguments as for `entity_f1`."""
+    true, predicted = _true_and_predicted(labels, predictions, classes)
+    scores = {}
+    for kind in sorted({name[2:] for name in classes if name != "O"}):
+        sets = [{entity for entity in side if entity[2] == kind} for side in (true, predicted)]
+        right = len(sets[0] & sets[1])
+        scores[kind] = {
+            "entities": float(len(sets[0])),
+            "precision": right / max(len(sets[1]), 1),
+            "recall": right / max(len(sets[0]), 1),
+            "f1": 2 * right / max(len(sets[0]) + len(sets[1]), 1),
+        }
+    return scores
+
+
 def has_entities(classes: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
     """Whether classes mark entities: O, and others such as B-PER and I-PER."""
     entities = [name for name in classes or () if name != "O"]
@@ -160,11 +217,18 @@ def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str
 
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
     An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
-    rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
-    true = _entities(rows, labels[rows, columns].astype(int), classes)
-    predicted = _entities(rows, predictions[rows, columns].argmax(-1), classes)
+    true, predicted = _true_and_predicted(labels, predictions, classes)
     count = len(true) + len(predicted)
     return 2 * len(true & predicted) / count if count else NAN
+
+
+def _true_and_predicted(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> tuple[set[tuple[int, int, str]], set[tuple[int, int, str]]]:
+    """The entities of labels and those of predictions."""
+    rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
+    true = _entities(rows, labels[rows, columns].astype(int), classes)
+    return true, _entities(rows, predictions[rows, columns].argmax(-1), classes)
 
 
 def _entities(

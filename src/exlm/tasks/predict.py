@@ -34,6 +34,8 @@ from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
 
+MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
+
 
 def predict(
     model: str,
@@ -76,6 +78,8 @@ def predict(
         scores = predictions.scorers[predictions.main](predictions.labelled)
         words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
+        if models[0].saved.get("error_units"):
+            print(ERRORS_IN_UNITS)
         _warn_of_training(predictions.in_training)
     if predictions.note:
         print(f"not scored: {predictions.note}")
@@ -150,8 +154,10 @@ def evaluate(
         label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`.
 
-    Returns the content of the file: for every model and metric `value`, `low` and `high`, and with
-    several labels the metrics of every label (`labels`)."""
+    Returns the content of the file: for every model and metric `value`, `low` and `high`, with
+    several labels the metrics of every label (`labels`), and with several classes those of every
+    class, or kind of entity (`classes`), and how many rows of each class are predicted to have
+    which (`confusion`)."""
     target = output_path(model, input, output, "evaluation.json", (".json",))
     for name, value in (("resamples", resamples), ("seed", seed)):
         if value < 0:
@@ -179,6 +185,8 @@ def evaluate(
             for name, score in predictions.scorers.items()
         },
         "labels": predictions.label_scores,
+        "classes": predictions.class_scores,
+        "confusion": predictions.confusion,
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
@@ -214,6 +222,14 @@ def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None
         counts = {name: int for name in ("rows", "positives") if name in of_labels}
         print(f"every label by itself{', in its own units' if in_units else ''}:")
         print(of_labels.astype(counts).to_string(max_rows=20, float_format=in_digits))
+    if report["classes"]:
+        of_classes = pd.DataFrame(report["classes"]).T
+        print(f"every {'kind of entity' if 'entities' in of_classes else 'class'} by itself:")
+        counts = {name: int for name in ("rows", "entities") if name in of_classes}
+        print(of_classes.astype(counts).to_string(max_rows=20, float_format=in_digits))
+    if 1 < len(report["confusion"]) <= MOST_CLASSES_SHOWN:
+        print("rows of each class (down) by the class that is predicted (across):")
+        print(pd.DataFrame(report["confusion"]).T.to_string())
 
 
 def _warn_of_training(count: int | None) -> None:

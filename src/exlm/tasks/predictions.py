@@ -80,6 +80,8 @@ class Predictions:
     note: str = ""  # why there are no scores, if the file has labels
     # the metrics of every label, by the `main` scorer; {} if there is only one label
     label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    class_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # how many of the labelled rows have a text or molecule of the training; None if it is not kept
     in_training: int | None = None
     numbers: frozenset[str] = frozenset()  # the file's `number_columns`

@@ -23,7 +23,15 @@ from exlm.tasks.certainty import (
     conformal_margins,
 )
 from exlm.tasks.explain import explain, write_page
-from exlm.tasks.metrics import as_rows, score_labels, score_predictions
+from exlm.tasks.metrics import (
+    as_rows,
+    confusion,
+    has_entities,
+    score_classes,
+    score_entities,
+    score_labels,
+    score_predictions,
+)
 from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.reading import (
@@ -154,6 +162,8 @@ class TablePredictor:
             runs = {"ensemble": means, **runs}
             margins["ensemble"] = self.margins
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
+        classes = self.saved["classes"] if len(labelled) else None
+        of_classes = (labels[labelled], means[labelled], classes) if classes else None
         return Predictions(
             frame=result,
             counts=counts,
@@ -162,6 +172,8 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=self._label_scores(labels[labelled], means[labelled]),
+            class_scores=self._class_scores(*of_classes) if of_classes else {},
+            confusion=confusion(*of_classes) if of_classes else {},
             in_training=self._count_in_training(table, labelled),
         )
 
@@ -354,6 +366,14 @@ class TablePredictor:
             errors = conformal_errors(labels, predictions, label_type.predicts_every_class)
             scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
         return scores
+
+    def _class_scores(
+        self, labels: np.ndarray, predictions: np.ndarray, classes: list[str]
+    ) -> dict[str, dict[str, float]]:
+        """`score_classes`, or `score_entities` where classes mark entities."""
+        if predictions.ndim == 3 and has_entities(classes):
+            return score_entities(labels, predictions, classes)
+        return score_classes(labels, predictions, classes)
 
     def _label_scores(
         self, labels: np.ndarray, predictions: np.ndarray
