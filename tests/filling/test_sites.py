@@ -58,28 +58,28 @@ def template(text, site=None, keep=None, replace=None, letters=False):
 @pytest.mark.parametrize(
     "text,options,expected",
     [
-        ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"{M}{M}c1ccccc1"]),
+        ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"c1ccccc1{M}{M}"]),
         # as RDKit's FragmentOnBonds and BRICS write it
-        ("[16*]c1ccccc1", dict(site=["1"]), [f"{M}c1ccccc1"]),
+        ("[16*]c1ccccc1", dict(site=["1"]), [f"c1ccccc1{M}"]),
         ("[1*]c1ccccc1.[14*]N1CCC(C)CC1", dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
-        ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"{M}c1ccccc1", f"{M}{M}c1ccccc1"]),
+        ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"c1ccccc1{M}", f"c1ccccc1{M}{M}"]),
         # a linker, its ends with two numbers or one
         (LINKER, dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
         (LINKER.replace("*:2", "*:1"), dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
         ("C[*:1].O[*:1].[Na+]", dict(site=["2"]), [f"C{M}{M}O.[Na+]"]),
         # a site in a ring has no ring digit of its own
         ("C1CC*CC1", dict(site=["2"]), [f"C1CC{M}{M}CC1"]),
-        ("*C(=O)N*", dict(site=["1=1", "2=2"]), [f"{M}C(=O)N{M}{M}"]),
+        ("*C(=O)N*", dict(site=["1=1", "2=2"]), [f"O=C(N{M}{M}){M}"]),
         # by SMARTS, with as many tokens as now or as given
         (PARACETAMOL, dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1"]),
         (PARACETAMOL, dict(replace="C(=O)N", site=["2"]), [f"C{M * 2}c1ccc(O)cc1"]),
-        (PARACETAMOL, dict(keep="c1ccccc1"), [f"{M * 7}c1ccc({M})cc1"]),
-        (f"{PARACETAMOL}.Cl", dict(keep="c1ccccc1"), [f"Cl.{M * 7}c1ccc({M})cc1"]),
+        (PARACETAMOL, dict(keep="c1ccccc1"), [f"c1cc({M})ccc1{M * 7}"]),
+        (f"{PARACETAMOL}.Cl", dict(keep="c1ccccc1"), [f"Cl.c1cc({M})ccc1{M * 7}"]),
         (f"{PARACETAMOL}.Cl", dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1.Cl"]),
         # rings that are closed behind the site, where it cannot be otherwise
-        ("N1CC1C", dict(replace="N"), [f"C1C(C){M}1"]),
+        ("N1CC1C", dict(replace="N"), [f"CC1C{M}1"]),
         ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c12ncccc1{M * 7}2"]),
-        ("c1ccncc1C", dict(replace="n", site=["1"]), [f"c1cc{M}cc1C"]),
+        ("c1ccncc1C", dict(replace="n", site=["1"]), [f"Cc1ccc{M}c1"]),
         ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
     ],
 )
@@ -224,7 +224,7 @@ def test_with_free_paths_the_model_says_how_probable_a_length_is(model):
     make = template_maker(["2-3"], None, None, False)
     options = FillOptions(n_best=2, free=True)
     (record,) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
-    masked = f"{M * 3}c1ccccc1"
+    masked = f"c1ccccc1{M * 3}"
     (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=2, tokens="2-3"))
     assert {e.text: e.length_probability for e in record.fillings} == {
         e.text: e.length_probability for e in alone.fillings

@@ -8,10 +8,13 @@ from exlm.errors import Diverged
 from exlm.tasks.metrics import (
     LOWER_IS_BETTER,
     METRICS,
+    confusion,
     entity_f1,
     has_entities,
     in_digits,
     metric_names,
+    score_classes,
+    score_entities,
     score_predictions,
     summarise,
 )
@@ -216,6 +219,27 @@ def test_f1_of_entities_by_hand(truth, predicted, score):
     np.testing.assert_equal(entity_f1(labels, predictions, classes), score)
     scores = score_predictions("token_classification", labels, predictions, classes=classes)
     np.testing.assert_equal(scores["entity_f1"], score)
+
+
+def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
+    labels = np.array([[0.0], [0.0], [0.0], [1.0], [1.0]])
+    predictions = np.eye(3)[[0, 0, 1, 1, 2]]
+    of_classes = score_classes(labels, predictions, ["a", "b", "c"])
+    assert of_classes["a"] == pytest.approx({"rows": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8})
+    assert of_classes["b"] == pytest.approx({"rows": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5})
+    assert of_classes["c"] == {"rows": 0, "precision": 0, "recall": 0, "f1": 0}
+    table = confusion(labels, predictions, ["a", "b", "c"])
+    assert [list(row.values()) for row in table.values()] == [[2, 1, 0], [0, 1, 1], [0, 0, 0]]
+
+    classes = ["O", "B-PER", "B-LOC"]
+    tags = np.array([[1, 0, 2, NAN], [1, 1, 0, 0]])
+    outputs = np.eye(3)[np.array([[1, 2, 2, 0], [1, 0, 0, 0]])]
+    assert score_entities(tags, outputs, classes) == {
+        "LOC": pytest.approx({"entities": 1, "precision": 0.5, "recall": 1, "f1": 2 / 3}),
+        "PER": pytest.approx({"entities": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8}),
+    }
+    units = confusion(tags, outputs, classes)  # the unit without a label does not count
+    assert units["O"] == {"O": 2, "B-PER": 0, "B-LOC": 1}
 
 
 def test_only_tags_of_entities_have_entities():

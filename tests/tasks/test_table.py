@@ -658,6 +658,9 @@ def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     table = load_table(tmp_path / "a.csv", None, ["y"], "multiclass")
     assert table.classes == ["01", "1", "2"]
+    rows = FileRows(frame)
+    with pytest.raises(InputError, match="'01' is no multiclass label"):
+        make_table(rows, "a.csv", "text", ["y"], "multiclass", ["1", "2"])
 
 
 def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):

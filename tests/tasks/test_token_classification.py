@@ -122,6 +122,12 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
         set(scores) == {"ensemble", "seed-0", "seed-1"}
         and scores["ensemble"]["macro_f1"]["value"] > 0.95
     )
+    shown = capsys.readouterr().out
+    assert "every class by itself" in shown and "rows of each class" in shown
+    f1 = [of_class["f1"] for of_class in evaluation["classes"].values()]
+    assert np.mean(f1) == pytest.approx(scores["ensemble"]["macro_f1"]["value"])
+    units = pd.DataFrame(evaluation["confusion"]).to_numpy()
+    assert np.trace(units) / units.sum() == scores["ensemble"]["accuracy"]["value"]
     frame.drop(columns="mask").to_csv(data, index=False)
     with pytest.raises(InputError, match="has no column mask, which the model was trained with"):
         evaluate(out, data, str(tmp_path / "scores.json"), resamples=0)
@@ -364,3 +370,22 @@ def test_many_numbers_are_no_classes_of_residues(tmp_path):
     config = TaskConfig(str(tmp_path / "a.jsonl"), label_columns=["rsa"], split="random")
     with pytest.raises(InputError, match="different numbers; each would be a class"):
         TokenClassification(EncoderSource(model), config)
+
+
+def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
+    frame = pd.DataFrame({"token": ["Anna", "lives", "in", "a", "town"], "tag": ["B-PER", *"OOOO"]})
+    frame.to_csv(tmp_path / "long.csv", index=False)
+    config = TaskConfig(
+        str(tmp_path / "long.csv"),
+        text_column="token",
+        label_columns=["tag"],
+        task_type="token_classification",
+    )
+    with pytest.raises(InputError, match="do not have a label for each residue or word .*CoNLL"):
+        TokenClassification.load_table(config)
+
+
+def test_several_labels_in_a_cell_are_told_how_to_be_read():
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "topics": ["010; 101", "010", "101"]})
+    with pytest.raises(InputError, match="a column of 0 and 1 for each label"):
+        make_table(FileRows(frame), "a.csv", "text", ["topics"], "multilabel")

@@ -2,8 +2,9 @@
 is what stays and where the sites are; from it, a text with masks is made for each choice of
 lengths.
 
-RDKit writes molecules, so that masks stand where the site is. In its SMILES a site is one
-attachment point `[*:1]`, or two that are bonded to each other: the ends of a linker."""
+RDKit writes molecules, so that masks stand where the site is, at the end if possible (`_cost`). In
+its SMILES a site is one attachment point `[*:1]`, or two that are bonded to each other: the ends of
+a linker."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ MOST_CHOICES = 1000  # of lengths, over all sites of a text
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
+BEGINS_INSIDE = re.compile(r"(\[[^]]*\]|Br|Cl|\w)[\d%(]")  # with an atom of several bonds
 
 
 @dataclass(frozen=True)
@@ -316,18 +318,19 @@ def _write(molecule: Chem.Mol) -> str:
     return min(candidates, key=_cost)
 
 
-def _cost(smiles: str) -> tuple[int, bool, int, bool]:
-    """How many ring digits are behind sites; how many rings are open at its sites (their digits
-    could be closed by a filling); whether it does not begin with a site.
+def _cost(smiles: str) -> tuple[int, bool, int, bool, bool]:
+    """How many ring digits are behind sites; whether it begins with a site; how many rings are open
+    at its sites (their digits could be closed by a filling); whether it does not end with a site;
+    whether it begins with an atom of several bonds, as canonical SMILES do only where they must.
 
-    On 80 molecules of ChEMBL, samples of pieces of 4 to 8 tokens were molecules more than twice as
-    often at the end of a molecule as in RDKit's own order (26% and 11%), and in its middle as often
-    or more."""
+    Canonical SMILES, which models learn, begin with few kinds of pieces: in `molecules-5M` true
+    pieces of 120 held-out molecules, each on one bond, have a joint nll of 9.6 nats at the
+    beginning, of 5.1 in a branch and of 4.1 at the end (means over pieces of 1 to 8 tokens)."""
     sites = list(SITE.finditer(smiles))
     closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
     open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
     begins, ends = sites[0].start() == 0, sites[-1].end() == len(smiles)
-    return closing, begins, open_rings, not ends
+    return closing, begins, open_rings, not ends, BEGINS_INSIDE.match(smiles) is not None
 
 
 def _is_branching(smiles: str, site: re.Match[str]) -> bool:

@@ -195,6 +195,11 @@ def _wrong_label(
             "write the number alone to use it as it is, leave the cells empty to leave them out, "
             "or make classes of all values"
         )
+    if not is_bound and any(separator in value for separator in ";|"):
+        advice = (
+            "if a cell has several labels, make a column of 0 and 1 for each label, in pandas by "
+            "str.get_dummies, and name these columns"
+        )
     values = dict.fromkeys(str(cells.iat[row, column]).strip() for column, row in wrong_cells)
     count = ""
     if len(wrong_cells) > 1:

@@ -17,7 +17,7 @@ from exlm.data.frames import read_file_chunks
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
-from exlm.tasks.cells import check_no_list_as_text
+from exlm.tasks.cells import check_no_list_as_text, row_name
 from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
@@ -74,6 +74,15 @@ class TokenClassification(TableFinetuning):
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)
         ]
+        mismatched = sum(map(bool, label_problems))
+        if 2 * mismatched > len(label_problems):
+            row = next(row for row, problem in enumerate(label_problems) if problem)
+            example = f"{row_name(table.frame.index[row])}: {label_problems[row]}"
+            raise InputError(
+                f"{config.dataset}: {mismatched} of {len(label_problems)} rows do not have a label "
+                f"for each residue or word ({example}); a row has a whole text and all its labels; "
+                "where a row is one word, write CoNLL"
+            )
         return replace(
             table,
             labels=labels,
