@@ -3,7 +3,8 @@
     python docs/results/evidence.py
 
 Fills the tables of the page, and of README.md, from pairs.jsonl and pairs-differences.jsonl
-(`pairs.py`) and pairs-probes.jsonl (`linear_probe.py`), which lie beside it.
+(`pairs.py`), pairs-probes.jsonl (`linear_probe.py`) and pairs-finetuned.jsonl (`finetuned.py`),
+which lie beside it.
 """
 
 import json
@@ -134,7 +135,8 @@ def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
     goodness = (first_mlm["valid"] * sign[first_mlm.index]).groupby(first_mlm["layers"]).mean()
     layer = int(cast(int, goodness.idxmax()))
     at_layer = frame[frame["layers"] == layer]
-    test = at_layer.pivot_table("test", "set", ["side", "seed"])
+    # A set counts if all models have it.
+    test = at_layer.pivot_table("test", "set", ["side", "seed"]).dropna()
     signs = pd.Series({name: -1.0 if name in LOWER_IS_BETTER else 1.0 for name in test.index})
     sides = {side: cast(pd.DataFrame, test[side]) for side in ("exlm", "mlm")}
     spread = sides["mlm"].std(axis=1, ddof=1)
@@ -188,9 +190,13 @@ def tasks_table(kinds: Sequence[str], probes: list[Record]) -> str:
     """Linear models on the features of pairs that read the same kind of input."""
     tasks = {kind: compare_tasks(kind, of_kind(kind, probes)) for kind in kinds}
     rows = []
-    for name in next(iter(tasks.values())).scores.index:
+    names = dict.fromkeys(name for found in tasks.values() for name in found.scores.index)
+    for name in sorted(names, key=lambda name: (name in LOWER_IS_BETTER, name)):
         row = [str(name)]
         for found in tasks.values():
+            if name not in found.scores.index:
+                row.append("–")
+                continue
             exlm, mlm = found.scores.loc[name, ["exlm", "mlm"]]
             row.append(f"{exlm:.3f} / {mlm:.3f} ({found.scaled.loc[name].mean():+.1f})")
         rows.append(row)
@@ -257,6 +263,7 @@ def parts() -> dict[str, str]:
         "scores": scores_table(pairs, differences),
         "tasks": tasks_table(["short-k2", "long-k2", "short-k4"], probes),
         "texts": tasks_table(["text-k2"], probes),
+        "finetuned": tasks_table(["long-k2"], read("pairs-finetuned.jsonl")),
     }
 
 

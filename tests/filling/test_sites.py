@@ -58,14 +58,14 @@ def template(text, site=None, keep=None, replace=None, letters=False):
 @pytest.mark.parametrize(
     "text,options,expected",
     [
-        ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"c1ccccc1{M}{M}"]),
+        ("c1ccc(cc1)[*:1]", dict(site=["2"]), [f"c1ccc({M}{M})cc1"]),
         # as RDKit's FragmentOnBonds and BRICS write it
-        ("[16*]c1ccccc1", dict(site=["1"]), [f"c1ccccc1{M}"]),
-        ("[1*]c1ccccc1.[14*]N1CCC(C)CC1", dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
-        ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"c1ccccc1{M}", f"c1ccccc1{M}{M}"]),
+        ("[16*]c1ccccc1", dict(site=["1"]), [f"c1ccc({M})cc1"]),
+        ("[1*]c1ccccc1.[14*]N1CCC(C)CC1", dict(site=["2"]), [f"CC1CCN({M}{M}c2ccccc2)CC1"]),
+        ("c1ccc(cc1)[*]", dict(site=["1=1-2"]), [f"c1ccc({M})cc1", f"c1ccc({M}{M})cc1"]),
         # a linker, its ends with two numbers or one
-        (LINKER, dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
-        (LINKER.replace("*:2", "*:1"), dict(site=["2"]), [f"c1ccccc1{M}{M}N1CCC(C)CC1"]),
+        (LINKER, dict(site=["2"]), [f"CC1CCN({M}{M}c2ccccc2)CC1"]),
+        (LINKER.replace("*:2", "*:1"), dict(site=["2"]), [f"CC1CCN({M}{M}c2ccccc2)CC1"]),
         ("C[*:1].O[*:1].[Na+]", dict(site=["2"]), [f"C{M}{M}O.[Na+]"]),
         # a site in a ring has no ring digit of its own
         ("C1CC*CC1", dict(site=["2"]), [f"C1CC{M}{M}CC1"]),
@@ -78,7 +78,7 @@ def template(text, site=None, keep=None, replace=None, letters=False):
         (f"{PARACETAMOL}.Cl", dict(replace="C(=O)N"), [f"C{M * 6}c1ccc(O)cc1.Cl"]),
         # rings that are closed behind the site, where it cannot be otherwise
         ("N1CC1C", dict(replace="N"), [f"CC1C{M}1"]),
-        ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c12ncccc1{M * 7}2"]),
+        ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c1cnc2c(c1){M * 7}2"]),
         ("c1ccncc1C", dict(replace="n", site=["1"]), [f"Cc1ccc{M}c1"]),
         ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
     ],
@@ -88,6 +88,19 @@ def test_masks_stand_where_the_site_is(text, options, expected):
     texts = made.masked_texts()
     assert texts == expected
     assert made.masked_texts(longest_only=True) == [max(texts, key=len)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CC(=O)Nc1ccc([*:1])cc1", f"{M}c1ccc(NC(C)=O)cc1"),
+        ("*C(=O)N*", f"{M}C(=O)N{M}"),
+        (LINKER, f"c1ccccc1{M}N1CCC(C)CC1"),  # no ring is open at the site
+    ],
+)
+def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
+    assert template_maker(["1"], None, None, False, drawn=True)(text).masked_texts() == [expected]
+    assert template(text, site=["1"]).masked_texts() != [expected]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +237,7 @@ def test_with_free_paths_the_model_says_how_probable_a_length_is(model):
     make = template_maker(["2-3"], None, None, False)
     options = FillOptions(n_best=2, free=True)
     (record,) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
-    masked = f"c1ccccc1{M * 3}"
+    masked = f"c1ccc({M * 3})cc1"
     (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=2, tokens="2-3"))
     assert {e.text: e.length_probability for e in record.fillings} == {
         e.text: e.length_probability for e in alone.fillings
@@ -292,7 +305,7 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
         rows = list(csv.DictReader(stream))
     assert len(rows) > 2 and {row["valid"] for row in rows} == {"True"}
     assert rows[0]["text"] == LINKER and rows[0]["filling"] == "C(=O)"
-    assert rows[0]["filled"] == "c1ccccc1C(=O)N1CCC(C)CC1"
+    assert rows[0]["filled"] == "CC1CCN(C(=O)c2ccccc2)CC1"
     assert rows[0]["smiles"] == "CC1CCN(C(=O)c2ccccc2)CC1"
     assert float(rows[0]["probability"]) == pytest.approx(
         math.exp(float(rows[0]["log_probability"]))

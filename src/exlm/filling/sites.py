@@ -2,9 +2,8 @@
 is what stays and where the sites are; from it, a text with masks is made for each choice of
 lengths.
 
-RDKit writes molecules, so that masks stand where the site is, at the end if possible (`_cost`). In
-its SMILES a site is one attachment point `[*:1]`, or two that are bonded to each other: the ends of
-a linker."""
+RDKit writes molecules, so that masks stand where the site is. In its SMILES a site is one
+attachment point `[*:1]`, or two that are bonded to each other: the ends of a linker."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ MOST_CHOICES = 1000  # of lengths, over all sites of a text
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
-BEGINS_INSIDE = re.compile(r"(\[[^]]*\]|Br|Cl|\w)[\d%(]")  # with an atom of several bonds
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,11 @@ class Template:
 class Lengths:
     """The option `--site` for molecules: how many tokens each site may have.
 
-    `3-8` is for all sites, `1=3-8` for the site `[*:1]`."""
+    `3-8` is for all sites, `1=3-8` for the site `[*:1]`. Fillings are `drawn`, or searched and
+    ranked."""
 
-    def __init__(self, entries: Sequence[str]) -> None:
+    def __init__(self, entries: Sequence[str], drawn: bool = False) -> None:
+        self.drawn = drawn
         self.of_site: dict[int | None, range] = {}  # None: all sites without their own
         for entry in entries:
             number, _, lengths = entry.rpartition("=")
@@ -82,7 +82,7 @@ class Lengths:
         Sites that the option does not name keep `lengths_now`. InputError if it names others than
         there are."""
         # texts, with the number of a site between two of them
-        first, *others = SITE.split(_write(molecule))
+        first, *others = SITE.split(_write(molecule, self.drawn))
         numbers = [int(number) for number in others[::2]]
         for number in self.of_site:
             if number is not None and number not in numbers:
@@ -109,14 +109,18 @@ class Lengths:
 
 
 def template_maker(
-    site: Sequence[str] | None, keep: str | None, replace: str | None, letters: bool
+    site: Sequence[str] | None,
+    keep: str | None,
+    replace: str | None,
+    letters: bool,
+    drawn: bool = False,
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
     together or name no numbers; so does the result for texts that they do not fit."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
     if not letters:
-        lengths = Lengths(site or [])
+        lengths = Lengths(site or [], drawn)
         if keep is not None:
             return partial(keep_template, smarts=keep, lengths=lengths)
         if replace is not None:
@@ -299,14 +303,15 @@ def _with_sites(molecule: Chem.Mol) -> list[tuple[int, ...]]:
     return [atoms for atoms in Chem.GetMolFrags(molecule) if points.intersection(atoms)]
 
 
-def _write(molecule: Chem.Mol) -> str:
-    """The SMILES, of those that begin at one of the atoms, in which each site is one piece between
-    what it is bonded to; of several, that with the smallest `_cost`."""
+def _write(molecule: Chem.Mol, drawn: bool) -> str:
+    """The SMILES in which each site is one piece between what it is bonded to: RDKit's own, or one
+    that begins at another atom; of several, that with the smallest `_cost`."""
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     candidates = []
-    for atom in molecule.GetAtoms():
-        smiles = Chem.MolToSmiles(molecule, rootedAtAtom=atom.GetIdx())
+    # -1 is RDKit's own order.
+    for root in range(0 if drawn else -1, molecule.GetNumAtoms()):
+        smiles = Chem.MolToSmiles(molecule, rootedAtAtom=root)
         # RDKit writes the sign of aromatic bonds at attachment points
         smiles = re.sub(r"(?<=\]):", "", smiles)
         sites = list(SITE.finditer(smiles))
@@ -315,22 +320,26 @@ def _write(molecule: Chem.Mol) -> str:
             candidates.append(smiles)
     if not candidates:
         raise InputError("a site cannot be written as one piece of a SMILES; free another group")
-    return min(candidates, key=_cost)
+    return min(candidates, key=partial(_cost, drawn=drawn))
 
 
-def _cost(smiles: str) -> tuple[int, bool, int, bool, bool]:
-    """How many ring digits are behind sites; whether it begins with a site; how many rings are open
-    at its sites (their digits could be closed by a filling); whether it does not end with a site;
-    whether it begins with an atom of several bonds, as canonical SMILES do only where they must.
+def _cost(smiles: str, drawn: bool) -> tuple[int, int, bool]:
+    """How many ring digits are behind sites, and what else speaks against a SMILES.
 
-    Canonical SMILES, which models learn, begin with few kinds of pieces: in `molecules-5M` true
-    pieces of 120 held-out molecules, each on one bond, have a joint nll of 9.6 nats at the
-    beginning, of 5.1 in a branch and of 4.1 at the end (means over pieces of 1 to 8 tokens)."""
+    To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
+    few kinds of pieces. In `molecules-5M` true pieces of 120 held-out molecules, each on one bond,
+    have a joint nll of 9.6 nats there, of 5.1 in a branch and of 4.1 at the end. Of other SMILES
+    the first is taken, RDKit's own if possible.
+
+    Where pieces are `drawn`, fewest rings are open at its sites (their digits could be closed by a
+    filling), and it begins with a site: samples of 4 to 8 tokens were molecules more than twice as
+    often there as in RDKit's own SMILES."""
     sites = list(SITE.finditer(smiles))
     closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
-    open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
-    begins, ends = sites[0].start() == 0, sites[-1].end() == len(smiles)
-    return closing, begins, open_rings, not ends, BEGINS_INSIDE.match(smiles) is not None
+    begins = sites[0].start() == 0
+    if not drawn:
+        return closing, 0, begins
+    return closing, sum(_open_rings(smiles[: site.start()]) for site in sites), not begins
 
 
 def _is_branching(smiles: str, site: re.Match[str]) -> bool:
