@@ -119,8 +119,7 @@ def fill(
     filled_texts: Iterator[FilledText]
     if any(option is not None for option in (site, keep, replace)):
         _refuse_what_is_for_masks(states, fill_options.tokens)
-        letters = _is_of_letters(tokenizer, molecules)
-        drawn = fill_options.samples is not None
+        letters, drawn = _is_of_letters(tokenizer, molecules), fill_options.samples is not None
         make_template = template_maker(site, keep, replace, letters, drawn)
         filled_texts = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
