@@ -116,7 +116,7 @@ def test_rows_of_a_group_stay_together_and_without_groups_nothing_changes():
 
 
 def test_column_split_accepts_the_usual_names():
-    frame = pd.DataFrame({"part": ["Train", "val", "validation", " DEV ", "valid", "test"]})
+    frame = pd.DataFrame({"part": ["Training", "val", "validation", " DEV ", "valid", "test"]})
     assert as_lists(column_split(frame, "part")) == {
         "train": [0],
         "valid": [1, 2, 3, 4],

@@ -82,7 +82,7 @@ def read_questions(
         reason = "it holds none"
         if problems:
             row, value, problem = problems[0]
-            reason = f"first row {row + 1}, value {value!r}: {problem}; correct it"
+            reason = f"first row {row + 1}, value {str(value)[:80]!r}: {problem}; correct it"
         raise InputError(f"{path}: no question can be used, {reason}")
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)

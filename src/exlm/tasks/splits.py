@@ -24,7 +24,14 @@ PARTS = ("train", "valid", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
 # The scaffold of a larger molecule takes seconds to minutes. MoleculeNet has none.
 MOST_ATOMS = 1000
-OTHER_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"}
+OTHER_NAMES = {
+    "training": "train",
+    "val": "valid",
+    "validation": "valid",
+    "dev": "valid",
+    "development": "valid",
+    "testing": "test",
+}
 
 RowSplit = dict[str, np.ndarray]  # row numbers by part
 
@@ -180,7 +187,7 @@ def random_split(
 
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
-    """Split by a column. A row says train, valid (or val, validation, dev) or test there, or
+    """Split by a column. A row says train, valid or test there, or has one of OTHER_NAMES, or
     nothing, which leaves it out of all parts; else InputError. Without a row that says test there
     is no such part. With `FOLD=3` for `column`, rows with 3 in the column FOLD are test, all others
     train."""
@@ -220,7 +227,7 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid or
-    test may be absent, and valid have one of OTHER_NAMES. InputError if the file has another form,
+    test may be absent, and parts have one of OTHER_NAMES. InputError if the file has another form,
     or if a row occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:

@@ -245,6 +245,6 @@ def _problems(
     if label_columns and all(problems):
         raise InputError(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
+            f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
         )
     return problems
