@@ -219,7 +219,8 @@ def draw(pairs: list[Record]) -> None:
     styles = {"ExLM": ("-", "o"), "MLM": ("--", "s")}
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     for record in pairs:
-        kind = kind_of(record.get("mlm", record["name"])).removesuffix("-mlm")
+        of_mlm: str = record["mlm"] if "mlm" in record else record["name"]
+        kind = kind_of(of_mlm).removesuffix("-mlm")
         if kind not in DRAWN:
             continue
         side = "ExLM" if "mlm" in record else "MLM"
@@ -227,7 +228,7 @@ def draw(pairs: list[Record]) -> None:
         look: Record = {"color": DRAWN[kind], "linestyle": line, "marker": marker}
         look |= {"markersize": 3, "linewidth": 1, "label": f"{side}, {KINDS[kind]}"}
         # Both sides of a pair take equal time, that of the MLM's updates.
-        whole = steps[record.get("mlm", record["name"])]
+        whole = steps[of_mlm]
         times = [whole * at["step"] / record["steps"] for at in record["curve"]]
         axes[0].plot(times, [at["joint_nll"] for at in record["curve"]], **look)
         by_masks = [record["by_masks"][n]["joint_nll"] for n in MASKS]
