@@ -150,19 +150,21 @@ def answer_table(pairs: list[Record], differences: list[Record]) -> str:
     steps = {record["name"]: record["steps"] for record in pairs}
     rows = []
     for kind, title in KINDS.items():
-        found = compare(kind, DECIDES, pairs, differences)
+        comparison = compare(kind, DECIDES, pairs, differences)
         line = next(line for line in differences if kind_of(line["name"]) == kind)
         millions = [steps[line[side]] * TOKENS_PER_UPDATE / 1e6 for side in ("name", "mlm")]
-        over_seeds = "–" if len(found.differences) == 1 else f"{found.error_over_seeds:.3f}"
+        over_seeds = (
+            "–" if len(comparison.differences) == 1 else f"{comparison.error_over_seeds:.3f}"
+        )
         rows.append(
             [
                 title,
                 ", ".join(f"{tokens:.0f}M" for tokens in millions),
-                f"{found.exlm:.3f}",
-                f"{found.mlm:.3f}",
-                ", ".join(f"{value:+.3f}" for value in found.differences),
-                f"{over_seeds}, {found.error_over_sequences:.3f}",
-                found.verdict,
+                f"{comparison.exlm:.3f}",
+                f"{comparison.mlm:.3f}",
+                ", ".join(f"{value:+.3f}" for value in comparison.differences),
+                f"{over_seeds}, {comparison.error_over_sequences:.3f}",
+                comparison.verdict,
             ]
         )
     head = ["pair", "tokens read", "ExLM", "MLM", "ExLM better by", "standard errors", "ahead"]
@@ -179,9 +181,9 @@ def scores_table(pairs: list[Record], differences: list[Record]) -> str:
             if score not in lines[0]["differences"]:
                 row.append("–")
                 continue
-            found = compare(kind, score, pairs, differences)
-            ahead = "" if found.verdict == "one seed" else f" {found.verdict}"
-            row.append(f"{found.exlm:.3f} / {found.mlm:.3f}{ahead}")
+            comparison = compare(kind, score, pairs, differences)
+            ahead = "" if comparison.verdict == "one seed" else f" {comparison.verdict}"
+            row.append(f"{comparison.exlm:.3f} / {comparison.mlm:.3f}{ahead}")
         rows.append(row)
     return table(["joint nll", *KINDS.values()], rows)
 
@@ -190,20 +192,24 @@ def tasks_table(kinds: Sequence[str], probes: list[Record]) -> str:
     """Linear models on the features of pairs that read the same kind of input."""
     tasks = {kind: compare_tasks(kind, of_kind(kind, probes)) for kind in kinds}
     rows = []
-    names = dict.fromkeys(name for found in tasks.values() for name in found.scores.index)
+    names = dict.fromkeys(
+        name for tasks_of_pair in tasks.values() for name in tasks_of_pair.scores.index
+    )
     for name in sorted(names, key=lambda name: (name in LOWER_IS_BETTER, name)):
         row = [str(name)]
-        for found in tasks.values():
-            if name not in found.scores.index:
+        for tasks_of_pair in tasks.values():
+            if name not in tasks_of_pair.scores.index:
                 row.append("–")
                 continue
-            exlm, mlm = found.scores.loc[name, ["exlm", "mlm"]]
-            row.append(f"{exlm:.3f} / {mlm:.3f} ({found.scaled.loc[name].mean():+.1f})")
+            exlm, mlm = tasks_of_pair.scores.loc[name, ["exlm", "mlm"]]
+            row.append(f"{exlm:.3f} / {mlm:.3f} ({tasks_of_pair.scaled.loc[name].mean():+.1f})")
         rows.append(row)
     means = ["mean of differences"]
-    for found in tasks.values():
-        error = standard_error(list(found.scaled.mean(axis=0)))
-        means.append(f"{found.scaled.mean().mean():+.2f} ± {error:.2f} {found.verdict}")
+    for tasks_of_pair in tasks.values():
+        error = standard_error(list(tasks_of_pair.scaled.mean(axis=0)))
+        means.append(
+            f"{tasks_of_pair.scaled.mean().mean():+.2f} ± {error:.2f} {tasks_of_pair.verdict}"
+        )
     return table(["set", *(KINDS[kind] for kind in kinds)], [*rows, means])
 
 
@@ -275,8 +281,8 @@ def short_table() -> str:
     for kind, title in KINDS.items():
         row = [title]
         for score in (DECIDES, "0.387 in 2"):
-            found = compare(kind, score, pairs, differences)
-            row.append(f"{found.exlm:.3f} / {found.mlm:.3f} {found.verdict}")
+            comparison = compare(kind, score, pairs, differences)
+            row.append(f"{comparison.exlm:.3f} / {comparison.mlm:.3f} {comparison.verdict}")
         rows.append(row)
     return table(["pair", "ExLM / MLM and who is ahead, one pass", "two passes"], rows)
 

@@ -119,8 +119,8 @@ def fill(
     filled_texts: Iterator[FilledText]
     if any(option is not None for option in (site, keep, replace)):
         _refuse_what_is_for_masks(states, fill_options.tokens)
-        letters, drawn = _is_of_letters(tokenizer, molecules), fill_options.samples is not None
-        make_template = template_maker(site, keep, replace, letters, drawn)
+        letters = _is_of_letters(tokenizer, molecules)
+        make_template = template_maker(site, keep, replace, letters, fill_options.drawn)
         filled_texts = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
         )

@@ -75,6 +75,11 @@ class FillOptions:
             self._check_passes()
 
     @property
+    def drawn(self) -> bool:
+        """Whether fillings are drawn, not searched."""
+        return self.samples is not None
+
+    @property
     def lengths(self) -> range | None:
         """The numbers of tokens that `tokens` names; None without `tokens`."""
         return None if self.tokens is None else parse_lengths(self.tokens, "tokens")

@@ -323,7 +323,7 @@ def _write(molecule: Chem.Mol, drawn: bool) -> str:
     return min(candidates, key=partial(_cost, drawn=drawn))
 
 
-def _cost(smiles: str, drawn: bool) -> tuple[int, int, bool]:
+def _cost(smiles: str, drawn: bool) -> tuple[int, ...]:
     """How many ring digits are behind sites, and what else speaks against a SMILES.
 
     To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
@@ -338,8 +338,9 @@ def _cost(smiles: str, drawn: bool) -> tuple[int, int, bool]:
     closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
     begins = sites[0].start() == 0
     if not drawn:
-        return closing, 0, begins
-    return closing, sum(_open_rings(smiles[: site.start()]) for site in sites), not begins
+        return closing, begins
+    open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
+    return closing, open_rings, not begins
 
 
 def _is_branching(smiles: str, site: re.Match[str]) -> bool:

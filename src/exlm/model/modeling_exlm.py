@@ -256,7 +256,8 @@ class ExLMModel(ExLMPreTrainedModel):
             trace: a list to which the states of the input tokens [B, S, D] are added, after the
                 embedding and after every layer (normalised after the last). For this, every layer
                 computes all positions."""
-        config, device, pack = self.config, self.embeddings.weight.device, self.packs
+        config, device = self.config, self.embeddings.weight.device
+        pack = self.packs
         read_layers = read_layers or config.num_hidden_layers
         if read_layers <= config.unexpanded_layers and sequences.unexpanded is not None:
             sequences = sequences.unexpanded

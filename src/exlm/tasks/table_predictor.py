@@ -162,8 +162,11 @@ class TablePredictor:
             runs = {"ensemble": means, **runs}
             margins["ensemble"] = self.margins
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        classes = self.saved["classes"] if len(labelled) else None
-        of_classes = (labels[labelled], means[labelled], classes) if classes else None
+        classes = self.saved["classes"]
+        class_scores, confused = {}, {}
+        if classes and len(labelled):
+            class_scores = self._class_scores(labels[labelled], means[labelled], classes)
+            confused = confusion(labels[labelled], means[labelled], classes)
         return Predictions(
             frame=result,
             counts=counts,
@@ -172,8 +175,8 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=self._label_scores(labels[labelled], means[labelled]),
-            class_scores=self._class_scores(*of_classes) if of_classes else {},
-            confusion=confusion(*of_classes) if of_classes else {},
+            class_scores=class_scores,
+            confusion=confused,
             in_training=self._count_in_training(table, labelled),
         )
 
