@@ -83,33 +83,34 @@ def settings(record: Record) -> str:
 
 
 def draw_steps(records: list[Record]) -> Figure | None:
-    """ExLM step over MLM step as bars, with the bound of the cost model as a mark."""
+    """ExLM step over MLM step as bars, with the ratio of the counted operations as a mark."""
     chosen = select(records, "step", settings, comparison="exlm")
     if not chosen:
         return None
     chosen.sort(key=lambda record: KINDS.index(record["kind"]))
     figure, axis = plt.subplots(figsize=(1.6 + 1.25 * len(chosen), 3.6), constrained_layout=True)
     for x, record in enumerate(chosen):
-        measured, bound = record["ratio"]["exlm"]["median"], record["bound"]
+        measured = record["ratio"]["exlm"]["median"]
+        by_operations = record["bound_of_chunks"]
         axis.bar(
             x, measured, 0.55, color="#e39a92", label="measured, median of pairs" if not x else None
         )
         axis.plot(
             [x - 0.38, x + 0.38],
-            [bound] * 2,
+            [by_operations] * 2,
             color="#222",
-            label="bound: the operations that any code must do" if not x else None,
+            label="by operations" if not x else None,
         )
         axis.annotate(
             f"{measured:.2f}",
-            (x, max(measured, bound)),
+            (x, max(measured, by_operations)),
             (0, 4),
             textcoords="offset points",
             ha="center",
         )
         axis.annotate(
-            f"{bound:.2f}",
-            (x, bound),
+            f"{by_operations:.2f}",
+            (x, by_operations),
             (0, -13),
             textcoords="offset points",
             ha="center",
