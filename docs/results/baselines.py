@@ -79,7 +79,7 @@ def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
 
 
 def costs(results: Results) -> str:
-    """The median time of a seed by data set, and the versions."""
+    """The median time of a seed, on the fastest and the slowest data set, and the versions."""
     rows = []
     for name in BASELINES:
         own = {
@@ -92,9 +92,9 @@ def costs(results: Results) -> str:
             for run in runs
             for name in run["settings"]["train"]["packages"]
         }
-        spent = ", ".join(
-            f"{title(task)} {value:,.0f}"
-            for task, value in sorted(times.items(), key=lambda e: e[1])
+        by_time = sorted(times, key=lambda task: times[task])
+        spent = " to ".join(
+            f"{times[task]:,.0f} ({title(task)})" for task in (*by_time[:1], *by_time[-1:])
         )
         rows.append([title(name), spent, ", ".join(sorted(versions))])
     return table(["baseline", "seconds per seed", "versions"], [row for row in rows if row[1]])
