@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exlm.ops import alignment
+from exlm.randomness import Purpose, draw
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,23 @@ class Graph:
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
-    mask_of_state: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
+    # [N] where in the text the mask of each state stands; those of BOS come first, of EOS last
+    place_of_state: Tensor
+
+    @property
+    def places(self) -> Tensor:
+        """[M] where in the text each mask stands."""
+        return self.place_of_state.unique()[1:-1]
 
     @property
     def num_masks(self) -> int:
         """M, the number of masks."""
-        return int(self.mask_of_state[-1])
+        return len(self.places)
+
+    @property
+    def mask_of_state(self) -> Tensor:
+        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS."""
+        return self.place_of_state.unique(return_inverse=True)[1] - 1
 
 
 @dataclass(frozen=True)
@@ -55,8 +67,8 @@ class Fillings:
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
-    # whether no missing filling is more probable than the last one; only beam search proves it
-    proven: bool = False
+    # whether no missing filling is more probable than the last one; None where that is not searched
+    proven: bool | None = None
     path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
@@ -80,7 +92,8 @@ def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Grap
 def one_per_mask(graph: Graph) -> Graph:
     """The graph with only those edges that lead from one mask to the next. Every path visits each
     mask exactly once."""
-    following = graph.mask_of_state[:, None] + 1 == graph.mask_of_state
+    mask = graph.mask_of_state
+    following = mask[:, None] + 1 == mask
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
@@ -101,17 +114,9 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
         # from every state over one state of this mask to every state
         over_mask = links[:, in_mask, None] + links[in_mask]
         links = torch.logaddexp(links, over_mask.logsumexp(1))
-    # of BOS, the masks, EOS: whether they stay, and their new number
-    stays = F.pad(revealed, (1, 1), value=True)
-    new_number = stays.cumsum(0) - 2
-    # the first entry of both is BOS, which is mask -1
-    place_of_state = graph.mask_of_state + 1
-    state_stays = stays[place_of_state]
-    return Graph(
-        probs=graph.probs[state_stays],
-        links=links[state_stays][:, state_stays],
-        mask_of_state=new_number[place_of_state[state_stays]],
-    )
+    # of BOS, the masks and EOS, then of all their states
+    stays = F.pad(revealed, (1, 1), value=True)[graph.mask_of_state + 1]
+    return Graph(graph.probs[stays], links[stays][:, stays], graph.place_of_state[stays])
 
 
 def log_mass_to_end(links: Tensor, length: int) -> Tensor:
@@ -258,6 +263,12 @@ def viterbi(graph: Graph, length: int) -> Fillings:
     words = best.indices[path]
     path_log_prob = value - log_normaliser(graph.links, length)
     return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
+
+
+def generator(*counters: int) -> torch.Generator:
+    """What draws the samples of these counters, such as a seed and the number of a text."""
+    bits = draw(Purpose.SAMPLED_FILLING, *counters)
+    return torch.Generator().manual_seed(int(bits) >> 1)
 
 
 def sample(

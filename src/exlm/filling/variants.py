@@ -22,13 +22,12 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.graphs import all_graphs, encode, load_for_filling
+from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.cells import read_numbers
 from exlm.train import distributed
 
-TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
 AMBIGUOUS = set("XBZJ")  # letters that stand for several residues
 # codes of three letters, as in p.Val39Ala
@@ -198,7 +197,7 @@ def score_variants(
     for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
-    for number, graph in all_graphs(network, tokenizer, masked_texts, TOKENS_PER_BATCH):
+    for number, graph in graphs(network, tokenizer, masked_texts):
         tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
