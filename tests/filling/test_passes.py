@@ -87,7 +87,7 @@ def filled(tokenizer):
         (start,) = encode(network, tokenizer, [" [MASK]" * masks])
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
-        several = SeveralPasses(start, first, filler._read, min(passes, masks))
+        several = SeveralPasses(start, first, filler.graphs, min(passes, masks))
         return network, *several.best(n_best, width)
 
     return fill

@@ -25,8 +25,8 @@ class SeveralPasses:
 
     start: MaskedText
     first: Graph  # of the start, which the first pass reads
-    # makes the graphs of beginnings, which are equally long, in their order
-    read: Callable[[list[MaskedText]], Iterable[Graph]]
+    # yields the numbers and graphs of beginnings, in order, since these are equally long
+    read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
     passes: int
     # the smallest `search.share_one_per_mask` of all graphs that were read
     share_one_per_mask: float = 1.0
@@ -85,13 +85,14 @@ class SeveralPasses:
     ) -> Iterator[Graph]:
         """For each beginning the graph of those masks alone that the next pass reveals; so many
         beginnings are read at once."""
-        for number in range(0, len(beginnings), at_once):
-            some = beginnings[number : number + at_once]
-            graphs = [self.first] if passes_left == self.passes else self.read(some)
-            for beginning, graph in zip(some, graphs, strict=True):
+        for start in range(0, len(beginnings), at_once):
+            read_together = beginnings[start : start + at_once]
+            is_first = passes_left == self.passes
+            for number, graph in [(0, self.first)] if is_first else self.read(read_together):
                 share = search.share_one_per_mask(graph)
                 self.share_one_per_mask = min(self.share_one_per_mask, share)
-                yield _revealed(beginning, search.one_per_mask(graph), passes_left)
+                one_per_mask = search.one_per_mask(graph)
+                yield _revealed(read_together[number], one_per_mask, passes_left)
 
 
 def _revealed(beginning: MaskedText, graph: Graph, passes_left: int) -> Graph:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -38,12 +39,11 @@ def fill_texts(
         chunk = texts[start : start + TEXTS]
         masked_texts = encode(network, tokenizer, chunk)
         filled_texts = []
-        for line, text, masked_text in zip(
-            range(start + 1, start + len(chunk) + 1), chunk, masked_texts, strict=True
+        for line, (text, masked_text) in enumerate(
+            zip(chunk, masked_texts, strict=True), start + 1
         ):
             filled_texts.append(FilledText(line, text, problem=masked_text.problem))
-        for number, graph in graphs(network, tokenizer, masked_texts, tokens_per_batch):
-            graph = filler.restricted(graph)
+        for number, graph in filler.graphs(masked_texts):
             filled = filler.fill(filled_texts[number], masked_texts[number], graph)
             if states and filled.fillings:
                 filled = replace(filled, states=filler.states_of_masks(graph))
@@ -66,6 +66,13 @@ class Filler:
         self.options = options
         self.tokens_per_batch = tokens_per_batch
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
+
+    def graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
+        """The number and the graph of every text without a problem, as `graphs.graphs` has them;
+        the graphs are `restricted`."""
+        every = graphs(self.network, self.tokenizer, masked_texts, self.tokens_per_batch)
+        for number, graph in every:
+            yield number, self.restricted(graph)
 
     def restricted(self, graph: Graph) -> Graph:
         """The graph of the tokens that the options allow, at their temperature."""
@@ -95,48 +102,30 @@ class Filler:
             length_probability = probability if self.options.all_paths else None
             fillings += self._decoded(of_length, graph, masked_text, length_probability)
         kept = None if self.options.all_paths else search.share_one_per_mask(graph)
-        return replace(
-            empty,
-            fillings=fillings,
-            exact=None if None in proven else all(proven),
-            kept=kept,
-            passes=1,
-            warning=_warning(kept),
-        )
+        exact = None if None in proven else all(proven)
+        return _filled(empty, fillings, exact, kept, passes=1)
 
     def _fill_in_several_passes(
         self, empty: FilledText, masked_text: MaskedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(masked_text.masks))
-        several = SeveralPasses(masked_text, graph, self._read, passes)
+        several = SeveralPasses(masked_text, graph, self.graphs, passes)
         exact = None
         if options.samples is not None:
             seed = (options.seed, empty.line, len(masked_text.masks))
-            filled = several.samples(options.samples, seed)
+            results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and mostly proves that it missed nothing.
-            filled, exact = several.best(options.n_best, min(2 * options.n_best, options.beam))
-            if not exact and 2 * options.n_best < options.beam:
-                filled, exact = several.best(options.n_best, options.beam)
+            narrow = min(2 * options.n_best, options.beam)
+            results, exact = several.best(options.n_best, narrow)
+            if not exact and narrow < options.beam:
+                results, exact = several.best(options.n_best, options.beam)
         fillings = []
-        for result in filled:
+        for result in results:
             tokens_of_masks = [[result.ids[place]] for place in masked_text.masks]
             fillings.append(self._filling(masked_text, tokens_of_masks, result.log_prob))
-        return replace(
-            empty,
-            fillings=fillings,
-            exact=exact,
-            kept=several.share_one_per_mask,
-            passes=passes,
-            warning=_warning(several.share_one_per_mask),
-        )
-
-    def _read(self, masked_texts: list[MaskedText]) -> Iterator[Graph]:
-        """The graphs of texts that are equally long."""
-        network, tokenizer = self.network, self.tokenizer
-        for _, graph in graphs(network, tokenizer, masked_texts, self.tokens_per_batch):
-            yield self.restricted(graph)
+        return _filled(empty, fillings, exact, several.share_one_per_mask, passes)
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
@@ -237,19 +226,23 @@ class Filler:
 
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
-        states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
-        for mask, state in zip(
-            graph.mask_of_state.tolist(), self.describe_states(graph), strict=True
-        ):
-            if 0 <= mask < graph.num_masks:
-                states_of_masks[mask].append(state)
-        return states_of_masks
+        states = zip(graph.mask_of_state.tolist(), self.describe_states(graph), strict=True)
+        groups = groupby(states, key=itemgetter(0))
+        of_all = [[state for _, state in states_of_mask] for _, states_of_mask in groups]
+        return of_all[1:-1]
 
 
-def _warning(share_one_per_mask: float | None) -> str | None:
-    if share_one_per_mask is None or share_one_per_mask >= 0.5:
-        return None
-    return (
-        "these probabilities say little of the model, whose paths seldom have one state in "
-        "every mask; see --free"
-    )
+def _filled(
+    empty: FilledText,
+    fillings: list[Filling],
+    exact: bool | None,
+    kept: float | None,
+    passes: int,
+) -> FilledText:
+    warning = None
+    if kept is not None and kept < 0.5:
+        warning = (
+            "these probabilities say little of the model, whose paths seldom have one state in "
+            "every mask; see --free"
+        )
+    return replace(empty, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning)
