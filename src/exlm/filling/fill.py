@@ -80,9 +80,9 @@ def fill(
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
             ends of a linker. Each number of tokens is filled by itself, and all are taken to be
-            equally probable, as length_probability says (with free: as probable as the model finds
-            them); fillings are ranked by probability times length_probability. Of proteins, the
-            residues that are free: 30-37 are those from the 30th to the 37th, both included.
+            equally probable, as length_probability says; fillings are ranked by probability times
+            length_probability. Of proteins, the residues that are free: 30-37 are those from the
+            30th to the 37th, both included.
         keep: SMARTS of a part of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
         replace: SMARTS of a part of the molecules that becomes a site, with as many tokens as now

@@ -22,6 +22,7 @@ filling found is at least as probable as the largest bound of all dropped beginn
 proven that it found the n best."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -50,9 +51,9 @@ class Graph:
     @property
     def num_masks(self) -> int:
         """M, the number of masks."""
-        return len(self.places)
+        return int(self.mask_of_state[-1])
 
-    @property
+    @cached_property
     def mask_of_state(self) -> Tensor:
         """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS."""
         return self.place_of_state.unique(return_inverse=True)[1] - 1

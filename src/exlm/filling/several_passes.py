@@ -110,10 +110,9 @@ def _continued(beginning: MaskedText, graph: Graph, fillings: Fillings) -> list[
     masks = [place for place in beginning.masks if place not in places]
     continued = []
     for row, log_prob in enumerate(fillings.log_prob.tolist()):
-        ids = torch.tensor(beginning.ids)
-        ids[places] = fillings.token_ids[row]
-        log_prob_together = beginning.log_prob + log_prob
-        continued.append(MaskedText(ids.tolist(), masks, log_prob=log_prob_together))
+        filled_in = dict(zip(places, fillings.token_ids[row].tolist(), strict=True))
+        ids = [filled_in.get(place, token) for place, token in enumerate(beginning.ids)]
+        continued.append(MaskedText(ids, masks, log_prob=beginning.log_prob + log_prob))
     return continued
 
 

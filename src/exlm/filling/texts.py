@@ -70,8 +70,8 @@ class Filler:
     def graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
         """The number and the graph of every text without a problem, as `graphs.graphs` has them;
         the graphs are `restricted`."""
-        every = graphs(self.network, self.tokenizer, masked_texts, self.tokens_per_batch)
-        for number, graph in every:
+        tokens = self.tokens_per_batch
+        for number, graph in graphs(self.network, self.tokenizer, masked_texts, tokens):
             yield number, self.restricted(graph)
 
     def restricted(self, graph: Graph) -> Graph:
@@ -227,9 +227,10 @@ class Filler:
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
         states = zip(graph.mask_of_state.tolist(), self.describe_states(graph), strict=True)
-        groups = groupby(states, key=itemgetter(0))
-        of_all = [[state for _, state in states_of_mask] for _, states_of_mask in groups]
-        return of_all[1:-1]
+        states_of_masks = []
+        for _, states_of_mask in groupby(states, key=itemgetter(0)):
+            states_of_masks.append([state for _, state in states_of_mask])
+        return states_of_masks[1:-1]
 
 
 def _filled(
