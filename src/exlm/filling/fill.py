@@ -112,18 +112,17 @@ def fill(
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
-    if not molecules:
-        _refuse_what_is_for_molecules(output, valid_only, known)
+    _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     known_molecules = None if known is None else _molecules_of(known, header)
     distributed.place_model(network, device)
     start = time.monotonic()
     if site is None and keep is None and replace is None:
         results = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
     else:
-        letters = _is_of_letters(tokenizer, molecules)
         _refuse_what_is_for_masks(states, fill_options)
-        is_drawn = fill_options.samples is not None
-        make_template = template_maker(site, keep, replace, letters, is_drawn)
+        drawn = fill_options.samples is not None
+        letters = _is_of_letters(tokenizer, molecules)
+        make_template = template_maker(site, keep, replace, letters, drawn)
         results = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
         )
@@ -131,19 +130,11 @@ def fill(
     filled_texts = []
     progress = tqdm(results, "fill", len(rows), unit="line", disable=file is None)
     for row, filled in zip(rows, progress, strict=True):
-        filled = dataclasses.replace(filled, name=row.name, problem=row.fault or filled.problem)
         fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
         if molecules:
             fillings = judged(fillings, filled.template, known_molecules)
-        filled_texts.append(_with_usable(filled, fillings, valid_only, top))
-    summary = _summary(filled_texts, time.monotonic() - start)
-    if output:
-        with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)
-        print(f"{summary}: {output}")
-    else:
-        for filled in filled_texts:
-            print(render(TABLE, **vars(filled)))
+        filled_texts.append(_with_usable(filled, row, fillings, valid_only, top))
+    _write_or_print(filled_texts, output, molecules, time.monotonic() - start)
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
@@ -162,14 +153,16 @@ def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
         )
 
 
-def _refuse_what_is_for_molecules(output: str | None, valid_only: bool, known: str | None) -> None:
+def _refuse_what_is_for_molecules(
+    molecules: bool, output: str | None, valid_only: bool, known: str | None
+) -> None:
     of_molecules = {
         "valid_only": valid_only,
         "known": known is not None,
         f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
     }
     for name, is_given in of_molecules.items():
-        if is_given:
+        if is_given and not molecules:
             raise InputError(
                 f"{name} is for molecules; set molecules to true if the texts are SMILES"
             )
@@ -240,10 +233,10 @@ def _molecules_of(file: str, header: bool) -> set[str]:
 
 
 def _with_usable(
-    filled: FilledText, fillings: list[Filling], valid_only: bool, top: int | None
+    filled: FilledText, row: _Row, fillings: list[Filling], valid_only: bool, top: int | None
 ) -> FilledText:
-    """The text with those of the fillings that are given: with `valid_only` the valid ones, and of
-    these the `top` first different ones, or all."""
+    """The text of a row with those of the fillings that are given: with `valid_only` the valid
+    ones, and of these the `top` first different ones, or all."""
     usable = fillings
     warning = filled.warning
     if valid_only:
@@ -254,8 +247,14 @@ def _with_usable(
                 "left out; no others were searched: raise --n_best"
             )
     given = usable if top is None else _different(usable)[:top]
-    left_out = len(filled.fillings) - len(usable)
-    return dataclasses.replace(filled, fillings=given, warning=warning, left_out=left_out)
+    return dataclasses.replace(
+        filled,
+        fillings=given,
+        left_out=len(filled.fillings) - len(usable),
+        warning=warning,
+        name=row.name,
+        problem=row.fault or filled.problem,
+    )
 
 
 def _different(fillings: list[Filling]) -> list[Filling]:
@@ -283,3 +282,16 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
         f"{warned} with a warning, {len(filled_texts) / seconds:.3g} lines a second; "
         f"{len(fillings)} fillings{of_molecules}{others}"
     )
+
+
+def _write_or_print(
+    filled_texts: list[FilledText], output: str | None, molecules: bool, seconds: float
+) -> None:
+    summary = _summary(filled_texts, seconds)
+    if output:
+        with replacing(Path(output)) as unfinished:
+            WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)
+        print(f"{summary}: {output}")
+    else:
+        for filled in filled_texts:
+            print(render(TABLE, **vars(filled)))
