@@ -86,13 +86,14 @@ def encode(
 
 def _problem(config: PreTrainedConfig, text: str, ids: list[int], masks: int) -> str | None:
     """Why a text cannot be filled; None if it can, unless the tokenizer does not know its words."""
+    ends = {config.bos_token_id, config.eos_token_id}
     length = config.expanded_length(len(ids), masks)
     longest = config.max_position_embeddings
     if not text:
         return "empty text"
     if not masks:
         return "no mask: write [MASK] where something is missing, or name a --site"
-    if config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & {*ids[1:-1]}:
+    if config.states_per_boundary > 1 and ends.intersection(ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"

@@ -65,13 +65,12 @@ class Filling:
 
     def to_json(self) -> dict[str, Any]:
         """The filling as an entry of a line of JSON."""
-        names = ("filling", "text", "tokens", "probability", "log_probability")
-        if_given = ("path_probability", "masked", "length_probability")
-        entry = {name: getattr(self, name) for name in (*names, *if_given)}
-        for name in if_given:
-            if entry[name] is None:
-                del entry[name]
-        return entry if self.molecule is None else {**entry, **vars(self.molecule)}
+        names = ["filling", "text", "tokens", "probability", "log_probability"]
+        for name in ("path_probability", "masked", "length_probability"):
+            if getattr(self, name) is not None:
+                names.append(name)
+        entry = {name: getattr(self, name) for name in names}
+        return entry if self.molecule is None else entry | vars(self.molecule)
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,10 @@ def _template(
 ) -> Template:
     """The template of a molecule whose attachment points have the numbers of their sites.
     InputError if `lengths` has others, or not all."""
-    pieces = SITE.split(_write(molecule, drawn))
     # texts, with the number of a site between two of them
-    texts, numbers = pieces[::2], list(map(int, pieces[1::2]))
+    pieces = SITE.split(_write(molecule, drawn))
+    texts = pieces[::2]
+    numbers = list(map(int, pieces[1::2]))
     for number in lengths:
         if number is not None and number not in numbers:
             there_are = " and ".join(map(str, sorted(numbers)))
