@@ -124,7 +124,7 @@ def sampled(
 ) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
     make_template = template_maker([lengths], None, None, letters=False, drawn=True)
-    choices = len(make_template(fragment).masked_texts())
+    choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
     filled = fill_templates(network, tokenizer, [fragment], make_template, options)
     of_fragment = next(iter(filled))

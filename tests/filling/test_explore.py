@@ -19,14 +19,14 @@ from exlm.data.drawing import draw_molecule
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.explore import build_case, figure, page
-from exlm.filling.graphs import encode, graphs, load_for_filling
+from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.storage.models import save_model
 from exlm_command import main
-from tests.filling.test_filling import TWO, save
+from tests.filling.test_filling import TWO, graphs_of, save
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script><!-- "
@@ -76,8 +76,7 @@ def case_of(model, text, options=None, **changes):
 
 def graph_of(model, text):
     network, tokenizer = load_for_filling(str(model))
-    (example,) = encode(network, tokenizer, [text])
-    return graphs(network, [example], tokenizer)[0], tokenizer
+    return graphs_of(network, tokenizer, [text])[0], tokenizer
 
 
 @pytest.mark.parametrize("switches", [{}, {"dag": "sparse"}, {"boundary_states": "k"}], ids=str)

@@ -269,6 +269,12 @@ def read(path):
 TWO = "CC(=O)[MASK]c1cccc[MASK]1"
 
 
+def graphs_of(network, tokenizer, texts):
+    """The graph of each text, in their order."""
+    by_number = dict(graphs(network, tokenizer, encode(network, tokenizer, texts)))
+    return [by_number[number] for number in range(len(texts))]
+
+
 def test_one_mask_is_ranked_as_by_the_ordinary_logits(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     text = "CC(=O)<mask>c1ccccc1"
@@ -384,11 +390,8 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
     elif network.transition is None:
         assert shares == [1, 1, None]
     else:
-        examples = encode(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [
-            *map(search.share_one_per_mask, graphs(network, examples, tokenizer)),
-            None,
-        ]
+        by_number = graphs_of(network, tokenizer, [TWO, "[MASK]" * 8])
+        assert shares == [*map(search.share_one_per_mask, by_number), None]
         assert shares[1] < 0.5 and "say little of the model" in records[1].warning
     for record, share in zip(records, shares, strict=True):
         assert (record.warning is None) == (share is None or share >= 0.5)
@@ -410,8 +413,8 @@ def test_batches_order_and_padding_do_not_matter(any_model):
 
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
-    examples = encode(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
-    assert [g.mask_of_state.tolist() for g in graphs(network, examples, tokenizer)] == [
+    both = graphs_of(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
+    assert [graph.mask_of_state.tolist() for graph in both] == [
         [-1, 0, 0, 0, 1, 1, 1, 2],
         [-1, 0, 0, 0, 1],
     ]
@@ -438,7 +441,7 @@ def test_several_tokens_go_where_their_states_are(model):
 
 def empty(network, tokenizer):
     """Probability of a path that emits nothing."""
-    (graph,) = graphs(network, encode(network, tokenizer, [TWO]), tokenizer)
+    (graph,) = graphs_of(network, tokenizer, [TWO])
     return graph.links[0, -1].exp().item()
 
 

@@ -11,7 +11,7 @@ from rdkit import Chem
 
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling import proposals, search, sites
+from exlm.filling import search
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.proposals import fill_templates, judged
@@ -85,9 +85,7 @@ def template(text, site=None, keep=None, replace=None, letters=False):
 )
 def test_masks_stand_where_the_site_is(text, options, expected):
     made = template(text, **options)
-    texts = made.masked_texts()
-    assert texts == expected
-    assert made.masked_texts(longest_only=True) == [max(texts, key=len)]
+    assert made.masked_texts == expected
 
 
 @pytest.mark.parametrize(
@@ -99,8 +97,8 @@ def test_masks_stand_where_the_site_is(text, options, expected):
     ],
 )
 def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
-    assert template_maker(["1"], None, None, False, drawn=True)(text).masked_texts() == [expected]
-    assert template(text, site=["1"]).masked_texts() != [expected]
+    assert template_maker(["1"], None, None, False, drawn=True)(text).masked_texts == [expected]
+    assert template(text, site=["1"]).masked_texts != [expected]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
     ],
 )
 def test_what_stays_is_the_same_molecule_as_before(text, options, expected):
-    (masked,) = template(text, **options).masked_texts()
+    (masked,) = template(text, **options).masked_texts
     assert Chem.CanonSmiles(masked.replace(M, "N")) == Chem.CanonSmiles(expected or text)
 
 
@@ -128,8 +126,9 @@ def test_any_atom_with_one_or_two_bonds_can_be_a_site(smiles):
         if atom.GetDegree() not in (1, 2) or atom.GetFormalCharge():
             continue
         token = atom.GetSymbol().lower() if atom.GetIsAromatic() else atom.GetSymbol()
-        freed = sites._freed(molecule, smiles, [{atom.GetIdx()}], sites.Lengths(["1"]))
-        (masked,) = freed.masked_texts()
+        atom.SetIsotope(99)
+        (masked,) = template(Chem.MolToSmiles(molecule), replace="[99*]", site=["1"]).masked_texts
+        atom.SetIsotope(0)
         assert Chem.CanonSmiles(masked.replace(M, token)) == Chem.CanonSmiles(smiles)
 
 
@@ -226,47 +225,10 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     assert {entry.length_probability for entry in record.fillings} == {1 / 3}
     probabilities = [entry.probability for entry in record.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
-    for masked in record.template.masked_texts():
+    for masked in record.template.masked_texts:
         (alone,) = fill_texts(network, tokenizer, [masked], options)
         together = [entry for entry in record.fillings if entry.masked == masked]
         assert [entry.text for entry in together] == [e.text for e in alone.fillings]
-
-
-def test_with_free_paths_the_model_says_how_probable_a_length_is(model):
-    network, tokenizer = load_for_filling(model)
-    make = template_maker(["2-3"], None, None, False)
-    options = FillOptions(n_best=2, free=True)
-    (record,) = fill_templates(network, tokenizer, ["c1ccccc1*"], make, options)
-    masked = f"c1ccc({M * 3})cc1"
-    (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=2, tokens="2-3"))
-    assert {e.text: e.length_probability for e in record.fillings} == {
-        e.text: e.length_probability for e in alone.fillings
-    }
-    products = [e.probability * e.length_probability for e in record.fillings]
-    assert products == sorted(products, reverse=True)
-
-
-def test_many_texts_are_filled_some_at_a_time(model, monkeypatch):
-    network, tokenizer = load_for_filling(model)
-    make = template_maker(["1"], None, None, False)
-    taken = []
-
-    def texts():
-        for number in range(9):
-            taken.append(number)
-            yield "C" * (number + 1) + "*"
-
-    monkeypatch.setattr(proposals, "TEMPLATES", 3)
-    records = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
-    everything = [next(records)]
-    assert taken == [0, 1, 2]
-    everything += records
-    assert [record.line for record in everything] == list(range(1, 10))
-    monkeypatch.setattr(proposals, "TEMPLATES", 100)
-    at_once = fill_templates(network, tokenizer, texts(), make, FillOptions(samples=5))
-    assert [[e.text for e in r.fillings] for r in everything] == [
-        [e.text for e in r.fillings] for r in at_once
-    ]
 
 
 def molecules_of(texts, template=None, known=None):
@@ -283,7 +245,7 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
 
 
 def test_properties_of_molecules():
-    made = Template((range(1, 2), "c1ccccc1"), "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
+    made = Template([f"{M}c1ccccc1"], "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
     texts = ["Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C("]
     toluene, again, phenol, broken = molecules_of(texts, made, {"Oc1ccccc1"})
     assert toluene.smiles == again.smiles == "Cc1ccccc1"
@@ -406,14 +368,15 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "R=3"), "the number of an attachment point stands before the ="),
         (("C*.C*.C*", "--site", "3"), "the fragments are not joined"),
         (("C[*:1].C[*:1].C[*:1]", "--site", "3"), "3 attachment points have the number 1"),
-        (("C*(C)C", "--site", "3"), "an attachment point has 3 bonds; it can have one or two"),
-        (("C**", "--site", "3"), "two attachment points are side by side"),
-        (("*", "--site", "3"), "an attachment point has 0 bonds"),
+        (("C*(C)C", "--site", "3"), "an attachment point must have one or two bonds"),
+        (("C**", "--site", "3"), "and none to another point"),
+        (("*", "--site", "3"), "an attachment point must have one or two bonds"),
         (("C1C*", "--site", "3"), "not a SMILES string: unclosed ring"),
         (("C[MASK]", "--site", "3"), "it has masks, but site, keep or replace say what is free"),
         (("*CC*", "--site", "1-999"), "998,001 choices of lengths together"),
         ((PHENYL, "--site", "400"), "too long: it expands to"),
-        ((PHENYL, "--site", "3", "--tokens", "2"), "states and tokens are for texts with masks"),
+        ((PHENYL, "--site", "3", "--tokens", "2"), "states, tokens and free are for texts"),
+        ((PHENYL, "--site", "3", "--free", "true"), "states, tokens and free are for texts"),
         # --keep
         (("CCO", "--keep", "N"), "keep is N, which does not match"),
         (("CCO", "--keep", "C"), "keep is C, which matches 2 times"),

@@ -97,13 +97,12 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     )
     a = score(model, whole, str(tmp_path / "a.tsv"), label_column="effect")
     text = capsys.readouterr().out
-    assert "3 rows scored, 2 marked" in text and "with effect (3 rows)" in text
+    assert "3 rows scored, 2 marked" in text and "with effect (3 of 5 rows)" in text
     commas = table(
         tmp_path / "c.csv", sequence=[WILD] * 4, mutant=mutants[:4], effect=["1,5", "2", "<0", ""]
     )
     score(model, commas, str(tmp_path / "c.tsv"), label_column="effect")
-    printed = capsys.readouterr()
-    assert "with effect (2 rows)" in printed.out and "1 cells of effect are no num" in printed.err
+    assert "with effect (2 of 4 rows)" in capsys.readouterr().out
     b = score(model, named, str(tmp_path / "b.tsv"))
     np.testing.assert_allclose(a["score"][:2], b["score"][:2], rtol=1e-6)
     assert (a.loc[2, ["score", "joint_score"]] == 0).all()
@@ -139,24 +138,18 @@ def test_one_wild_type_for_all_rows_whose_numbers_begin_elsewhere(tmp_path, caps
         )
         np.testing.assert_array_equal(scored["score"][:3], expected["score"])
         assert scored["problem"][3] == "V3A: at position 3 there is no residue, not V"
-    printed = capsys.readouterr()
-    assert "with effect (3 rows)" in printed.out and "1 cells of effect are no num" in printed.err
+    assert "with effect (3 of 4 rows)" in capsys.readouterr().out
     fasta.write_text(">one\nMKV\n>two\nMKV\n")
     for wild_type, reason in ((str(fasta), "has 2 sequences"), ("wild.fa", "neither a file nor")):
         with pytest.raises(InputError, match=reason):
             score(model, path, str(tmp_path / "b.tsv"), wild_type=wild_type)
 
 
-def test_alleles_are_no_double_mutant_and_counts_no_mutations(tmp_path):
+def test_alleles_are_no_double_mutant():
     for name in ("p.[Val3Ala];[Leu4Cys]", "p.Val3Ala(;)Leu4Cys"):
-        with pytest.raises(InputError, match="is of two alleles"):
+        with pytest.raises(InputError, match="is neither mutations of one allele"):
             substitutions("MKVLD", name)
     assert substitutions("MKVLD", "p.[Val3Ala;Leu4Cys]") == {2: "A", 3: "C"}
-    model = save(tmp_path / "model", "exlm")
-    path = table(
-        tmp_path / "a.csv", sequence=[WILD] * 2, mutant=["V3A", "V3A:R9K"], mutations=[1, 2]
-    )
-    assert score(model, path, str(tmp_path / "b.csv"))["score"].notna().all()
 
 
 def test_other_models_and_tables_are_refused(tmp_path):
@@ -186,7 +179,7 @@ def test_other_models_and_tables_are_refused(tmp_path):
 )
 def test_mutations_as_other_tables_write_them(spelling):
     assert substitutions("MKVLD", spelling) == {2: "A", 4: "C"}
-    assert substitutions("MKVLD", f"{spelling};L4=") == {2: "A", 4: "C"}
+    assert substitutions("MKVLD", spelling.replace("5Cys", "5Cys;L4=")) == {2: "A", 4: "C"}
 
 
 @pytest.mark.parametrize("wild", [None, float("nan"), "NA", ""])
@@ -204,15 +197,15 @@ def test_the_wild_type_has_no_mutation():
 
 @pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3_L4insG", ""])
 def test_what_is_no_substitution_is_quoted(spelling):
-    with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither a mutation")):
+    with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither mutations")):
         substitutions("MKVLD", spelling)
 
 
 @pytest.mark.parametrize("wild, mutations", [("MKV", "K2X"), ("MXV", "X2K"), ("MKV", "MBV")])
 def test_letters_for_several_residues_have_no_score(wild, mutations):
-    with pytest.raises(InputError, match="has '-' at position 3, which is no residue"):
+    with pytest.raises(InputError, match="-3V: a gap has no score"):
         substitutions("MK-A", "MKVA")
-    with pytest.raises(InputError, match="stand for several residues"):
+    with pytest.raises(InputError, match="which stand for several residues"):
         substitutions(wild, mutations)
 
 

@@ -2,8 +2,6 @@
 paper's case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
-from functools import partial
-from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,13 @@ from rdkit import rdBase
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.drawing import TINTS, Segment, draw_molecule
+from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional
-from exlm.filling import search
-from exlm.filling.graphs import MaskedText, encode, fills_molecules, graphs, load_for_filling
+from exlm.filling.graphs import encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import (
-    counted_paths,
-    describe_states,
-    fill_graph,
-    filled_in,
-    restriction,
-    spell,
-)
+from exlm.filling.texts import Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -126,46 +116,41 @@ def build_case(
           weight and top words.
         - edges: [u, v, probability] for every edge of the DAG. `mlm` and `ctc` have no transitions,
           so the list is empty.
-        - fillings: as in `fill`, and segments, the best path from BOS to EOS, a molecule's drawing
-          and its problem.
+        - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
+          sample that on which it was drawn), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    options = options or FillOptions(n_best=10)
-    network.eval()
+    filler = Filler(network, tokenizer, options or FillOptions(n_best=10))
     (masked_text,) = encode(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
-    (unrestricted,) = graphs(network, [masked_text], tokenizer)
-    graph = restriction(network, tokenizer, options)(unrestricted)
-    filled = fill_graph(FilledText(1, text), masked_text, graph, tokenizer, options)
+    ((_, unrestricted),) = graphs(network, tokenizer, [masked_text])
+    graph = filler.restricted(unrestricted)
+    filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
-    counted, _ = counted_paths(graph, options)
-    fillings = [
-        _with_details(filling, counted, masked_text, tokenizer, molecules)
-        for filling in filled.fillings
-    ]
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
         "masks": graph.num_masks,
-        "free": options.all_paths,
+        "free": filler.options.all_paths,
         "exact": filled.exact,
         "molecules": molecules,
-        "segments": _segments(masked_text, masks, tokenizer),
-        "states": _states(graph, tokenizer, options, words),
+        "segments": filler.segments(masked_text, masks),
+        "states": _states(filler, graph, words),
         "edges": _edges(unrestricted) if network.config.has_links else [],
-        "fillings": fillings,
+        "fillings": [
+            _with_details(filling, len(graph.links) - 1, molecules) for filling in filled.fillings
+        ],
     }
 
 
-def _states(
-    graph: Graph, tokenizer: PreTrainedTokenizerFast, options: FillOptions, words: int
-) -> list[dict[str, Any]]:
-    described = describe_states(graph, options, words, partial(spell, tokenizer))
-    states = [{"mask": int(graph.mask_of_state[u]), **state} for u, state in enumerate(described)]
+def _states(filler: Filler, graph: Graph, words: int) -> list[dict[str, Any]]:
+    masks = graph.mask_of_state.tolist()
+    described = filler.describe_states(graph, words)
+    states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
     # the first state emits BOS and the last one EOS, never a word
     states[0]["words"] = states[-1]["words"] = []
     return states
@@ -177,41 +162,18 @@ def _edges(graph: Graph) -> list[tuple[int, int, float]]:
     return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
 
 
-def _with_details(
-    filling: Filling,
-    counted: Graph,
-    masked_text: MaskedText,
-    tokenizer: PreTrainedTokenizerFast,
-    molecules: bool,
-) -> dict[str, Any]:
-    """A filling with its best path, its segments and, of a molecule, its problem and drawing."""
-    vocabulary = tokenizer.get_vocab()
-    by_mask = [[vocabulary[token] for token in tokens] for tokens in filling.tokens]
-    (path,) = search.best_paths(counted, torch.tensor([list(chain(*by_mask))])).tolist()
-    segments = _segments(masked_text, by_mask, tokenizer)
-    details: dict[str, Any] = {"path": [0, *path, len(counted.links) - 1], "segments": segments}
+def _with_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
+    """A filling with its path and segments and, of a molecule, its problem and drawing."""
+    details: dict[str, Any] = {
+        **filling.to_json(),
+        "path": [0, *(filling.path or []), last_state],
+        "segments": filling.segments,
+    }
     if molecules:
         with rdBase.BlockLogs():
             details["problem"] = molecule_problem(filling.text)
-            details["drawing"] = draw_molecule(filling.text, segments)
-    return {**filling.to_json(), **details}
-
-
-def _segments(
-    masked_text: MaskedText, by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
-) -> list[Segment]:
-    """The filled text in parts: what stands between the masks, and what fills each mask."""
-    beginnings = list(accumulate(filled_in(masked_text, by_mask)))
-    text = str(tokenizer.decode(beginnings[-1]))
-    # A character may be spread over tokens of two segments. Then only one of them gets it.
-    lengths = (len(tokenizer.decode(tokens)) for tokens in beginnings)
-    ends = accumulate(lengths, max, initial=0)
-    segments: list[Segment] = []
-    for number, (start, end) in enumerate(pairwise(ends)):
-        # every second segment fills a mask
-        mask = number // 2 if number % 2 else None
-        segments.append((text[start:end], mask))
-    return segments
+            details["drawing"] = draw_molecule(filling.text, filling.segments)
+    return details
 
 
 def page(case: Case) -> str:

@@ -3,8 +3,6 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +17,10 @@ from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling.graphs import fills_molecules, load_for_filling
+from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
 from exlm.filling.options import FillOptions
 from exlm.filling.outputs import FOR_MOLECULES, WRITERS
-from exlm.filling.proposals import fill_templates, judged, segments_of
+from exlm.filling.proposals import fill_templates, judged
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_texts
@@ -42,7 +40,7 @@ def fill(
     keep: str | None = None,
     replace: str | None = None,
     states: bool = False,
-    tokens_per_batch: int = 4096,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
     text_column: str | None = None,
     id_column: str | None = None,
     header: bool = True,
@@ -82,9 +80,9 @@ def fill(
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
             ends of a linker. Each number of tokens is filled by itself, and all are taken to be
-            equally probable, as length_probability says (with free: as probable as the model finds
-            them); fillings are ranked by probability times length_probability. Of proteins, the
-            residues that are free: 30-37 are those from the 30th to the 37th, both included.
+            equally probable, as length_probability says; fillings are ranked by probability times
+            length_probability. Of proteins, the residues that are free: 30-37 are those from the
+            30th to the 37th, both included.
         keep: SMARTS of a part of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
         replace: SMARTS of a part of the molecules that becomes a site, with as many tokens as now
@@ -115,43 +113,42 @@ def fill(
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
+    known_molecules = None if known is None else _molecules_of(known, header)
     distributed.place_model(network, device)
-    filled_texts: Iterator[FilledText]
-    if any(option is not None for option in (site, keep, replace)):
-        _refuse_what_is_for_masks(states, fill_options.tokens)
+    start = time.monotonic()
+    if site is None and keep is None and replace is None:
+        results = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+    else:
+        _refuse_what_is_for_masks(states, fill_options)
+        drawn = fill_options.samples is not None
         letters = _is_of_letters(tokenizer, molecules)
-        make_template = template_maker(site, keep, replace, letters, fill_options.drawn)
-        filled_texts = fill_templates(
+        make_template = template_maker(site, keep, replace, letters, drawn)
+        results = fill_templates(
             network, tokenizer, texts, make_template, fill_options, tokens_per_batch
         )
-    else:
-        filled_texts = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
-    finish = partial(
-        _finished,
-        tokenizer=tokenizer,
-        molecules=molecules,
-        known=None if known is None else _molecules_of(known, header),
-        valid_only=valid_only,
-        top=top,
-    )
-    finished = (finish(filled, row) for filled, row in zip(filled_texts, rows, strict=True))
-    tally = Tally(tqdm(finished, "fill", len(texts), unit="line", disable=file is None))
-    _write_or_print(tally, output, molecules)
+    special_tokens = set(tokenizer.all_special_tokens)
+    filled_texts = []
+    progress = tqdm(results, "fill", len(rows), unit="line", disable=file is None)
+    for row, filled in zip(rows, progress, strict=True):
+        fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
+        if molecules:
+            fillings = judged(fillings, filled.template, known_molecules)
+        filled_texts.append(_with_usable(filled, row, fillings, valid_only, top))
+    _write_or_print(filled_texts, output, molecules, time.monotonic() - start)
 
 
 def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
     if output:
         check_suffix(output, WRITERS)
-    if tokens_per_batch < 1:
-        raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
-    if top is not None and top < 1:
-        raise InputError(f"top is {top}; it must be at least 1")
+    for name, value in (("tokens_per_batch", tokens_per_batch), ("top", top)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; it must be at least 1")
 
 
-def _refuse_what_is_for_masks(states: bool, tokens: str | None) -> None:
-    if states or tokens is not None:
+def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
+    if states or options.all_paths:
         raise InputError(
-            "states and tokens are for texts with masks; leave them out where site, keep or "
+            "states, tokens and free are for texts with masks; leave them out where site, keep or "
             "replace say what is free"
         )
 
@@ -162,7 +159,7 @@ def _refuse_what_is_for_molecules(
     of_molecules = {
         "valid_only": valid_only,
         "known": known is not None,
-        f"output {output}": output is not None and Path(output).suffix in FOR_MOLECULES,
+        f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
     }
     for name, is_given in of_molecules.items():
         if is_given and not molecules:
@@ -216,15 +213,13 @@ def _rows_of(file: str, text_column: str | None, id_column: str | None, header: 
     if format_of(file):
         sources, _ = find_sources([file], header)
         source = sources[0]
-    texts_and_faults = read_rows(source, text_column)
-    records = READERS[source.reader](source.name, TableOptions(source.header))
-    all_cells = [record.cells for record in records]
-    first_cells = next(filter(None, all_cells), {})
-    check_columns(first_cells, file, id_column)
-    column = identifier_column(first_cells) if id_column is None else id_column
+    records = list(READERS[source.reader](source.name, TableOptions(source.header)))
+    columns = next((record.cells for record in records if record.cells), {})
+    check_columns(columns, file, id_column)
+    column = id_column or identifier_column(columns)
     rows = []
-    for (text, fault), cells in zip(texts_and_faults, all_cells, strict=True):
-        name = cells.get(column)
+    for (text, fault), record in zip(read_rows(source, text_column), records, strict=True):
+        name = record.cells.get(column)
         rows.append(_Row(text, None if name is None else str(name), fault))
     return rows
 
@@ -237,22 +232,11 @@ def _molecules_of(file: str, header: bool) -> set[str]:
     return {standardize(text, "canonical") for text in texts}
 
 
-def _finished(
-    filled: FilledText,
-    row: _Row,
-    tokenizer: PreTrainedTokenizerFast,
-    molecules: bool,
-    known: set[str] | None,
-    valid_only: bool,
-    top: int | None,
+def _with_usable(
+    filled: FilledText, row: _Row, fillings: list[Filling], valid_only: bool, top: int | None
 ) -> FilledText:
-    """The text with its name and the fillings that are given: without those that hold special
-    tokens, such as the end of a text, or with `valid_only` are not valid, which `left_out` counts;
-    and of those the `top` first different ones, or all."""
-    special = set(tokenizer.all_special_tokens)
-    fillings = [x for x in filled.fillings if special.isdisjoint(chain(*x.tokens))]
-    if molecules:
-        fillings = judged(fillings, filled.template, known)
+    """The text of a row with those of the fillings that are given: with `valid_only` the valid
+    ones, and of these the `top` first different ones, or all."""
     usable = fillings
     warning = filled.warning
     if valid_only:
@@ -265,9 +249,9 @@ def _finished(
     given = usable if top is None else _different(usable)[:top]
     return dataclasses.replace(
         filled,
-        fillings=[_with_segments(filling, filled.text.strip(), tokenizer) for filling in given],
-        warning=warning,
+        fillings=given,
         left_out=len(filled.fillings) - len(usable),
+        warning=warning,
         name=row.name,
         problem=row.fault or filled.problem,
     )
@@ -282,55 +266,32 @@ def _different(fillings: list[Filling]) -> list[Filling]:
     return list(different.values())
 
 
-def _with_segments(filling: Filling, text: str, tokenizer: PreTrainedTokenizerFast) -> Filling:
-    masked = text if filling.masked is None else filling.masked
-    segments = segments_of(masked, filling.tokens, tokenizer)
-    return dataclasses.replace(filling, segments=segments)
+def _summary(filled_texts: list[FilledText], seconds: float) -> str:
+    """A sentence that counts the texts. InputError if none could be filled."""
+    failed = [filled for filled in filled_texts if filled.problem is not None]
+    if len(failed) == len(filled_texts):
+        raise InputError(f"no text can be filled; line {failed[0].line}: {failed[0].problem}")
+    warned = sum(filled.warning is not None for filled in filled_texts)
+    fillings = [filling for filled in filled_texts for filling in filled.fillings]
+    molecules = sum(x.molecule is not None and x.molecule.valid for x in fillings)
+    left_out = sum(filled.left_out for filled in filled_texts)
+    of_molecules = f", {molecules} of them valid" if molecules else ""
+    others = f"; {left_out} others left out" if left_out else ""
+    return (
+        f"{len(filled_texts) - len(failed)} lines filled, {len(failed)} with a problem, "
+        f"{warned} with a warning, {len(filled_texts) / seconds:.3g} lines a second; "
+        f"{len(fillings)} fillings{of_molecules}{others}"
+    )
 
 
-class Tally:
-    """Passes texts on and counts them. InputError behind the last if none could be filled."""
-
-    def __init__(self, filled_texts: Iterable[FilledText]) -> None:
-        self.filled_texts = filled_texts
-        self.filled = self.failed = self.warned = 0
-        self.fillings = self.molecules = self.left_out = 0
-        self.start = time.monotonic()
-
-    def __iter__(self) -> Iterator[FilledText]:
-        first_problem = None
-        for filled in self.filled_texts:
-            if filled.problem is None:
-                self.filled += 1
-            else:
-                self.failed += 1
-                first_problem = first_problem or f"line {filled.line}: {filled.problem}"
-            self.warned += filled.warning is not None
-            self.fillings += len(filled.fillings)
-            molecules = [x.molecule for x in filled.fillings if x.molecule is not None]
-            self.molecules += sum(molecule.valid for molecule in molecules)
-            self.left_out += filled.left_out
-            yield filled
-        if not self.filled:
-            raise InputError(f"no text can be filled; {first_problem}")
-
-    def summary(self) -> str:
-        """A sentence that counts the texts."""
-        rate = (self.filled + self.failed) / (time.monotonic() - self.start)
-        valid = f", {self.molecules} of them valid" if self.molecules else ""
-        left_out = f"; {self.left_out} others left out" if self.left_out else ""
-        return (
-            f"{self.filled} lines filled, {self.failed} with a problem, "
-            f"{self.warned} with a warning, {rate:.3g} lines a second; "
-            f"{self.fillings} fillings{valid}{left_out}"
-        )
-
-
-def _write_or_print(tally: Tally, output: str | None, molecules: bool) -> None:
+def _write_or_print(
+    filled_texts: list[FilledText], output: str | None, molecules: bool, seconds: float
+) -> None:
+    summary = _summary(filled_texts, seconds)
     if output:
         with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](tally, unfinished, molecules)
-        print(f"{tally.summary()}: {output}")
+            WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)
+        print(f"{summary}: {output}")
     else:
-        for filled in tally:
+        for filled in filled_texts:
             print(render(TABLE, **vars(filled)))

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
@@ -20,6 +21,7 @@ from exlm.storage.models import load_model
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
 LOGITS = 2**26  # how many logits fit in memory at a time
+TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 
 
 class MaskedText(NamedTuple):
@@ -28,6 +30,14 @@ class MaskedText(NamedTuple):
     ids: list[int]
     masks: list[int]  # the places of the masks among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
+    log_prob: float = 0.0  # of all tokens together that earlier passes filled in
+
+    def parts(self, tokens_of_masks: list[list[int]]) -> list[list[int]]:
+        """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn the tokens
+        outside the masks and those that fill a mask."""
+        limits = [0, *self.masks, len(self.ids) - 1]
+        first, *others = [self.ids[start + 1 : end] for start, end in pairwise(limits)]
+        return [first, *chain.from_iterable(zip(tokens_of_masks, others, strict=True))]
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -67,62 +77,57 @@ def encode(
     masked_texts = []
     for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
-        masked_text = MaskedText(ids, masks)
-        problem = _problem(network, tokenizer, text, masked_text)
-        masked_texts.append(masked_text._replace(problem=problem))
+        problem = _problem(network.config, text, ids, len(masks))
+        if problem is None and tokenizer.unk_token_id in ids:
+            problem = describe_unknown_words(text, tokenizer)
+        masked_texts.append(MaskedText(ids, masks, problem))
     return masked_texts
 
 
-def _problem(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, text: str, masked_text: MaskedText
-) -> str | None:
-    """Why a text cannot be filled; None if it can."""
-    config = network.config
+def _problem(config: PreTrainedConfig, text: str, ids: list[int], masks: int) -> str | None:
+    """Why a text cannot be filled; None if it can, unless the tokenizer does not know its words."""
     ends = {config.bos_token_id, config.eos_token_id}
-    length = config.expanded_length(len(masked_text.ids), len(masked_text.masks))
+    length = config.expanded_length(len(ids), masks)
     longest = config.max_position_embeddings
     if not text:
         return "empty text"
-    if not masked_text.masks:
+    if not masks:
         return "no mask: write [MASK] where something is missing, or name a --site"
-    if config.states_per_boundary > 1 and ends.intersection(masked_text.ids[1:-1]):
+    if config.states_per_boundary > 1 and ends.intersection(ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"
         )
     if config.limits_positions and length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
-    if tokenizer.unk_token_id in masked_text.ids:
-        return describe_unknown_words(text, tokenizer)
     return None
 
 
-def all_graphs(
+def graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     masked_texts: Sequence[MaskedText],
-    tokens_per_batch: int,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[tuple[int, Graph]]:
-    """The number and the graph of every text without a problem, in another order: the longest
-    first, because too small a memory then shows at once."""
+    """The number of every text without a problem and, on the CPU, the graph of what the model says
+    about its masks. The longest come first, because too small a memory then shows at once."""
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(masked_texts) if text.problem is None]
-    texts = [masked_texts[number] for number in usable]
-    expanded_length = network.config.expanded_length
-    lengths = [expanded_length(len(text.ids), len(text.masks)) for text in texts]
+    lengths = []
+    for number in usable:
+        text = masked_texts[number]
+        lengths.append(network.config.expanded_length(len(text.ids), len(text.masks)))
     for rows in longest_first(lengths, max_tokens):
-        batch = [usable[row] for row in rows]
-        graphs_of_batch = graphs(network, [texts[row] for row in rows], tokenizer)
-        yield from zip(batch, graphs_of_batch, strict=True)
+        numbers = [usable[row] for row in rows]
+        batch = [masked_texts[number] for number in numbers]
+        yield from zip(numbers, _graphs_of_batch(network, tokenizer, batch), strict=True)
 
 
 @torch.inference_mode()
-def graphs(
-    network: ExLMForMaskedLM, masked_texts: list[MaskedText], tokenizer: PreTrainedTokenizerFast
+def _graphs_of_batch(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, masked_texts: list[MaskedText]
 ) -> list[Graph]:
-    """A graph for each text, from one forward pass: what the model says about its masks. It is
-    on the CPU."""
     batch = tokenizer.pad(
         {"input_ids": [masked_text.ids for masked_text in masked_texts]},
         return_tensors="pt",
@@ -134,23 +139,24 @@ def graphs(
         masked[row, masked_text.masks] = True
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
     output = network.lattice_output(lattice)
-    lattice = output.lattice
     if network.config.has_links:
         lengths = lattice.state_lengths
+        places = lattice.target_index.gather(1, lattice.target_of_state)
         logits = network.head(output.states).cpu()
         links = output.links.cpu()
-        mask_of_state = (lattice.target_of_state - 1).cpu()
     else:
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
+        places = lattice.target_index
         logits = network.objective.marginals(output).cpu()
-        states = logits.shape[1]
         # log-probabilities of 0: `one_per_mask` leaves one link from each state, which is certain
-        links = logits.new_zeros(len(logits), states, states)
-        mask_of_state = torch.arange(-1, states - 1).expand(len(logits), -1)
+        links = logits.new_zeros(*places.shape, places.shape[1])
     result = []
     for row, length in enumerate(lengths.tolist()):
-        probs = logits[row, :length].double().softmax(-1)
-        graph = Graph(probs, links[row, :length, :length].double(), mask_of_state[row, :length])
+        graph = Graph(
+            probs=logits[row, :length].double().softmax(-1),
+            links=links[row, :length, :length].double(),
+            place_of_state=places[row, :length],
+        )
         result.append(graph if network.config.has_links else search.one_per_mask(graph))
     return result

@@ -71,13 +71,18 @@ class FillOptions:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if self.passes not in (None, 1):
-            self._check_passes()
-
-    @property
-    def drawn(self) -> bool:
-        """Whether fillings are drawn, not searched."""
-        return self.samples is not None
+        if self.passes not in (None, "all") and not (
+            isinstance(self.passes, int) and self.passes > 0
+        ):
+            raise InputError(
+                f"passes is {self.passes}; give a number from 1, "
+                "or all to reveal one mask in each pass"
+            )
+        if self.passes not in (None, 1) and self.needs_one_pass:
+            raise InputError(
+                f"passes is {self.passes}, but free, tokens and viterbi fill all masks in one "
+                "pass; leave out passes, or these"
+            )
 
     @property
     def lengths(self) -> range | None:
@@ -90,33 +95,16 @@ class FillOptions:
         return self.free or self.tokens is not None
 
     @property
-    def finds_best(self) -> bool:
-        """Whether the most probable fillings are searched, summed over all paths."""
-        return self.method == "beam" and self.samples is None
+    def needs_one_pass(self) -> bool:
+        """Whether a mask may hold no token that a pass could reveal, or a path is searched."""
+        return self.all_paths or self.method == "viterbi"
 
     @property
     def most_passes(self) -> Passes:
         """In how many passes of the network to fill a text that has as many masks."""
         if self.passes is not None:
             return self.passes
-        return 1 if self.all_paths or self.method == "viterbi" else DEFAULT_PASSES
-
-    def _check_passes(self) -> None:
-        if self.passes != "all" and not (isinstance(self.passes, int) and self.passes > 1):
-            raise InputError(
-                f"passes is {self.passes}; give a number from 1, "
-                "or all to reveal one mask in each pass"
-            )
-        if self.all_paths:
-            raise InputError(
-                f"passes is {self.passes}, but with free or tokens a mask may hold no token that "
-                "a pass could reveal; leave passes at 1, or leave out free and tokens"
-            )
-        if self.method == "viterbi":
-            raise InputError(
-                f"passes is {self.passes}, but viterbi finds a path through the states of one "
-                "pass; use the method beam"
-            )
+        return 1 if self.needs_one_pass else DEFAULT_PASSES
 
 
 def parse_lengths(text: str, option: str) -> range:

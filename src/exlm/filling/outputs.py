@@ -2,8 +2,9 @@
 fillings are SMILES. All but JSON lines have a row, an entry or a drawing for each filling."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +27,33 @@ MOST_DRAWINGS = 300  # on a page or in a picture
 PAGE = Path(__file__).with_name("fillings.html")
 
 
-def _jsonl(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
+def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     with path.open("w", encoding="utf-8") as stream:
         for filled in filled_texts:
             print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
 
 
-def _table(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
+def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
     rows = [row for filled in filled_texts for row in _rows(filled)]
     # as objects, so that whole numbers stay whole beside cells without one
     write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
 
 
-def _sdf(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
+def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     with path.open("w", encoding="utf-8") as stream:
-        for filled in filled_texts:
-            for filling in filter(_is_another_molecule, filled.fillings):
-                molecule = Chem.MolFromSmiles(filling.text)
-                rdDepictor.Compute2DCoords(molecule)
-                molecule.SetProp("_Name", filled.name or "")
-                row = _row(filled, filling)
-                for name in [*COLUMNS, *OF_MOLECULES]:
-                    if row.get(name) is not None:
-                        molecule.SetProp(name, str(row[name]))
-                print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
+        for filled, filling in _different_molecules(filled_texts):
+            molecule = Chem.MolFromSmiles(filling.text)
+            rdDepictor.Compute2DCoords(molecule)
+            molecule.SetProp("_Name", filled.name or "")
+            row = _row(filled, filling)
+            for name in [*COLUMNS, *OF_MOLECULES]:
+                if row.get(name) is not None:
+                    molecule.SetProp(name, str(row[name]))
+            print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
 
 
-def _rows(filled: FilledText) -> Iterable[dict[str, Any]]:
+def _rows(filled: FilledText) -> list[dict[str, Any]]:
     """A row for each filling of a text, or one that says why there is none."""
     return [_row(filled, filling) for filling in filled.fillings] or [_of_text(filled)]
 
@@ -71,44 +71,38 @@ def _of_text(filled: FilledText) -> dict[str, Any]:
     return {name: getattr(filled, name) for name in OF_TEXT}
 
 
-def _is_another_molecule(filling: Filling) -> bool:
-    """Whether a filling is a molecule that none before it is."""
-    return filling.molecule is not None and filling.molecule.unique is True
-
-
-def _drawable(filled_texts: Iterable[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
-    """The first MOST_DRAWINGS fillings that are molecules and not there before, each with its
-    text. InputError if there are none."""
-    count = 0
+def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
+    """The fillings that are molecules which none before is, each with its text."""
     for filled in filled_texts:
-        for filling in filter(_is_another_molecule, filled.fillings):
-            if count < MOST_DRAWINGS:
+        for filling in filled.fillings:
+            if filling.molecule is not None and filling.molecule.unique:
                 yield filled, filling
-                count += 1
-    if not count:
+
+
+def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
+    """The first MOST_DRAWINGS different molecules. InputError if there are none."""
+    drawable = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
+    if not drawable:
         raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
+    return drawable
 
 
-def _png(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
-    pictures = []
-    legends = []
-    for _, filling in _drawable(filled_texts):
-        picture = coloured(filling.text, filling.segments)
-        if picture is not None:
-            pictures.append(picture)
-            legends.append(f"{filling.filling}   p {filling.probability:.3g}")
-    path.write_bytes(draw_grid(pictures, legends))
+def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    drawable = [filling for _, filling in _drawable(filled_texts)]
+    pictures = (coloured(filling.text, filling.segments_of_sites) for filling in drawable)
+    legends = [f"{filling.filling}   p {filling.probability:.3g}" for filling in drawable]
+    path.write_bytes(draw_grid(list(filter(None, pictures)), legends))
 
 
-def _page(filled_texts: Iterable[FilledText], path: Path, molecules: bool) -> None:
+def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     drawings = []
     for filled, filling in _drawable(filled_texts):
-        svg = draw_molecule(filling.text, filling.segments)
+        svg = draw_molecule(filling.text, filling.segments_of_sites)
         drawings.append({"line": filled.line, "of": filled.text, "filling": filling, "svg": svg})
     path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")
 
 
-WRITERS: dict[str, Callable[[Iterable[FilledText], Path, bool], None]] = {
+WRITERS: dict[str, Callable[[list[FilledText], Path, bool], None]] = {
     ".jsonl": _jsonl,
     ".csv": _table,
     ".parquet": _table,

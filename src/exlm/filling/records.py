@@ -30,11 +30,12 @@ class Filling:
     text: str  # the whole text
     tokens: list[list[str]]  # those that fill each mask
     log_probability: float
+    path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
     masked: str | None = None  # of sites: the text with masks that was filled
     length_probability: float | None = None  # of sites, and with all paths
     molecule: Molecule | None = None
-    # The filled text in parts, in order, added at the end. Masks side by side are one site.
+    # the filled text in parts, in order, each with the mask that it fills
     segments: list[Segment] = field(default_factory=list)
 
     @property
@@ -43,23 +44,33 @@ class Filling:
         return math.exp(self.log_probability)
 
     @property
+    def segments_of_sites(self) -> list[Segment]:
+        """The segments, each with the site that it fills. Masks side by side are one site."""
+        site = 0
+        segments: list[Segment] = []
+        for number, (text, mask) in enumerate(self.segments):
+            if number > 0 and mask is None and text.strip():
+                site += 1
+            segments.append((text, None if mask is None else site))
+        return segments
+
+    @property
     def filling(self) -> str:
         """What fills each site, with a space between two of them."""
         sites: dict[int, str] = {}
-        for text, site in self.segments:
+        for text, site in self.segments_of_sites:
             if site is not None:
                 sites[site] = sites.get(site, "") + text
         return " ".join(text.strip() for text in sites.values())
 
     def to_json(self) -> dict[str, Any]:
         """The filling as an entry of a line of JSON."""
-        entry: dict[str, Any] = {"filling": self.filling} if self.segments else {}
-        for name in ("text", "tokens", "probability", "log_probability"):
-            entry[name] = getattr(self, name)
+        names = ["filling", "text", "tokens", "probability", "log_probability"]
         for name in ("path_probability", "masked", "length_probability"):
             if getattr(self, name) is not None:
-                entry[name] = getattr(self, name)
-        return entry if self.molecule is None else {**entry, **vars(self.molecule)}
+                names.append(name)
+        entry = {name: getattr(self, name) for name in names}
+        return entry if self.molecule is None else entry | vars(self.molecule)
 
 
 @dataclass(frozen=True)

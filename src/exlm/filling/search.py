@@ -22,12 +22,14 @@ filling found is at least as probable as the largest bound of all dropped beginn
 proven that it found the n best."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from exlm.ops import alignment
+from exlm.randomness import Purpose, draw
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,23 @@ class Graph:
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
-    mask_of_state: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
+    # [N] where in the text the mask of each state stands; those of BOS come first, of EOS last
+    place_of_state: Tensor
+
+    @property
+    def places(self) -> Tensor:
+        """[M] where in the text each mask stands."""
+        return self.place_of_state.unique()[1:-1]
 
     @property
     def num_masks(self) -> int:
         """M, the number of masks."""
         return int(self.mask_of_state[-1])
+
+    @cached_property
+    def mask_of_state(self) -> Tensor:
+        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS."""
+        return self.place_of_state.unique(return_inverse=True)[1] - 1
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,8 @@ class Fillings:
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
-    # whether no missing filling is more probable than the last one; only beam search proves it
-    proven: bool = False
+    # whether no missing filling is more probable than the last one; None where that is not searched
+    proven: bool | None = None
     path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
@@ -80,7 +93,8 @@ def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Grap
 def one_per_mask(graph: Graph) -> Graph:
     """The graph with only those edges that lead from one mask to the next. Every path visits each
     mask exactly once."""
-    following = graph.mask_of_state[:, None] + 1 == graph.mask_of_state
+    mask = graph.mask_of_state
+    following = mask[:, None] + 1 == mask
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
@@ -101,17 +115,9 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
         # from every state over one state of this mask to every state
         over_mask = links[:, in_mask, None] + links[in_mask]
         links = torch.logaddexp(links, over_mask.logsumexp(1))
-    # of BOS, the masks, EOS: whether they stay, and their new number
-    stays = F.pad(revealed, (1, 1), value=True)
-    new_number = stays.cumsum(0) - 2
-    # the first entry of both is BOS, which is mask -1
-    place_of_state = graph.mask_of_state + 1
-    state_stays = stays[place_of_state]
-    return Graph(
-        probs=graph.probs[state_stays],
-        links=links[state_stays][:, state_stays],
-        mask_of_state=new_number[place_of_state[state_stays]],
-    )
+    # of BOS, the masks and EOS, then of all their states
+    stays = F.pad(revealed, (1, 1), value=True)[graph.mask_of_state + 1]
+    return Graph(graph.probs[stays], links[stays][:, stays], graph.place_of_state[stays])
 
 
 def log_mass_to_end(links: Tensor, length: int) -> Tensor:
@@ -140,18 +146,8 @@ def length_distribution(links: Tensor) -> Tensor:
 
 def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
-    emission = graph.probs[:, token_ids].log().permute(1, 2, 0)
-    log_f = alignment.log_likelihood(*_aligned(graph, emission))
+    log_f = alignment.log_likelihood(*_aligned(graph, _emission(graph, token_ids)))
     return log_f - log_normaliser(graph.links, token_ids.shape[1])
-
-
-@dataclass(frozen=True)
-class _Beam:
-    """n beginnings of fillings with i tokens each."""
-
-    token_ids: Tensor  # [n, i]
-    log_prob: Tensor  # [n] log p(y_1..y_i | m)
-    at_state: Tensor  # [n, N] the probability that the last token was emitted at each state
 
 
 def beam_search(
@@ -161,26 +157,27 @@ def beam_search(
     After each token the search keeps the `width` best beginnings. If there is only one, every word
     continues it. Else the `candidates` most probable words of every state that can be reached
     continue them."""
+    states, vocabulary = graph.probs.shape
     log_mass = log_mass_to_end(graph.links, length)
-    top_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
+    top_words = graph.probs.topk(min(candidates + 1, vocabulary), dim=1)
     # for each state, the probability of its best word that is no candidate, 0 without such a word
     best_other_word = top_words.values[:, candidates:].sum(1)
-    at_first_state = torch.zeros_like(graph.probs[None, :, 0])
-    at_first_state[0, 0] = 1.0
-    no_tokens = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
-    beginnings = _Beam(no_tokens, graph.probs.new_zeros(1), at_first_state)
+    # the n beginnings with i tokens each: their tokens [n, i], log p(y_1..y_i | m) [n], and the
+    # probability [n, N] that the last token was emitted at each state
+    token_ids = torch.empty(1, 0, dtype=torch.long)
+    log_prob = graph.probs.new_zeros(1)
+    at_state = torch.eye(1, states, dtype=graph.probs.dtype)
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
-        # [beginnings, N] the probability that the next token is emitted at each state
-        steps = _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
-        next_at_state = beginnings.at_state @ steps
-        # [beginnings, N] bounds for the fillings that go on with each state
-        bounds = beginnings.log_prob[:, None] + next_at_state.log() + ceiling
+        # [n, N] the probability that the next token is emitted at each state
+        next_at_state = at_state @ _log_steps(graph.links, log_mass, i).exp()
+        # [n, N] bounds for the fillings that go on with each state
+        bounds = log_prob[:, None] + next_at_state.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
-        if len(beginnings.token_ids) == 1:
+        if len(token_ids) == 1:
             # for a single beginning, it is cheap to try every word
-            words = torch.arange(graph.probs.shape[1], device=graph.probs.device)
+            words = torch.arange(vocabulary)
         else:
             words = top_words.indices[reachable, :candidates].unique()
             other_bounds = _log_product(bounds, best_other_word[:, None])
@@ -195,12 +192,14 @@ def beam_search(
             dropped_bound = max(dropped_bound, float(best.values[size]))
         parent = best.indices[:size] // len(words)
         word = words[best.indices[:size] % len(words)]
-        beginnings = _extend(beginnings, parent, word, next_at_state, graph.probs)
-    log_prob = beginnings.log_prob
-    proven = dropped_bound == -torch.inf or (
-        len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
-    )
-    return Fillings(beginnings.token_ids, log_prob, best_paths(graph, beginnings.token_ids), proven)
+        log_emitted = next_at_state[parent].log() + graph.probs[:, word].T.log()
+        log_step = log_emitted.logsumexp(1)
+        token_ids = torch.cat([token_ids[parent], word[:, None]], dim=1)
+        log_prob = log_prob[parent] + log_step
+        at_state = (log_emitted - log_step[:, None]).exp()
+    is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
+    proven = is_bounded or dropped_bound == -torch.inf
+    return Fillings(token_ids, log_prob, best_paths(graph, token_ids), proven)
 
 
 def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
@@ -210,42 +209,28 @@ def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
     return ((logs - scale).exp() @ factor).log() + scale
 
 
-def _extend(
-    beginnings: _Beam, parent: Tensor, word: Tensor, next_at_state: Tensor, probs: Tensor
-) -> _Beam:
-    """The beginnings with the numbers `parent` [n], each continued by its `word` [n], which is
-    emitted at each state with the probability `next_at_state` [beginnings, N]."""
-    log_emitted = next_at_state[parent].log() + probs[:, word].T.log()
-    log_step = log_emitted.logsumexp(1)
-    return _Beam(
-        token_ids=torch.cat([beginnings.token_ids[parent], word[:, None]], dim=1),
-        log_prob=beginnings.log_prob[parent] + log_step,
-        at_state=(log_emitted - log_step[:, None]).exp(),
-    )
-
-
 def _ceilings(graph: Graph, log_mass: Tensor) -> list[Tensor]:
     """For the 1st, 2nd, .. m-th token, log-probabilities [N]: how probable all later tokens can be
     together at most if it is emitted at each state."""
     best_word = graph.probs.amax(1).log()
     ceilings = [torch.zeros_like(best_word)]
     for i in range(len(log_mass) - 3, 0, -1):
-        log_steps = _log_steps(graph.links, log_mass[i], log_mass[i + 1])
+        log_steps = _log_steps(graph.links, log_mass, i)
         ceilings.append((log_steps + best_word + ceilings[-1]).logsumexp(1))
     return ceilings[::-1]
 
 
-def _log_steps(links: Tensor, log_mass: Tensor, next_log_mass: Tensor) -> Tensor:
-    """Log transition probabilities [N, N] of the Markov chain of all paths at one step, from log R
-    [N] before and after it; -inf in the rows of impossible states."""
-    before = log_mass[:, None]
-    return torch.where(before > -torch.inf, links + next_log_mass - before, -torch.inf)
+def _log_steps(links: Tensor, log_mass: Tensor, i: int) -> Tensor:
+    """Log transition probabilities [N, N] of the Markov chain of all paths after i tokens; -inf in
+    the rows of impossible states."""
+    before = log_mass[i, :, None]
+    return torch.where(before > -torch.inf, links + log_mass[i + 1] - before, -torch.inf)
 
 
 def best_paths(graph: Graph, token_ids: Tensor) -> Tensor:
     """The most probable path, [n, m], of each of n fillings, [n, m]."""
-    emission = graph.probs[:, token_ids].log().permute(1, 2, 0)
-    return alignment.best_path(*_aligned(graph, emission))[0][:, 1:-1]
+    path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
+    return path[:, 1:-1]
 
 
 def viterbi(graph: Graph, length: int) -> Fillings:
@@ -258,6 +243,12 @@ def viterbi(graph: Graph, length: int) -> Fillings:
     words = best.indices[path]
     path_log_prob = value - log_normaliser(graph.links, length)
     return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
+
+
+def generator(*counters: int) -> torch.Generator:
+    """What draws the samples of these counters, such as a seed and the number of a text."""
+    bits = draw(Purpose.SAMPLED_FILLING, *counters)
+    return torch.Generator().manual_seed(int(bits) >> 1)
 
 
 def sample(
@@ -283,10 +274,15 @@ def visits(graph: Graph, length: int) -> Tensor:
     return at_state[0]
 
 
+def _emission(graph: Graph, token_ids: Tensor) -> Tensor:
+    """Log-probabilities [n, m, N] of n sequences of m tokens, [n, m], at each state."""
+    return graph.probs[:, token_ids].log().permute(1, 2, 0)
+
+
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get
     log emission 0."""
     count, length, states = emission.shape
-    lengths = torch.tensor([length + 2, states], device=emission.device)[:, None].expand(-1, count)
     with_ends = F.pad(emission, (0, 0, 1, 1))
-    return with_ends, graph.links.expand(count, -1, -1), lengths[0], lengths[1]
+    links = graph.links.expand(count, -1, -1)
+    return with_ends, links, torch.full([count], length + 2), torch.full([count], states)

@@ -1,215 +1,118 @@
 """Fillings in several passes of the network, by the policy of `exlm.model.passes`: each pass
 reveals the masks that are most certain, and the next one reads their tokens. As in `exlm fill` in
 one pass, only paths with one state in each mask count. A filling's probability is the product over
-its passes, and exact: every pass sums over all tokens of the masks that it does not reveal."""
+its passes, and exact: every pass sums over all tokens of the masks that it does not reveal.
+
+The text with some of its masks revealed is a *beginning* of its fillings."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, compress
-from typing import NamedTuple
 
 import torch
-from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
-from exlm.filling.graphs import MaskedText, all_graphs
-from exlm.filling.options import FillOptions
+from exlm.filling.graphs import MaskedText
 from exlm.filling.search import Fillings, Graph
-from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import most_certain
-from exlm.randomness import Purpose, draw
 
 READ_AT_ONCE = 8  # beginnings, in a beam search
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """A text of which some masks are revealed."""
+@dataclass
+class SeveralPasses:
+    """The search for fillings of one text in several passes."""
 
-    ids: list[int]
-    masks: list[int]  # the places that are still masked
-    log_prob: float  # the log-probability of all revealed tokens together
-
-
-class BeginningGraph(NamedTuple):
-    """What the network says about a beginning."""
-
-    graph: Graph
-    # the places in the text of everything that has states in the graph, from left to right
-    places: list[int]
-
-
-class PassesResult(NamedTuple):
-    """What a search in several passes found."""
-
-    # Filled texts: the best first, but samples in the order in which they were drawn.
-    fillings: list[Beginning]
-    # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
-    proven: bool
+    start: MaskedText
+    first: Graph  # of the start, which the first pass reads
+    # yields the numbers and graphs of beginnings, in order, since these are equally long
+    read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
+    passes: int
     # the smallest `search.share_one_per_mask` of all graphs that were read
-    share_one_per_mask: float
+    share_one_per_mask: float = 1.0
+
+    def best(self, n_best: int, width: int) -> tuple[list[MaskedText], bool]:
+        """The `n_best` most probable fillings that a beam search finds, the best first, and whether
+        it has proven that no missing one is more probable. Each pass keeps the `width` best
+        beginnings.
+
+        A beginning is at least as probable as all fillings that continue it. So the search has
+        proven that it found the best if the n-th filling is at least as probable as every beginning
+        that was dropped or not listed."""
+        beginnings = [self.start]
+        # how probable a filling that is not among the results can be at most (logarithm)
+        dropped_bound = -math.inf
+        for passes_left in range(self.passes, 0, -1):
+            size = n_best if passes_left == 1 else width
+            best = list[MaskedText]()
+            # Few at a time are read: often the later ones need not be.
+            graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
+            for beginning in beginnings:
+                if len(best) == size and beginning.log_prob <= best[-1].log_prob:
+                    # neither this nor a later beginning can enter the best
+                    dropped_bound = max(dropped_bound, beginning.log_prob)
+                    break
+                graph = next(graphs)
+                fillings = search.beam_search(graph, graph.num_masks, size, width)
+                best += _continued(beginning, graph, fillings)
+                best.sort(key=lambda candidate: -candidate.log_prob)
+                dropped = [candidate.log_prob for candidate in best[size:]]
+                unlisted = beginning.log_prob + _unlisted_bound(fillings, size)
+                dropped_bound = max(dropped_bound, unlisted, *dropped)
+                best = best[:size]
+            beginnings = best
+        proven = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
+        return beginnings, proven or dropped_bound == -math.inf
+
+    def samples(self, count: int, seed: tuple[int, ...]) -> list[MaskedText]:
+        """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning
+        decide each draw."""
+        beginnings = [self.start]
+        for passes_left in range(self.passes, 0, -1):
+            longer = list[MaskedText]()
+            # all from the start, then one from each beginning
+            draws = count // len(beginnings)
+            graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
+            for number, (beginning, graph) in enumerate(zip(beginnings, graphs, strict=True)):
+                generator = search.generator(*seed, passes_left, number)
+                fillings = search.sample(graph, graph.num_masks, draws, generator)
+                longer += _continued(beginning, graph, fillings)
+            beginnings = longer
+        return beginnings
+
+    def _revealed_graphs(
+        self, beginnings: list[MaskedText], passes_left: int, at_once: int
+    ) -> Iterator[Graph]:
+        """For each beginning the graph of those masks alone that the next pass reveals; so many
+        beginnings are read at once."""
+        for start in range(0, len(beginnings), at_once):
+            read_together = beginnings[start : start + at_once]
+            is_first = passes_left == self.passes
+            for number, graph in [(0, self.first)] if is_first else self.read(read_together):
+                share = search.share_one_per_mask(graph)
+                self.share_one_per_mask = min(self.share_one_per_mask, share)
+                one_per_mask = search.one_per_mask(graph)
+                yield _revealed(read_together[number], one_per_mask, passes_left)
 
 
-# reads beginnings with the network; see `read_beginnings`
-ReadBeginnings = Callable[[list[Beginning]], Iterable[BeginningGraph]]
-
-
-def read_beginnings(
-    network: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerFast,
-    tokens_per_batch: int,
-    restrict: Callable[[Graph], Graph],
-    beginnings: Sequence[Beginning],
-) -> Iterator[BeginningGraph]:
-    """What the network says about beginnings of fillings of one text, in their order, made a graph
-    of allowed tokens by `restrict`."""
-    masked_texts = [MaskedText(beginning.ids, beginning.masks) for beginning in beginnings]
-    # All are equally long, so their order is kept.
-    for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
-        yield BeginningGraph(restrict(graph), _places(network, masked_texts[number]))
-
-
-def _places(network: ExLMForMaskedLM, masked_text: MaskedText) -> list[int]:
-    """The places in the text that have states: its masks, and with k boundary states also a
-    revealed BOS or EOS."""
-    config = network.config
-    ends = {config.bos_token_id, config.eos_token_id} if config.states_per_boundary > 1 else set()
-    inside = range(1, len(masked_text.ids) - 1)
-    ids = masked_text.ids
-    return [place for place in inside if place in masked_text.masks or ids[place] in ends]
-
-
-def search_in_passes(
-    graph: Graph,
-    masked_text: MaskedText,
-    read_graphs: ReadBeginnings,
-    passes: int,
-    options: FillOptions,
-    line: int,
-) -> PassesResult:
-    """Fillings of one text by the method of `options`. `graph` is the first pass, `read_graphs`
-    makes the others. The number of the line is part of the seed of samples."""
-    start = Beginning(masked_text.ids, masked_text.masks, 0.0)
-    first = BeginningGraph(graph, masked_text.masks)
-    if options.samples is not None:
-        seed = (options.seed, line, len(masked_text.masks))
-        return sample_in_passes(start, first, read_graphs, passes, options.samples, seed)
-    search_of_width = partial(beam_in_passes, start, first, read_graphs, passes, options.n_best)
-    # A narrow search takes less time, and mostly proves that it missed nothing.
-    width = min(2 * options.n_best, options.beam)
-    result = search_of_width(width)
-    if result.proven or width == options.beam:
-        return result
-    return search_of_width(options.beam)
-
-
-def beam_in_passes(
-    start: Beginning,
-    first: BeginningGraph,
-    read_graphs: ReadBeginnings,
-    passes: int,
-    n_best: int,
-    width: int,
-) -> PassesResult:
-    """The `n_best` most probable fillings that a beam search finds; each pass keeps the `width`
-    best beginnings.
-
-    A beginning is at least as probable as all fillings that continue it. So the search has proven
-    that it found the best if the n-th filling is at least as probable as every beginning that was
-    dropped or not listed."""
-    beginnings = [start]
-    # how probable a filling that is not among the results can be at most (logarithm)
-    dropped_bound = -math.inf
-    smallest_share = 1.0
-    for passes_left in range(passes, 0, -1):
-        graphs = iter([first])
-        if passes_left < passes:
-            # Few at a time: often the later ones need not be read.
-            graphs = chain.from_iterable(map(read_graphs, _in_parts(beginnings, READ_AT_ONCE)))
-        size = n_best if passes_left == 1 else width
-        best = list[Beginning]()
-        for beginning in beginnings:
-            if len(best) == size and beginning.log_prob <= best[-1].log_prob:
-                # neither this nor a later beginning can enter the best
-                dropped_bound = max(dropped_bound, beginning.log_prob)
-                break
-            beginning_graph = next(graphs)
-            places, revealed_graph = _revealed(beginning, beginning_graph, passes_left)
-            fillings = search.beam_search(revealed_graph, len(places), size, width)
-            longer = [*best, *_continued(beginning, places, fillings)]
-            longer.sort(key=lambda candidate: -candidate.log_prob)
-            best = longer[:size]
-            if len(longer) > size:
-                dropped_bound = max(dropped_bound, longer[size].log_prob)
-            unlisted_bound = beginning.log_prob + _unlisted_bound(fillings, size)
-            dropped_bound = max(dropped_bound, unlisted_bound)
-            share = search.share_one_per_mask(beginning_graph.graph)
-            smallest_share = min(smallest_share, share)
-        beginnings = best
-    proven = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
-    return PassesResult(beginnings, proven or dropped_bound == -math.inf, smallest_share)
-
-
-def _in_parts(beginnings: list[Beginning], size: int) -> Iterator[list[Beginning]]:
-    for start in range(0, len(beginnings), size):
-        yield beginnings[start : start + size]
-
-
-def sample_in_passes(
-    start: Beginning,
-    first: BeginningGraph,
-    read_graphs: ReadBeginnings,
-    passes: int,
-    count: int,
-    seed: tuple[int, ...],
-) -> PassesResult:
-    """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide
-    each draw."""
-    beginnings = [start]
-    smallest_share = 1.0
-    for passes_left in range(passes, 0, -1):
-        graphs = [first] if passes_left == passes else read_graphs(beginnings)
-        longer = list[Beginning]()
-        # all from the start, then one from each beginning
-        draws = count // len(beginnings)
-        for number, (beginning, beginning_graph) in enumerate(zip(beginnings, graphs, strict=True)):
-            places, revealed_graph = _revealed(beginning, beginning_graph, passes_left)
-            bits = draw(Purpose.SAMPLED_FILLING, *seed, passes_left, number)
-            generator = torch.Generator().manual_seed(int(bits) >> 1)
-            fillings = search.sample(revealed_graph, len(places), draws, generator)
-            longer += _continued(beginning, places, fillings)
-            share = search.share_one_per_mask(beginning_graph.graph)
-            smallest_share = min(smallest_share, share)
-        beginnings = longer
-    return PassesResult(beginnings, False, smallest_share)
-
-
-def _revealed(
-    beginning: Beginning, beginning_graph: BeginningGraph, passes_left: int
-) -> tuple[list[int], Graph]:
-    """The places that the next pass reveals, and the graph of their masks alone."""
-    graph = search.one_per_mask(beginning_graph.graph)
-    masked = torch.tensor([place in beginning.masks for place in beginning_graph.places])
+def _revealed(beginning: MaskedText, graph: Graph, passes_left: int) -> Graph:
+    # in a model whose BOS and EOS have several states, one that was filled in has states, too
+    masked = torch.isin(graph.places, torch.tensor(beginning.masks))
     # [masks, V] of every mask, over all paths
     marginals = search.visits(graph, graph.num_masks)[1:-1] @ graph.probs
     is_revealed = most_certain(marginals.amax(1)[None], masked[None], passes_left)[0]
-    places = list(compress(beginning_graph.places, is_revealed.tolist()))
-    return places, search.summed_out(graph, is_revealed)
+    return search.summed_out(graph, is_revealed)
 
 
-def _continued(beginning: Beginning, places: list[int], fillings: Fillings) -> list[Beginning]:
-    """The beginning with each of the fillings of these places."""
+def _continued(beginning: MaskedText, graph: Graph, fillings: Fillings) -> list[MaskedText]:
+    """The beginning with each of the fillings of the masks in the graph."""
+    places = graph.places.tolist()
     masks = [place for place in beginning.masks if place not in places]
     continued = []
-    for tokens, log_prob in zip(
-        fillings.token_ids.tolist(), fillings.log_prob.tolist(), strict=True
-    ):
-        ids = list(beginning.ids)
-        for place, token in zip(places, tokens, strict=True):
-            ids[place] = token
-        continued.append(Beginning(ids, masks, beginning.log_prob + log_prob))
+    for row, log_prob in enumerate(fillings.log_prob.tolist()):
+        filled_in = dict(zip(places, fillings.token_ids[row].tolist(), strict=True))
+        ids = [filled_in.get(place, token) for place, token in enumerate(beginning.ids)]
+        continued.append(MaskedText(ids, masks, log_prob=beginning.log_prob + log_prob))
     return continued
 
 

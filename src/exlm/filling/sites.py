@@ -1,6 +1,5 @@
 """Sites: pieces of a molecule or a protein of which only the number of tokens is said. A *template*
-is what stays and where the sites are; from it, a text with masks is made for each choice of
-lengths.
+is what stays and where the sites are; it has a text with masks for each choice of lengths.
 
 RDKit writes molecules, so that masks stand where the site is. In its SMILES a site is one
 attachment point `[*:1]`, or two that are bonded to each other: the ends of a linker."""
@@ -9,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import count, product
 from math import prod
 from typing import Any
 
@@ -26,86 +25,17 @@ MOST_CHOICES = 1000  # of lengths, over all sites of a text
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
+# how many tokens each site may have, by its number; None: all sites that are not named
+Lengths = dict[int | None, range]
 
 
 @dataclass(frozen=True)
 class Template:
-    """What stays, and the sites."""
+    """What stays of a text that has sites."""
 
-    # texts that stay, and for each site the numbers of tokens that it may have
-    parts: tuple[str | range, ...]
+    masked_texts: list[str]  # the text with masks, for each choice of lengths
     original: str | None = None  # the molecule of which a piece was freed
     core: Chem.Mol | None = None  # what a filled molecule has to contain
-
-    @property
-    def sites(self) -> list[range]:
-        """The numbers of tokens that each site may have."""
-        return [part for part in self.parts if isinstance(part, range)]
-
-    def masked_texts(self, longest_only: bool = False) -> list[str]:
-        """A text with masks for each choice of lengths, or only that with the most masks."""
-        choices = []
-        for part in self.parts:
-            if isinstance(part, str):
-                choices.append([part])
-            else:
-                lengths = part[-1:] if longest_only else part
-                choices.append([MASK * length for length in lengths])
-        return ["".join(choice) for choice in product(*choices)]
-
-
-class Lengths:
-    """The option `--site` for molecules: how many tokens each site may have.
-
-    `3-8` is for all sites, `1=3-8` for the site `[*:1]`. Fillings are `drawn`, or searched and
-    ranked."""
-
-    def __init__(self, entries: Sequence[str], drawn: bool = False) -> None:
-        self.drawn = drawn
-        self.of_site: dict[int | None, range] = {}  # None: all sites without their own
-        for entry in entries:
-            number, _, lengths = entry.rpartition("=")
-            if number and not re.fullmatch(r"[1-9]\d{0,2}", number):
-                raise InputError(
-                    f"site is {entry}; the number of an attachment point stands before the =, "
-                    "as in 1=3-8 for [*:1]"
-                )
-            key = int(number) if number else None
-            if key in self.of_site:
-                raise InputError(f"site has {entry} for what it has before; leave out one of both")
-            self.of_site[key] = parse_lengths(lengths, "site")
-
-    def template(
-        self, molecule: Chem.Mol, lengths_now: dict[int, int], original: str | None = None
-    ) -> Template:
-        """The template of a molecule whose attachment points have the numbers of their sites.
-        Sites that the option does not name keep `lengths_now`. InputError if it names others than
-        there are."""
-        # texts, with the number of a site between two of them
-        first, *others = SITE.split(_write(molecule, self.drawn))
-        numbers = [int(number) for number in others[::2]]
-        for number in self.of_site:
-            if number is not None and number not in numbers:
-                there_are = " and ".join(map(str, sorted(numbers)))
-                raise InputError(f"there is no site {number}, only {there_are}")
-        parts: list[str | range] = [first]
-        for number, text in zip(numbers, others[1::2], strict=True):
-            lengths = self.of_site.get(number, self.of_site.get(None))
-            if lengths is None and number in lengths_now:
-                lengths = range(lengths_now[number], lengths_now[number] + 1)
-            if lengths is None:
-                raise InputError(
-                    f"how many tokens site {number} may have is not said; add --site {number}=3-8"
-                )
-            parts += [lengths, text]
-        template = Template(tuple(parts), original, Chem.DeleteSubstructs(molecule, POINT))
-        choices = prod(map(len, template.sites))
-        if choices > MOST_CHOICES:
-            raise InputError(
-                f"the sites have {choices:,} choices of lengths together; "
-                f"give shorter ranges, for at most {MOST_CHOICES:,}"
-            )
-        return template
 
 
 def template_maker(
@@ -116,30 +46,30 @@ def template_maker(
     drawn: bool = False,
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
-    together or name no numbers; so does the result for texts that they do not fit."""
+    together or name no numbers; so does the result for texts that they do not fit.
+
+    Args:
+        letters: whether the texts are proteins, and not molecules.
+        drawn: whether fillings are drawn, and not searched and ranked."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
     if not letters:
-        lengths = Lengths(site or [], drawn)
-        if keep is not None:
-            return partial(keep_template, smarts=keep, lengths=lengths)
-        if replace is not None:
-            return partial(replace_template, smarts=replace, lengths=lengths)
-        return partial(attachment_template, lengths=lengths)
+        lengths = _parse_sites(site or [])
+        return partial(molecule_template, lengths=lengths, keep=keep, replace=replace, drawn=drawn)
     if keep is not None or replace is not None:
         raise InputError(
             "keep and replace are SMARTS, for models of molecules; "
             "give the residues that are free, as --site 30-37"
         )
     places = [parse_lengths(entry, "site") for entry in site or []]
-    places.sort(key=lambda entry: entry[0])
+    places.sort(key=lambda residues: residues[0])
     return partial(protein_template, places=places)
 
 
 def protein_template(sequence: str, places: Sequence[range]) -> Template:
     """A protein whose residues at `places`, in order, are free: from 1, both ends included.
     InputError for places that it does not have."""
-    parts: list[str | range] = []
+    masked = ""
     end = 0
     for residues in places:
         first, last = residues[0], residues[-1]
@@ -149,82 +79,129 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
             )
         if first <= end:
             raise InputError(f"two sites have residue {first}; give it to one of them")
-        parts += [sequence[end : first - 1], range(len(residues), len(residues) + 1)]
+        masked += sequence[end : first - 1] + MASK * len(residues)
         end = last
-    return Template((*parts, sequence[end:]), sequence)
+    return Template([masked + sequence[end:]])
 
 
-def attachment_template(smiles: str, lengths: Lengths) -> Template:
-    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) become sites.
-    Two points with the same number, or one in each of two fragments, are the ends of one site."""
-    molecule = Chem.RWMol(_read(smiles))
+def _parse_sites(entries: Sequence[str]) -> Lengths:
+    """The option `--site` for molecules: `3-8` is for all sites, `1=3-8` for the site `[*:1]`."""
+    lengths: Lengths = {}
+    for entry in entries:
+        name, _, numbers = entry.rpartition("=")
+        if name and not re.fullmatch(r"[1-9]\d{0,2}", name):
+            raise InputError(
+                f"site is {entry}; the number of an attachment point stands before the =, "
+                "as in 1=3-8 for [*:1]"
+            )
+        key = int(name) if name else None
+        if key in lengths:
+            raise InputError(f"site has {entry} for what it has before; leave out one of both")
+        lengths[key] = parse_lengths(numbers, "site")
+    return lengths
+
+
+def molecule_template(
+    smiles: str, lengths: Lengths, keep: str | None, replace: str | None, drawn: bool
+) -> Template:
+    """A molecule with sites: what hangs on the atoms that the SMARTS `keep` matches, the atoms that
+    `replace` matches, or else its attachment points. Those of `keep` and `replace` have as many
+    tokens as now, unless `lengths` says otherwise."""
+    problem = molecule_problem(smiles)
+    if problem:
+        raise InputError(problem)
+    with rdBase.BlockLogs():
+        molecule = Chem.RWMol(Chem.MolFromSmiles(smiles))
+    if keep is not None:
+        groups = _groups_beside(molecule, keep)
+    elif replace is not None:
+        groups = [_match(molecule, replace, "replace")]
+    else:
+        _join_points(molecule)
+        return _template(molecule, lengths, drawn)
+    lengths_now = _free(molecule, groups)
+    if None not in lengths:
+        lengths = lengths_now | lengths
+    return _template(molecule, lengths, drawn, smiles)
+
+
+def _template(
+    molecule: Chem.RWMol, lengths: Lengths, drawn: bool, original: str | None = None
+) -> Template:
+    """The template of a molecule whose attachment points have the numbers of their sites.
+    InputError if `lengths` has others, or not all."""
+    # texts, with the number of a site between two of them
+    pieces = SITE.split(_write(molecule, drawn))
+    texts = pieces[::2]
+    numbers = list(map(int, pieces[1::2]))
+    for number in lengths:
+        if number is not None and number not in numbers:
+            there_are = " and ".join(map(str, sorted(numbers)))
+            raise InputError(f"there is no site {number}, only {there_are}")
+    sites = []
+    for number in numbers:
+        if number not in lengths and None not in lengths:
+            raise InputError(
+                f"how many tokens site {number} may have is not said; add --site {number}=3-8"
+            )
+        sites.append(lengths[number if number in lengths else None])
+    choices = prod(map(len, sites))
+    if choices > MOST_CHOICES:
+        raise InputError(
+            f"the sites have {choices:,} choices of lengths together; "
+            f"give shorter ranges, for at most {MOST_CHOICES:,}"
+        )
+    masked_texts = []
+    for choice in product(*sites):
+        masked = texts[0]
+        for length, text in zip(choice, texts[1:], strict=True):
+            masked += MASK * length + text
+        masked_texts.append(masked)
+    return Template(masked_texts, original, Chem.DeleteSubstructs(molecule, POINT))
+
+
+def _join_points(molecule: Chem.RWMol) -> None:
+    """Numbers the attachment points of a molecule (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`), and
+    bonds the two ends of a linker: points with the same number, or one in each of two fragments."""
     points = [atom for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0]
     if not points:
         raise InputError("no attachment point: write [*:1] where the site is")
     numbers = {atom.GetAtomMapNum() for atom in points}
+    unused_numbers = (number for number in count(1) if number not in numbers)
     for atom in points:
         # RDKit's fragments say by the isotope which bond was cut.
         atom.SetIsotope(0)
         atom.SetFormalCharge(0)
-        if atom.GetDegree() not in (1, 2):
+        is_beside_point = any(not other.GetAtomicNum() for other in atom.GetNeighbors())
+        if atom.GetDegree() not in (1, 2) or is_beside_point:
             raise InputError(
-                f"an attachment point has {atom.GetDegree()} bonds; it can have one or two"
+                "an attachment point must have one or two bonds, and none to another point; "
+                "of two side by side, write one, with more tokens"
             )
-        if any(neighbour.GetAtomicNum() == 0 for neighbour in atom.GetNeighbors()):
-            raise InputError("two attachment points are side by side; write one, with more tokens")
         if atom.GetAtomMapNum() == 0:
-            number = min(set(range(1, len(points) + 2)) - numbers)
-            numbers.add(number)
-            atom.SetAtomMapNum(number)
-    if len(points) == 2 and len(_with_sites(molecule)) == 2:
+            atom.SetAtomMapNum(next(unused_numbers))
+    if len(points) == 2 and _fragment_count(molecule, points) == 2:
         points[1].SetAtomMapNum(points[0].GetAtomMapNum())
-    for number in numbers:
+    for number in {atom.GetAtomMapNum() for atom in points}:
         ends = [atom.GetIdx() for atom in points if atom.GetAtomMapNum() == number]
         if len(ends) > 2:
             raise InputError(f"{len(ends)} attachment points have the number {number}; two can")
         if len(ends) == 2:
             _bond(molecule, *ends)
-    if len(_with_sites(molecule)) > 1:
+    if _fragment_count(molecule, points) > 1:
         raise InputError(
             "the fragments are not joined; both ends of a linker have the same number, "
             "as in C[*:1].N[*:1]"
         )
-    return lengths.template(molecule, {})
 
 
-def keep_template(smiles: str, smarts: str, lengths: Lengths) -> Template:
-    """A molecule of which only the atoms that `smarts` matches stay; what hangs on them become
-    sites, with as many tokens as now unless `lengths` says otherwise."""
-    molecule = _read(smiles)
-    kept = set(_match(molecule, smarts, "keep"))
-    for fragment in Chem.GetMolFrags(molecule):
-        # another molecule, such as the acid of a salt, stays as well
-        if kept.isdisjoint(fragment):
-            kept.update(fragment)
-    cut = [bond.GetIdx() for bond in molecule.GetBonds() if _crosses(bond, kept)]
-    if not cut:
-        raise InputError(f"keep is {smarts}, which is the whole molecule, so nothing is free")
-    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, cut, addDummies=False))
-    groups = [set(piece) for piece in pieces if not kept & set(piece)]
-    return _freed(molecule, smiles, groups, lengths)
+def _fragment_count(molecule: Chem.Mol, atoms: list[Any]) -> int:
+    """How many fragments have one of these atoms."""
+    numbers = {atom.GetIdx() for atom in atoms}
+    return sum(not numbers.isdisjoint(fragment) for fragment in Chem.GetMolFrags(molecule))
 
 
-def replace_template(smiles: str, smarts: str, lengths: Lengths) -> Template:
-    """A molecule whose atoms that `smarts` matches become a site, with as many tokens as now unless
-    `lengths` says otherwise."""
-    molecule = _read(smiles)
-    return _freed(molecule, smiles, [set(_match(molecule, smarts, "replace"))], lengths)
-
-
-def _read(smiles: str) -> Chem.Mol:
-    problem = molecule_problem(smiles)
-    if problem:
-        raise InputError(problem)
-    with rdBase.BlockLogs():
-        return Chem.MolFromSmiles(smiles)
-
-
-def _match(molecule: Chem.Mol, smarts: str, option: str) -> tuple[int, ...]:
+def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
     """The atoms that a SMARTS matches; it must match exactly once."""
     with rdBase.BlockLogs():
         query = Chem.MolFromSmarts(smarts)
@@ -234,24 +211,38 @@ def _match(molecule: Chem.Mol, smarts: str, option: str) -> tuple[int, ...]:
     if len(matches) != 1:
         times = f"matches {len(matches)} times" if matches else "does not match"
         raise InputError(f"{option} is {smarts}, which {times}; give one that matches once")
-    return matches[0]
+    return set(matches[0])
 
 
-def _freed(molecule: Chem.Mol, smiles: str, groups: list[set[int]], lengths: Lengths) -> Template:
-    """The template in which each group of atoms is a site. Atoms that stay keep their bonds, hence
-    their chirality: the groups' atoms beside them become attachment points."""
-    editable = Chem.RWMol(molecule)
-    lengths_now = {}
+def _groups_beside(molecule: Chem.Mol, smarts: str) -> list[set[int]]:
+    """The groups of atoms that hang on those that a SMARTS matches."""
+    kept = _match(molecule, smarts, "keep")
+    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, kept)]
+    if not cut:
+        raise InputError(f"keep is {smarts}, which is the whole molecule, so nothing is free")
+    numbers = [bond.GetIdx() for bond in cut]
+    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, numbers, addDummies=False))
+    beside = set[int]().union(*map(_atoms_of, cut)) - kept
+    return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
+
+
+def _free(molecule: Chem.RWMol, groups: list[set[int]]) -> Lengths:
+    """Makes each group of atoms a site, and returns how many tokens each has now. Atoms that stay
+    keep their bonds, hence their chirality: the groups' atoms beside them become attachment
+    points."""
+    original = Chem.Mol(molecule)
+    lengths: Lengths = {}
     removed = set[int]()
     for number, group in enumerate(groups, 1):
-        bonds = [bond for bond in molecule.GetBonds() if _crosses(bond, group)]
+        bonds = [bond for bond in original.GetBonds() if _crosses(bond, group)]
         if len(bonds) not in (1, 2):
-            text = Chem.MolFragmentToSmiles(molecule, sorted(group))
+            text = Chem.MolFragmentToSmiles(original, sorted(group))
             raise InputError(
                 f"the group {text} is bonded to what stays at {len(bonds)} places; "
                 "a site can have one or two"
             )
-        lengths_now[number] = _token_count(molecule, group, bonds)
+        tokens = _token_count(original, group, bonds)
+        lengths[number] = range(tokens, tokens + 1)
         ends = []
         for bond in bonds:
             (end,) = _atoms_of(bond) & group
@@ -260,14 +251,14 @@ def _freed(molecule: Chem.Mol, smiles: str, groups: list[set[int]], lengths: Len
             point = Chem.Atom(0)
             point.SetAtomMapNum(number)
             point.SetIsAromatic(bond.GetIsAromatic())
-            editable.ReplaceAtom(end, point)
+            molecule.ReplaceAtom(end, point)
         if len(ends) == 2:
-            _bond(editable, *ends)
+            _bond(molecule, *ends)
         removed |= group.difference(ends)
     # the last first, since the atoms behind a removed one are numbered anew
     for atom in sorted(removed, reverse=True):
-        editable.RemoveAtom(atom)
-    return lengths.template(editable, lengths_now, smiles)
+        molecule.RemoveAtom(atom)
+    return lengths
 
 
 def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
@@ -295,12 +286,6 @@ def _bond(molecule: Chem.RWMol, first: int, second: int) -> None:
     both = [molecule.GetAtomWithIdx(i).GetIsAromatic() for i in (first, second)]
     bond_type = Chem.BondType.AROMATIC if all(both) else Chem.BondType.SINGLE
     molecule.AddBond(first, second, bond_type)
-
-
-def _with_sites(molecule: Chem.Mol) -> list[tuple[int, ...]]:
-    """The fragments that have attachment points."""
-    points = {atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0}
-    return [atoms for atoms in Chem.GetMolFrags(molecule) if points.intersection(atoms)]
 
 
 def _write(molecule: Chem.Mol, drawn: bool) -> str:

@@ -1,26 +1,27 @@
 """Fills texts: reads them with the model, searches their fillings, and decodes these."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import MaskedText, all_graphs, encode
+from exlm.filling.graphs import TOKENS_PER_BATCH, MaskedText, encode, graphs
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
-from exlm.filling.several_passes import ReadBeginnings, read_beginnings, search_in_passes
+from exlm.filling.several_passes import SeveralPasses
 from exlm.filling.tokens import allowed_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
-from exlm.randomness import Purpose, draw
 
 TEXTS = 5000  # how many texts are filled before the first of them is yielded
+WORDS = 5  # how many words of each state to tell
 
 
 def fill_texts(
@@ -29,209 +30,220 @@ def fill_texts(
     texts: Sequence[str],
     options: FillOptions | None = None,
     states: bool = False,
-    tokens_per_batch: int = 4096,
-    first_line: int = 1,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. TEXTS texts are filled at a time. The number of
-    the first line is part of the seed of samples."""
-    options = options or FillOptions()
-    restrict = restriction(network, tokenizer, options)
-    read_graphs = partial(read_beginnings, network, tokenizer, tokens_per_batch, restrict)
+    a text is part of the seed of its samples."""
+    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
         masked_texts = encode(network, tokenizer, chunk)
-        lines = range(first_line + start, first_line + start + len(chunk))
-        filled_texts = [
-            FilledText(line, text, problem=masked_text.problem)
-            for line, text, masked_text in zip(lines, chunk, masked_texts, strict=True)
-        ]
-        for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
-            graph = restrict(graph)
-            masked_text = masked_texts[number]
-            empty = filled_texts[number]
-            if options.most_passes == 1:
-                filled = fill_graph(empty, masked_text, graph, tokenizer, options)
-            else:
-                filled = fill_in_passes(empty, masked_text, graph, read_graphs, tokenizer, options)
+        filled_texts = []
+        for line, (text, masked_text) in enumerate(
+            zip(chunk, masked_texts, strict=True), start + 1
+        ):
+            filled_texts.append(FilledText(line, text, problem=masked_text.problem))
+        for number, graph in filler.graphs(masked_texts):
+            filled = filler.fill(filled_texts[number], masked_texts[number], graph)
             if states and filled.fillings:
-                filled = replace(filled, states=_states_of_masks(graph, options, tokenizer))
+                filled = replace(filled, states=filler.states_of_masks(graph))
             filled_texts[number] = filled
         yield from filled_texts
 
 
-def restriction(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, options: FillOptions
-) -> Callable[[Graph], Graph]:
-    """What makes a graph one of the tokens that the options allow, at their temperature."""
-    allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
-    return partial(search.restricted, allowed=allowed, temperature=options.temperature)
+class Filler:
+    """Fills texts with a model by the same options."""
 
+    def __init__(
+        self,
+        network: ExLMForMaskedLM,
+        tokenizer: PreTrainedTokenizerFast,
+        options: FillOptions,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
+    ) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.options = options
+        self.tokens_per_batch = tokens_per_batch
+        self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
-def fill_graph(
-    empty: FilledText,
-    masked_text: MaskedText,
-    graph: Graph,
-    tokenizer: PreTrainedTokenizerFast,
-    options: FillOptions,
-) -> FilledText:
-    """The text `empty` with its fillings in one pass. Its line is part of the seed of samples."""
-    counted, lengths = counted_paths(graph, options)
-    if not lengths:
-        tokens = options.tokens or graph.num_masks
-        states = len(graph.links) - 2
-        problem = f"no path puts {tokens} tokens into its masks ({states} states)"
-        return replace(empty, problem=problem)
-    fillings = []
-    proven = True
-    for length, probability in lengths.items():
-        of_length = _search(counted, length, options, empty.line)
-        proven = proven and of_length.proven
-        length_probability = probability if options.all_paths else None
-        fillings += _decoded(of_length, graph, masked_text, tokenizer, length_probability)
-    share = None if options.all_paths else search.share_one_per_mask(graph)
-    return replace(
-        empty,
-        fillings=fillings,
-        exact=proven if options.finds_best else None,
-        kept=share,
-        passes=1,
-        warning=_warning(share),
-    )
+    def graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
+        """The number and the graph of every text without a problem, as `graphs.graphs` has them;
+        the graphs are `restricted`."""
+        tokens = self.tokens_per_batch
+        for number, graph in graphs(self.network, self.tokenizer, masked_texts, tokens):
+            yield number, self.restricted(graph)
 
+    def restricted(self, graph: Graph) -> Graph:
+        """The graph of the tokens that the options allow, at their temperature."""
+        return search.restricted(graph, self.allowed, self.options.temperature)
 
-def fill_in_passes(
-    empty: FilledText,
-    masked_text: MaskedText,
-    graph: Graph,
-    read_graphs: ReadBeginnings,
-    tokenizer: PreTrainedTokenizerFast,
-    options: FillOptions,
-) -> FilledText:
-    """The text `empty` with its fillings in several passes. `graph` is the first pass;
-    `read_graphs` makes the others (`exlm.filling.several_passes`). Its line is part of the seed of
-    samples."""
-    passes = passes_needed(options.most_passes, len(masked_text.masks))
-    result = search_in_passes(graph, masked_text, read_graphs, passes, options, empty.line)
-    fillings = []
-    for beginning in result.fillings:
-        tokens = [[_token(tokenizer, beginning.ids[place])] for place in masked_text.masks]
-        text = str(tokenizer.decode(beginning.ids[1:-1]))
-        fillings.append(Filling(text, tokens, beginning.log_prob))
-    return replace(
-        empty,
-        fillings=fillings,
-        exact=result.proven if options.finds_best else None,
-        kept=result.share_one_per_mask,
-        passes=passes,
-        warning=_warning(result.share_one_per_mask),
-    )
+    def fill(self, empty: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
+        """The text `empty` with its fillings; `graph` is what the first pass says of it. Its line
+        is part of the seed of samples."""
+        if self.options.most_passes == 1:
+            return self.fill_in_one_pass(empty, masked_text, graph)
+        return self._fill_in_several_passes(empty, masked_text, graph)
 
+    def fill_in_one_pass(
+        self, empty: FilledText, masked_text: MaskedText, graph: Graph
+    ) -> FilledText:
+        counted, lengths = self._counted_paths(graph)
+        if not lengths:
+            tokens = self.options.tokens or graph.num_masks
+            states = len(graph.links) - 2
+            problem = f"no path puts {tokens} tokens into its masks ({states} states)"
+            return replace(empty, problem=problem)
+        fillings = []
+        proven = []
+        for length, probability in lengths.items():
+            of_length = self._search(counted, length, empty.line)
+            proven.append(of_length.proven)
+            length_probability = probability if self.options.all_paths else None
+            fillings += self._decoded(of_length, graph, masked_text, length_probability)
+        kept = None if self.options.all_paths else search.share_one_per_mask(graph)
+        exact = None if None in proven else all(proven)
+        return _filled(empty, fillings, exact, kept, passes=1)
 
-def _warning(share_one_per_mask: float | None) -> str | None:
-    if share_one_per_mask is None or share_one_per_mask >= 0.5:
-        return None
-    return (
-        "these probabilities say little of the model, whose paths seldom have one state in "
-        "every mask; see --free"
-    )
+    def _fill_in_several_passes(
+        self, empty: FilledText, masked_text: MaskedText, graph: Graph
+    ) -> FilledText:
+        options = self.options
+        passes = passes_needed(options.most_passes, len(masked_text.masks))
+        several = SeveralPasses(masked_text, graph, self.graphs, passes)
+        exact = None
+        if options.samples is not None:
+            seed = (options.seed, empty.line, len(masked_text.masks))
+            results = several.samples(options.samples, seed)
+        else:
+            # A narrow search takes less time, and mostly proves that it missed nothing.
+            narrow = min(2 * options.n_best, options.beam)
+            results, exact = several.best(options.n_best, narrow)
+            if not exact and narrow < options.beam:
+                results, exact = several.best(options.n_best, options.beam)
+        fillings = []
+        for result in results:
+            tokens_of_masks = [[result.ids[place]] for place in masked_text.masks]
+            fillings.append(self._filling(masked_text, tokens_of_masks, result.log_prob))
+        return _filled(empty, fillings, exact, several.share_one_per_mask, passes)
 
+    def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
+        """The graph with only the paths that the options allow, and the probability of each number
+        of tokens they ask for."""
+        counted = graph if self.options.all_paths else search.one_per_mask(graph)
+        allowed_lengths = self.options.lengths or [graph.num_masks]
+        distribution = search.length_distribution(counted.links).exp().tolist()
+        probabilities = {}
+        for length, probability in enumerate(distribution):
+            if length in allowed_lengths and probability > 0:
+                probabilities[length] = probability
+        return counted, probabilities
 
-def counted_paths(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
-    """The graph with only the paths that `options` allow, and the probability of each number of
-    tokens they ask for."""
-    counted = graph if options.all_paths else search.one_per_mask(graph)
-    allowed_lengths = options.lengths or [graph.num_masks]
-    probabilities = {}
-    distribution = search.length_distribution(counted.links).exp().tolist()
-    for length, probability in enumerate(distribution):
-        if length in allowed_lengths and probability > 0:
-            probabilities[length] = probability
-    return counted, probabilities
+    def _search(self, counted: Graph, length: int, line: int) -> Fillings:
+        options = self.options
+        if options.method == "viterbi":
+            return search.viterbi(counted, length)
+        if options.samples is not None:
+            generator = search.generator(options.seed, line, length)
+            return search.sample(counted, length, options.samples, generator)
+        return search.beam_search(counted, length, options.n_best, options.beam)
 
+    def _decoded(
+        self,
+        fillings: Fillings,
+        graph: Graph,
+        masked_text: MaskedText,
+        length_probability: float | None,
+    ) -> list[Filling]:
+        """Fillings of equal length as texts."""
+        masks = range(graph.num_masks)
+        # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
+        mask_of_token = graph.mask_of_state[fillings.path].clamp(0, len(masks) - 1)
+        decoded = []
+        for row, log_prob in enumerate(fillings.log_prob.tolist()):
+            tokens = fillings.token_ids[row]
+            tokens_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
+            filling = self._filling(masked_text, tokens_of_masks, log_prob)
+            path_probability = None
+            if fillings.path_log_prob is not None:
+                path_probability = float(fillings.path_log_prob.exp())
+            filling = replace(
+                filling,
+                path=fillings.path[row].tolist(),
+                path_probability=path_probability,
+                length_probability=length_probability,
+            )
+            decoded.append(filling)
+        return decoded
 
-def _search(counted: Graph, length: int, options: FillOptions, line: int) -> Fillings:
-    if options.method == "viterbi":
-        return search.viterbi(counted, length)
-    if options.samples is not None:
-        seed = draw(Purpose.SAMPLED_FILLING, options.seed, line, length)
-        generator = torch.Generator().manual_seed(int(seed) >> 1)
-        return search.sample(counted, length, options.samples, generator)
-    return search.beam_search(counted, length, options.n_best, options.beam)
-
-
-def _decoded(
-    fillings: Fillings,
-    graph: Graph,
-    masked_text: MaskedText,
-    tokenizer: PreTrainedTokenizerFast,
-    length_probability: float | None,
-) -> list[Filling]:
-    """Fillings of equal length as texts."""
-    # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
-    mask_of_token = graph.mask_of_state[fillings.path].clamp(0, graph.num_masks - 1)
-    decoded = []
-    for row, log_prob in enumerate(fillings.log_prob.tolist()):
-        token_ids = fillings.token_ids[row]
-        by_mask = [
-            token_ids[mask_of_token[row] == mask].tolist() for mask in range(graph.num_masks)
-        ]
-        path_probability = None
-        if fillings.path_log_prob is not None:
-            path_probability = float(fillings.path_log_prob.exp())
-        filling = Filling(
-            text=str(tokenizer.decode(list(chain(*filled_in(masked_text, by_mask))))),
-            tokens=[[_token(tokenizer, token) for token in tokens] for tokens in by_mask],
+    def _filling(
+        self, masked_text: MaskedText, tokens_of_masks: list[list[int]], log_prob: float
+    ) -> Filling:
+        segments = self.segments(masked_text, tokens_of_masks)
+        return Filling(
+            text="".join(text for text, _ in segments),
+            tokens=[self._names(tokens) for tokens in tokens_of_masks],
             log_probability=log_prob,
-            path_probability=path_probability,
-            length_probability=length_probability,
+            segments=segments,
         )
-        decoded.append(filling)
-    return decoded
+
+    def segments(self, masked_text: MaskedText, tokens_of_masks: list[list[int]]) -> list[Segment]:
+        """The filled text in parts: what stands between the masks, and what fills each mask."""
+        beginnings = accumulate(masked_text.parts(tokens_of_masks))
+        texts = [str(self.tokenizer.decode(tokens)) for tokens in beginnings]
+        # A character may be spread over tokens of two segments. Then only one of them gets it.
+        ends = accumulate(map(len, texts), max, initial=0)
+        segments: list[Segment] = []
+        for number, (start, end) in enumerate(pairwise(ends)):
+            # every second segment fills a mask
+            mask = number // 2 if number % 2 else None
+            segments.append((texts[-1][start:end], mask))
+        return segments
+
+    def describe_states(self, graph: Graph, count: int = WORDS) -> list[dict[str, Any]]:
+        """For every state, its `weight`, the probability that a path allowed by the options visits
+        it, and the `count` most probable `words`, each with its probability."""
+        counted, lengths = self._counted_paths(graph)
+        visits = [p * search.visits(counted, length).sum(0) for length, p in lengths.items()]
+        weights = torch.stack(visits).sum(0) / sum(lengths.values())
+        top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
+        states = []
+        for weight, tokens, probs in zip(
+            weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True
+        ):
+            words = [[self._spelled(token), p] for token, p in zip(tokens, probs, strict=True)]
+            states.append({"weight": weight, "words": words})
+        return states
+
+    def _spelled(self, token: int) -> str:
+        """A token as a word, or by its name in the vocabulary if nothing of it can be seen."""
+        text = str(self.tokenizer.decode([token])).strip()
+        is_visible = bool(text) and text.isprintable()
+        return text if is_visible else self._names([token])[0]
+
+    def _names(self, tokens: list[int]) -> list[str]:
+        return list(self.tokenizer.convert_ids_to_tokens(tokens))
+
+    def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
+        """The states of each mask, without those of BOS and EOS."""
+        states = zip(graph.mask_of_state.tolist(), self.describe_states(graph), strict=True)
+        states_of_masks = []
+        for _, states_of_mask in groupby(states, key=itemgetter(0)):
+            states_of_masks.append([state for _, state in states_of_mask])
+        return states_of_masks[1:-1]
 
 
-def filled_in(masked_text: MaskedText, by_mask: list[list[int]]) -> list[list[int]]:
-    """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn the tokens outside
-    the masks and those that fill a mask."""
-    limits = [0, *masked_text.masks, len(masked_text.ids) - 1]
-    first, *others = [masked_text.ids[start + 1 : end] for start, end in pairwise(limits)]
-    return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
-
-
-def describe_states(
-    graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]
-) -> list[dict[str, Any]]:
-    """For every state, its `weight`, the probability that a path allowed by `options` visits it,
-    and the `count` most probable `words`, each spelled and with its probability."""
-    counted, lengths = counted_paths(graph, options)
-    visits = [p * search.visits(counted, length).sum(0) for length, p in lengths.items()]
-    weights = torch.stack(visits).sum(0) / sum(lengths.values())
-    top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
-    states = []
-    for weight, tokens, probs in zip(
-        weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True
-    ):
-        words = [[spell(token), prob] for token, prob in zip(tokens, probs, strict=True)]
-        states.append({"weight": weight, "words": words})
-    return states
-
-
-def spell(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
-    """A token as a word, or by its name in the vocabulary if nothing of it can be seen."""
-    text = str(tokenizer.decode([token])).strip()
-    return text if text and text.isprintable() else _token(tokenizer, token)
-
-
-def _token(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
-    return str(tokenizer.convert_ids_to_tokens(token))
-
-
-def _states_of_masks(
-    graph: Graph, options: FillOptions, tokenizer: PreTrainedTokenizerFast
-) -> list[list[dict[str, Any]]]:
-    """The states of each mask, without those of BOS and EOS."""
-    states = describe_states(graph, options, 5, partial(spell, tokenizer))
-    states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
-    for mask, state in zip(graph.mask_of_state.tolist(), states, strict=True):
-        if 0 <= mask < graph.num_masks:
-            states_of_masks[mask].append(state)
-    return states_of_masks
+def _filled(
+    empty: FilledText,
+    fillings: list[Filling],
+    exact: bool | None,
+    kept: float | None,
+    passes: int,
+) -> FilledText:
+    warning = None
+    if kept is not None and kept < 0.5:
+        warning = (
+            "these probabilities say little of the model, whose paths seldom have one state in "
+            "every mask; see --free"
+        )
+    return replace(empty, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning)

@@ -20,15 +20,13 @@ def allowed_tokens(
     if options.allow is None and options.forbid is None:
         return None
     vocabulary = tokenizer.get_vocab()
+    usable = set(vocabulary) - set(tokenizer.all_special_tokens)
     atoms = dict[str, str]()  # each with its element
-    spelling = set[str]()
     if splits_smiles(tokenizer.backend_tokenizer):
-        spelling = {"[", *MARKED}
+        usable -= {"[", *MARKED}
         for token in vocabulary:
             if element := element_of(token):
                 atoms[token] = element
-
-    usable = set(vocabulary) - set(tokenizer.all_special_tokens) - spelling
     allow = _named(options.allow, "allow", tokenizer, usable, atoms)
     forbid = _named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named

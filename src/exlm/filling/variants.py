@@ -3,7 +3,6 @@ those of the wild type, where all mutated positions are masked together."""
 
 import os
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,22 +21,22 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.graphs import all_graphs, encode, load_for_filling
+from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.cells import read_numbers
 from exlm.train import distributed
 
-TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
-AMBIGUOUS = set("XBZJ")  # letters that stand for several residues
+# X, B, Z and J stand for several residues
+SCORED = frozenset("ACDEFGHIKLMNOPQRSTUVWY")
 # codes of three letters, as in p.Val39Ala
 RESIDUES = dict(
     ALA="A", ARG="R", ASN="N", ASP="D", CYS="C", GLN="Q", GLU="E", GLY="G", HIS="H", ILE="I",
     LEU="L", LYS="K", MET="M", PHE="F", PRO="P", SER="S", THR="T", TRP="W", TYR="Y", VAL="V",
 )  # fmt: skip
 RESIDUE_CODE = f"[A-Z]|{'|'.join(RESIDUES)}"
-MUTATION = re.compile(rf"({RESIDUE_CODE})(-?\d+)({RESIDUE_CODE}|=)")
+MUTATION = re.compile(rf"(?:P\.)?\(?({RESIDUE_CODE})(-?\d+)({RESIDUE_CODE}|=)\)?")
 
 
 class Variant(NamedTuple):
@@ -85,16 +84,15 @@ def score(
         sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    frame, faults = read_file(input, TableOptions(header, sheet=sheet))
+    table = read_file(input, TableOptions(header, sheet=sheet))
+    frame = table.frame
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
     if not mutations_column:
-        # Beside mutants, a column `mutations` of numbers counts them.
-        has_mutations = "mutations" in frame and not frame["mutations"].map(_is_count).all()
-        has_mutants = "mutant" in frame and not has_mutations
+        has_mutants = "mutant" in frame and "mutations" not in frame
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
@@ -102,27 +100,22 @@ def score(
     else:
         wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.place_model(network, device)
-    variants = []
-    for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
-        variants.append(_variant(_clean(wild), str(mutations), first_position, faults.get(row, "")))
+    cells = zip(wild_types, frame[mutations_column], table.faults_of_rows, strict=True)
+    variants = [
+        _variant(_clean(wild), str(mutations), first_position, fault)
+        for wild, mutations, fault in cells
+    ]
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
     write_frame(result, target, numbers=number_columns(input, frame))
-    scored = np.array(problems) == ""
-    failed = len(scored) - scored.sum()
-    print(f"{scored.sum()} rows scored, {failed} marked in the column problem: {target}")
+    failed = sum(map(bool, problems))
+    print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
-        labels = _numbers(frame[label_column])
-        _print_correlations(label_column, labels[scored], scores[scored])
+        _print_correlations(frame[label_column], scores)
     return result
-
-
-def _is_count(cell: Any) -> bool:
-    """Whether a cell is a whole number, or empty."""
-    return re.fullmatch(r"\d+(\.0)?|", str(cell).strip()) is not None
 
 
 def _variant(wild: str, mutations: str, first_position: int, problem: str) -> Variant:
@@ -153,23 +146,13 @@ def _clean(cell: Any) -> str:
     return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 
-def _numbers(cells: pd.Series) -> np.ndarray:
-    """The measured effects, NaN where there is none; a note counts cells that are no numbers."""
-    present = cells.mask(cells.astype(str).str.strip() == "")
-    labels = read_numbers(present).to_numpy(float)
-    labels = np.where(np.isinf(labels), np.nan, labels)
-    unread = int((present.notna() & np.isnan(labels)).sum())
-    if unread:
-        print(f"note: {unread} cells of {cells.name} are no numbers", file=sys.stderr)
-    return labels
-
-
-def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarray) -> None:
-    labelled = ~np.isnan(labels)
-    correlations = [spearmanr(column[labelled], labels[labelled]).statistic for column in scores.T]
+def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:
+    labels = read_numbers(cells).to_numpy(float)
+    usable = np.isfinite(labels) & np.isfinite(scores).all(1)
+    single, joint = (spearmanr(of_rows, labels[usable]).statistic for of_rows in scores[usable].T)
     print(
-        f"Spearman correlation with {label_column} ({labelled.sum()} rows): "
-        f"score {correlations[0]:.4f}, joint_score {correlations[1]:.4f}"
+        f"Spearman correlation with {cells.name} ({usable.sum()} of {len(cells)} rows): "
+        f"score {single:.4f}, joint_score {joint:.4f}"
     )
 
 
@@ -183,10 +166,10 @@ def score_variants(
     # the rows with the same masked text, which one forward pass serves
     rows_of_text = defaultdict[str, list[int]](list)
     for row, variant in enumerate(variants):
-        residues = list(variant.wild)
-        for place in variant.changes:
-            residues[place] = str(tokenizer.mask_token)
         if variant.changes:
+            residues = list(variant.wild)
+            for place in variant.changes:
+                residues[place] = str(tokenizer.mask_token)
             rows_of_text["".join(residues)].append(row)
         # the wild type itself
         elif not variant.problem:
@@ -198,7 +181,7 @@ def score_variants(
     for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
-    for number, graph in all_graphs(network, tokenizer, masked_texts, TOKENS_PER_BATCH):
+    for number, graph in graphs(network, tokenizer, masked_texts):
         tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
@@ -214,60 +197,51 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
 def substitutions(wild: str, mutations: str, first_position: int = 1) -> dict[int, str]:
     """The new residue at every mutated place (from 0, ascending). `mutations` are such as
     `V39A:D40C`, where the first residue has the number `first_position`, a whole mutant, or the
-    wild type. InputError if one is not understood or does not fit."""
-    mutant = _clean(mutations)
+    wild type. InputError if one is not understood or does not fit, or is no substitution of a
+    residue."""
     if not wild:
         raise InputError("no wild type")
+    mutant = _clean(mutations)
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
-        changes = {place: new for place, new in enumerate(mutant) if new != wild[place]}
-        _check_residues(wild, changes, first_position)
-        return changes
-    if mutant in WILD_TYPE:
-        return {}
-    if re.search(r"\]\s*[;,]\s*\[|\(;\)", mutations):
-        raise InputError(
-            f"{mutations.strip()[:40]!r} is of two alleles, or does not say whether they are one; "
-            "give each mutant a row"
-        )
-    changes = {}
-    for name in re.split(r"[:,;/+_|\s]+", mutations.strip()):
-        match = MUTATION.fullmatch(name.upper().removeprefix("P.").strip("[]()"))
-        if not match:
-            raise InputError(
-                f"{mutations.strip()[:40]!r} is neither a mutation, such as V39A, nor a mutant "
-                f"with the {len(wild)} residues of the wild type"
-            )
-        old, position, new = (RESIDUES.get(text, text) for text in match.groups())
-        if new == "=":
-            new = old
-        place = int(position) - first_position
-        residue = wild[place : place + 1] if place >= 0 else ""
-        residue = residue or "no residue"
-        if place in changes:
-            residue = "another mutation"
-        if residue != old:
-            raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
-        changes[place] = new
+        new_residues = dict(enumerate(mutant))
+    elif mutant in WILD_TYPE:
+        new_residues = {}
+    else:
+        new_residues = _parse_mutations(wild, mutations.strip(), first_position)
     # A residue that stays is no mutation, and is not masked.
-    changes = {place: new for place, new in sorted(changes.items()) if new != wild[place]}
-    _check_residues(wild, changes, first_position)
+    changes = {place: new for place, new in sorted(new_residues.items()) if new != wild[place]}
+    for place, new in changes.items():
+        if not SCORED.issuperset((wild[place], new)):
+            raise InputError(
+                f"{wild[place]}{place + first_position}{new}: a gap has no score, nor have X, B, Z "
+                "and J, which stand for several residues; name two residues"
+            )
     return changes
 
 
-def _check_residues(wild: str, changes: dict[int, str], first_position: int) -> None:
-    """InputError if what is scored is no residue, such as a gap, or stands for several."""
-    for place, new in changes.items():
-        position = place + first_position
-        if not re.fullmatch("[A-Z]", wild[place]):
+def _parse_mutations(wild: str, mutations: str, first_position: int) -> dict[int, str]:
+    """The residues that mutations such as `V39A:D40C` name, by their places from 0."""
+    new_residues: dict[int, str] = {}
+    # brackets around all of them, p.[Val39Ala;Asp40Cys], say that they are of one allele
+    names = re.sub(r"^P\.\[(.*)\]$", r"\1", mutations.upper())
+    for name in re.split(r"[:,;/+_|\s]+", names):
+        match = MUTATION.fullmatch(name)
+        if not match:
             raise InputError(
-                f"the wild type has {wild[place]!r} at position {position}, which is no residue; "
-                "only substitutions have a score"
+                f"{mutations[:40]!r} is neither mutations of one allele, such as V39A:D40C, nor a "
+                f"mutant with the {len(wild)} residues of the wild type"
             )
-        if {wild[place], new} & AMBIGUOUS:
-            raise InputError(
-                f"{wild[place]}{position}{new}: X, B, Z and J stand for several residues, which "
-                "have no score; name one"
-            )
+        old, position, new = (RESIDUES.get(text, text) for text in match.groups())
+        place = int(position) - first_position
+        residue = "no residue"
+        if place in new_residues:
+            residue = "another mutation"
+        elif 0 <= place < len(wild):
+            residue = wild[place]
+        if residue != old:
+            raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
+        new_residues[place] = old if new == "=" else new
+    return new_residues
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
