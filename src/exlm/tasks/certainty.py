@@ -75,6 +75,15 @@ def conformal_errors(
     return np.abs(labels - predictions)
 
 
+def is_within(
+    labels: np.ndarray, predictions: np.ndarray, margins: np.ndarray, predicts_every_class: bool
+) -> np.ndarray:
+    """Whether the errors of predictions are at most the `margins` [labels]: 1 or 0 [rows, labels],
+    NaN for missing labels."""
+    errors = conformal_errors(labels, predictions, predicts_every_class)
+    return np.where(np.isnan(errors), np.nan, errors <= margins)
+
+
 def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
     """For every label the sorted errors of the validation rows [rows, labels], or MOST_KEPT
     quantiles of more."""
@@ -88,37 +97,36 @@ def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
     return kept
 
 
-def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
-    """For every label the error that is not exceeded with probability `level`, the largest over the
-    models: [labels]. InputError if a model keeps no errors, or too few for the level."""
+def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
+    """For every label the error that is not exceeded with probability `level`: [labels]. InputError
+    if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    by_model = []
-    for model in models:
-        if "validation_errors" not in model.saved:
-            label_type = LABEL_TYPES[model.saved["task_type"]]
-            if not (label_type.is_number or label_type.class_per_row):
-                raise InputError(
-                    "interval is for numbers and for one class a row; "
-                    f"{model.directory} predicts several classes a row, so leave it out"
-                )
-            raise InputError(
-                f"{model.directory} keeps no errors of validation rows, which interval needs; "
-                "fine-tune again with this version"
-            )
-        errors_by_label = model.saved["validation_errors"]
-        fewest = min(len(errors) for errors in errors_by_label)
-        if _rank(level, fewest) > fewest:
+    label_type = LABEL_TYPES[model.saved["task_type"]]
+    if not (label_type.is_number or label_type.class_per_row):
+        raise InputError(
+            "interval is for numbers and for one class a row; "
+            f"{model.directory} predicts several classes a row, so leave it out"
+        )
+    if "validation_errors" not in model.saved:
+        raise InputError(
+            f"{model.directory} keeps no errors of validation rows, which interval needs; "
+            "fine-tune again with this version"
+        )
+    margins = []
+    for label, errors in zip(
+        model.saved["label_columns"], model.saved["validation_errors"], strict=True
+    ):
+        rank = _rank(level, len(errors))
+        if rank > len(errors):
             least = math.ceil(round(level / (1 - level), 9))
-            sizes = zip(model.saved["label_columns"], map(len, errors_by_label), strict=True)
-            label = next(name for name, size in sizes if size == fewest)
             raise InputError(
-                f"{model.directory} was fine-tuned with {fewest} validation rows that have the "
-                f"label {label!r}, and an interval of {level} needs {least}; lower it, or "
+                f"{model.directory} was fine-tuned with {len(errors)} validation rows that have "
+                f"the label {label!r}, and an interval of {level} needs {least}; lower it, or "
                 "fine-tune again with more"
             )
-        by_model.append([errors[_rank(level, len(errors)) - 1] for errors in errors_by_label])
-    return np.max(by_model, 0)
+        margins.append(errors[rank - 1])
+    return np.array(margins)
 
 
 def _rank(level: float, count: int) -> int:

@@ -154,7 +154,10 @@ def score_classes(
     labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
-    are undefined. Arguments as for `confusion`."""
+    are undefined; `score_entities` where the classes of units mark entities. Arguments as for
+    `confusion`."""
+    if predictions.ndim == 3 and has_entities(classes):
+        return score_entities(labels, predictions, classes)
     truth, predicted = _true_and_most_probable(labels, predictions)
     precision, recall, f1, rows = precision_recall_fscore_support(
         truth, predicted, labels=range(len(classes)), zero_division=0

@@ -92,10 +92,7 @@ class BaselinePredictor(TablePredictor):
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
-        options = self.options
-        table = self.meaning.table_to_predict(
-            rows, self.path, options.text_column, options.pair_column
-        )
+        table = self.texts_of(rows)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
         table.check(self.path, self.options.on_invalid)
