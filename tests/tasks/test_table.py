@@ -162,12 +162,12 @@ def test_prediction_table_has_no_labels(tmp_path):
         (
             "smiles,y\nC,>10\nC,1.5\nC,<2\n",
             (None, None),
-            "'>10' is no regression label (a number; 2 such cells in all: '>10', '<2'); correct it",
+            "row 1: '>10' is more than a number, or can be read in several ways",
         ),
         (
             "smiles,y\nC,3.5\nC,10 uM\nC,>20 nM\n",
             (None, None),
-            "row 2: '10 uM' is more than a number; write the numbers alone, all in one unit",
+            "row 2: '10 uM' is more than a number, or can be read in several ways; write the",
         ),
         ("smiles,y\nC,3 ± 0.1\nC,2 ± 0.2\n", (None, ["y"]), "'3 ± 0.1' is more than a number"),
         (
@@ -513,7 +513,7 @@ def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, caps
 )
 def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
-    with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
+    with pytest.raises(InputError, match="row 1: .* can be read in several ways; write the"):
         make_table(FileRows(frame), "a.csv", None, ["y"])
     assert make_table(FileRows(frame), "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
 

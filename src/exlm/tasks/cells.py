@@ -23,11 +23,8 @@ NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECAS
 THOUSANDS_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 MINUS_SIGN = "\u2212"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
-# A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
-BOUNDED_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?"
-ERROR = r"(±|\+/?-)\s*[\d.,]+"
-UNIT = r"[pnuµμm]?m|[nuµμmk]?g(/[µμm]?l|/kg)?|°?c|k|kcal/mol|kj/mol|h|min"
-MEASURED = re.compile(rf"{BOUNDED_NUMBER}\s*({ERROR}\s*)?({UNIT})?", re.IGNORECASE)
+# What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
+BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d.*"
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -185,25 +182,19 @@ def _with_decimal_points(texts: pd.Series) -> pd.Series:
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    of numbers that it cannot read, or of numbers with units: as words they would be classes."""
+    whose cells all begin as numbers and cannot be read as such: as words they would be classes."""
     for name, column in cells.items():
         texts = column.dropna().map(_without_typography).astype(str).str.strip()
-        with_unit = texts[texts.str.contains(r"\d\D*[^\W\d_]$|±|\+/?-")]
-        if len(with_unit) and texts.str.fullmatch(MEASURED).all():
-            raise InputError(
-                f"{path}: column {name!r}, {row_name(with_unit.index[0])}: "
-                f"{with_unit.iloc[0]!r} is more than a number; write the numbers alone, all in one "
-                "unit, or set task_type multiclass for classes"
-            )
-        marked = texts[texts.str.contains("[,%]")]
-        if not len(marked) or not texts.str.fullmatch(NUMBER_LIKE).all():
+        marked = texts[texts.str.contains(r"[^\d.eE+-]")]
+        if not len(marked) or not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
             continue
         index = marked.index[0]
         number = float(numbers[name][index])
         if math.isnan(number):
             raise InputError(
-                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
-                "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"
+                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} is more than a "
+                "number, or can be read in several ways; write the numbers alone, all in one unit "
+                "and as 1234.5, or set task_type multiclass for classes"
             )
         note(f"in column {name!r}, {column[index]!r} is read as {number:g}")
 

@@ -20,12 +20,11 @@ Duplicates = Literal["keep", "mean", "drop"]
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     """[rows] for every row the first row with the same text or pair of texts, all written in one
     `spelling`."""
-    columns = [list(map(spelling, texts)) for texts in (table.texts, table.pairs or table.texts)]
-    first_rows = dict[tuple[str, ...], int]()
-    groups = []
-    for row, key in enumerate(zip(*columns, strict=True)):
-        groups.append(first_rows.setdefault(key, row) if any(key) else row)
-    return np.array(groups, dtype=np.int64)
+    texts = pd.Series(list(map(spelling, table.texts)))
+    seconds = pd.Series(list(map(spelling, table.pairs))) if table.pairs else texts
+    rows = pd.Series(range(len(texts)))
+    first_rows = rows.groupby([texts, seconds], sort=False).transform("min")
+    return first_rows.where(texts.ne("") | seconds.ne(""), rows).to_numpy()
 
 
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:

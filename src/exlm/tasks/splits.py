@@ -232,18 +232,16 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them
-    if isinstance(content, dict):
-        if len({OTHER_NAMES.get(part, part) for part in content}) < len(content):
-            raise InputError(f"{path} has one part under two names: {listed(content)}; join them")
-        content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
-    lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
-    if not lists or not {"train"} < set(content) <= set(PARTS):
+    parts = content if isinstance(content, dict) else {}
+    split = {OTHER_NAMES.get(part, part): rows for part, rows in parts.items()}
+    are_lists = all(isinstance(rows, list) for rows in split.values())
+    if not are_lists or not {"train"} < set(split) <= set(PARTS) or len(split) < len(parts):
         raise InputError(
             f"{path}: expected lists of rows under the keys train, valid and test, found "
             f"{json.dumps(content)[:80]}"
         )
     unassigned = set(range(n_rows))
-    for part, rows in content.items():
+    for part, rows in split.items():
         for row in rows:
             # True is an int and would be row 1.
             if type(row) is not int or row not in unassigned:
@@ -252,8 +250,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
                     "occurs twice"
                 )
             unassigned.remove(row)
-    named = [part for part in PARTS if part in content or part == "valid"]
-    return _as_arrays({part: content.get(part, []) for part in named})
+    named = [part for part in PARTS if part in split or part == "valid"]
+    return _as_arrays({part: split.get(part, []) for part in named})
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:

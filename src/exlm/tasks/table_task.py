@@ -110,20 +110,9 @@ class TableTask(ABC):
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                f"so the best epoch or setting cannot be found; {self._split_advice()}"
+                "so the best epoch or setting cannot be found; use another split, or choose the "
+                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
             )
-
-    def _split_advice(self) -> str:
-        """How to get a valid part that has what its metric needs."""
-        if self.config.split not in ("random", "parts"):
-            return "use another split, for example task.split random"
-        if self.config.split == "random" and self.table.label_type.class_per_row:
-            counts = np.unique(self.table.labels[self.table.usable], return_counts=True)[1]
-            return (
-                f"of the rarest class there are only {counts.min()}, so choose the rows of each "
-                "part yourself (task.split column:NAME, or files with task.valid and task.test)"
-            )
-        return "give it other rows (task.valid, or task.split column:NAME)"
 
     def _print_split(self, seed: int, split: RowSplit) -> None:
         """Prints the sizes of the parts, and how many texts or molecules stand in several."""
