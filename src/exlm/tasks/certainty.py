@@ -44,20 +44,20 @@ def calibration_error(
     labels], where NaN is a missing label, and the result is the mean over the labels. NaN if there
     is no label."""
     if predicts_every_class:
-        is_right = probabilities.argmax(1) == labels[:, 0]
-        return _difference_in_bins(probabilities.max(1), is_right)
+        confidence = probabilities.max(1, keepdims=True)
+        is_right = probabilities.argmax(1)[:, None] == labels
+    else:
+        confidence = np.maximum(probabilities, 1 - probabilities)
+        is_right = (probabilities >= 0.5) == (labels == 1)
     errors = []
-    for of_label, predicted in zip(labels.T, probabilities.T, strict=True):
+    for of_label, sureness, right in zip(labels.T, confidence.T, is_right.T, strict=True):
         labelled = ~np.isnan(of_label)
-        confidence = np.maximum(predicted, 1 - predicted)
-        is_right = (predicted >= 0.5) == (of_label == 1)
-        errors.append(_difference_in_bins(confidence[labelled], is_right[labelled]))
-    return float(np.mean([error for error in errors if not np.isnan(error)] or [np.nan]))
+        if labelled.any():
+            errors.append(_difference_in_bins(sureness[labelled], right[labelled]))
+    return float(np.mean(errors)) if errors else float("nan")
 
 
 def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
-    if not len(confidence):
-        return float("nan")
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     # per bin: |sum of confidence - number of right ones|
     bin_differences = np.abs(np.bincount(bins, weights=confidence - is_right))

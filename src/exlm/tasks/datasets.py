@@ -195,14 +195,14 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
 def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
-    """Which splits are missing, or differ in their number of rows from the published ones of
+    """Which parts are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
     result = []
-    for split, size in published.items():
-        if split not in sizes:
-            result.append(f"{split} is missing")
-        elif _differs(sizes[split], size):
-            result.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    for part, size in published.items():
+        if part not in sizes:
+            result.append(f"{part} is missing")
+        elif _differs(sizes[part], size):
+            result.append(f"{part} has {sizes[part]:,} {unit}, {owner} has {size:,}")
     return result
 
 
@@ -237,7 +237,7 @@ def glue_name(name: str) -> str | None:
 
 
 def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
-    """The files of a GLUE task (a key of GLUE) by split. `data_dir` ($EXLM_DATA/text/glue where
+    """The files of a GLUE task (a key of GLUE) by part. `data_dir` ($EXLM_DATA/text/glue where
     absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
     folders = [
@@ -248,11 +248,11 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
     folder = folders[0]
-    splits = list(GLUE[name].rows)
+    parts = list(GLUE[name].rows)
     # The mismatched part of MNLI may be absent; `departures` tells that.
-    if "mismatched" in splits and not any(folder.glob("*mismatched*")):
-        splits.remove("mismatched")
-    return {split: find_file(folder, FILES[split]) for split in splits}
+    if "mismatched" in parts and not any(folder.glob("*mismatched*")):
+        parts.remove("mismatched")
+    return {part: find_file(folder, FILES[part]) for part in parts}
 
 
 def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:

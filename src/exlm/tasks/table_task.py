@@ -29,7 +29,7 @@ from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.reading import decide_molecules
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
+from exlm.tasks.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, remarks_on_labels
 from exlm.tasks.training_molecules import write_training
@@ -238,10 +238,8 @@ class TableTask(ABC):
         self, run_dir: Path, split: RowSplit, predictions: np.ndarray, meaning: OutputMeaning
     ) -> None:
         table = self.table
-        part_of_row = np.full(len(predictions), "", dtype=object)
-        for name, rows in split.items():
-            part_of_row[rows] = name
-        columns = {"split": part_of_row, **meaning.columns(predictions, table)}
+        parts = part_of_rows(split, len(predictions))
+        columns = {"split": parts, **meaning.columns(predictions, table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
             columns |= {f"mean {name}": values for name, values in means}
