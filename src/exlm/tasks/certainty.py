@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.column_labels import LABEL_TYPES
 from exlm.tasks.saved_task import SavedTask, SeedModel
 
 BINS = 15  # of the calibration error
@@ -102,16 +102,10 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    label_type = LABEL_TYPES[model.saved["task_type"]]
-    if not (label_type.is_number or label_type.class_per_row):
-        raise InputError(
-            "interval is for numbers and for one class a row; "
-            f"{model.directory} predicts several classes a row, so leave it out"
-        )
     if "validation_errors" not in model.saved:
         raise InputError(
-            f"{model.directory} keeps no errors of validation rows, which interval needs; "
-            "fine-tune again with this version"
+            f"{model.directory} keeps no errors of validation rows, which interval needs; it is "
+            "for numbers and one class a row, fine-tuned with this version; leave it out"
         )
     margins = []
     for label, errors in zip(

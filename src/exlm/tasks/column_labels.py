@@ -1,4 +1,5 @@
-"""From the cells of columns to labels: which columns have them, their type, and their values."""
+"""What labels are, for every type of task; and from the cells of columns to labels: which columns
+have them, their type, and their values."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,29 @@ from exlm.tasks.cells import (
     two_words,
     zeros_and_ones,
 )
-from exlm.tasks.label_types import LABEL_TYPES, TaskType
+
+# binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
+TaskType = str
+
+
+class LabelType(NamedTuple):
+    """What the labels of a type of task are, for all that reads, splits and scores them."""
+
+    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
+    predicts_every_class: bool = False
+    # labels are numbers: models learn them in standard deviations, and predict no probabilities
+    is_number: bool = False
+    class_per_row: bool = False  # every row has one class, in one column
+
+
+# A type that is not here reads no labels of tables.
+LABEL_TYPES: dict[TaskType, LabelType] = {
+    "binary": LabelType(class_per_row=True),
+    "multiclass": LabelType(predicts_every_class=True, class_per_row=True),
+    "multilabel": LabelType(),
+    "regression": LabelType(is_number=True),
+    "token_classification": LabelType(predicts_every_class=True),
+}
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -124,8 +147,9 @@ def read_labels(
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong_cells) and not skip_unknown:
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
+    kind = "number" if label_type.is_number else f"label of the model ({allowed})"
     problems = {
-        int(row): f"{str(cells.iat[row, column]).strip()!r} is no label of the model ({allowed})"
+        int(row): f"{str(cells.iat[row, column]).strip()!r} is no {kind}"
         for column, row in wrong_cells
     }
     note_unscored(problems, cells.index, path)

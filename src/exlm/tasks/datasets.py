@@ -17,8 +17,8 @@ from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.tasks.column_labels import TaskType
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.label_types import TaskType
 from exlm.tasks.table import TextTable, make_table
 
 

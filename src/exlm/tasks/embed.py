@@ -74,8 +74,7 @@ def embed(
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
-        table, tokens = reader.read(table)
-        table.check(input, read_options.on_invalid)
+        table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)

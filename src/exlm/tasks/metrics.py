@@ -21,7 +21,7 @@ from sklearn.metrics import (
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.label_types import LABEL_TYPES, TaskType
+from exlm.tasks.column_labels import LABEL_TYPES, TaskType
 
 NAN = float("nan")
 COVERAGE = 0.95  # of the intervals

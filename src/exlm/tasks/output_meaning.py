@@ -9,9 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import softmax
 
-from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
+from exlm.tasks.column_labels import (
+    LABEL_TYPES,
+    LabelType,
+    TaskType,
+    label_cells,
+    note_unscored,
+    read_labels,
+)
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 from exlm.tasks.metrics import diverged
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask, TunedModel

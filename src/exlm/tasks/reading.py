@@ -125,9 +125,10 @@ class TextReader:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
-    def read(self, table: TextTable) -> tuple[TextTable, TableTokens]:
+    def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
         """The table with what is wrong for the model, and the tokens of all its rows. InputError if
-        most texts that begin a file are not of the model's alphabet."""
+        most texts that begin a file are not of the model's alphabet; for rows of the file `path`
+        also as `TextTable.check` says."""
         texts = table.texts
         pairs = table.pairs
         if self.molecules:
@@ -151,6 +152,8 @@ class TextReader:
             warnings=[warning for _, warning in checks],
             is_cut=is_cut,
         )
+        if path is not None:
+            checked.check(path, self.on_invalid)
         return checked, TableTokens(examples, unit_starts)
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:

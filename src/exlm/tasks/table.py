@@ -19,8 +19,14 @@ from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.cells import are_pairs, first_reasons, read_texts
-from exlm.tasks.column_labels import infer_label_columns, label_cells, read_labels
-from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
+from exlm.tasks.column_labels import (
+    LABEL_TYPES,
+    LabelType,
+    TaskType,
+    infer_label_columns,
+    label_cells,
+    read_labels,
+)
 
 HALF_EMPTY = "one of the two texts is empty"  # a warning
 
@@ -150,16 +156,7 @@ def make_table(
         others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
         columns = infer_label_columns(others, problems, path)
     labels = read_labels(label_cells(frame, columns, problems), path, task_type, classes, positive)
-    is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
-    problems = first_reasons(problems, is_empty)
-    if columns:
-        unlabelled = np.isnan(labels.values).all(axis=1)
-        problems = first_reasons(problems, np.where(unlabelled, "no label", "").tolist())
-        if all(problems):
-            raise InputError(
-                f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, "
-                f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
-            )
+    problems = _problems(problems, texts, labels.values, columns, path)
     choices = {
         "text_column": (text_column, text_columns[0]),
         "pair_column": (pair_column, pair),
@@ -183,6 +180,29 @@ def make_table(
         is_cut=np.zeros(len(problems), dtype=bool),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
+
+
+def _problems(
+    text_problems: list[str],
+    texts: list[list[str]],
+    labels: np.ndarray,
+    label_columns: list[str],
+    path: str | Path,
+) -> list[str]:
+    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
+    labels."""
+    is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
+    problems = first_reasons(text_problems, is_empty)
+    if not label_columns:
+        return problems
+    unlabelled = np.isnan(labels).all(axis=1)
+    problems = first_reasons(problems, np.where(unlabelled, "no label", "").tolist())
+    if all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
+        )
+    return problems
 
 
 def _join_files(

@@ -155,24 +155,21 @@ class TablePredictor:
         if set(self.label_columns).isdisjoint(table.frame):
             return predictions
         try:
-            return self._scored(predictions, table, runs)
+            labels = self._read_labels(table)
         except InputError as error:
             return replace(predictions, note=str(error))
+        return self._scored(predictions, table, runs, labels)
 
-    def _scored(
-        self, predictions: Predictions, table: TextTable, runs: dict[str, np.ndarray]
-    ) -> Predictions:
-        """The predictions of a table with labels, and how those of every model are scored.
-        InputError if the labels cannot be read, or if there are none."""
-        saved = self.saved
-        mask_column = saved.get("mask_column")
+    def _read_labels(self, table: TextTable) -> np.ndarray:
+        """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
+        read, or if there are none to score."""
+        mask_column = self.saved.get("mask_column")
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
         labels = self.meaning.read(table, self.path, self.label_columns)
-        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        if not len(labelled):
+        if not (table.usable & ~np.isnan(labels).all(1)).any():
             raise InputError(
                 f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
                 "name the column that has the labels with label_columns"
@@ -180,6 +177,18 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
+        return labels
+
+    def _scored(
+        self,
+        predictions: Predictions,
+        table: TextTable,
+        runs: dict[str, np.ndarray],
+        labels: np.ndarray,
+    ) -> Predictions:
+        """The predictions of a table with labels, and how those of every model are scored."""
+        saved = self.saved
+        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         means = np.mean(list(runs.values()), 0)
         if len(runs) > 1:
             runs = {ENSEMBLE: means, **runs}
@@ -202,7 +211,7 @@ class TablePredictor:
             class_scores=score_classes(*scored, classes) if classes else {},
             confusion=confusion(*scored, classes) if classes else {},
             in_training=count_in_training(
-                self.models, table, labelled, self.spelling(), self.molecules
+                self.models, table, labelled, self._spelling(), self.molecules
             ),
         )
 
@@ -236,9 +245,12 @@ class TablePredictor:
             scores["coverage"] = float(np.nanmean(is_right))
         return scores
 
-    def spelling(self) -> Callable[[str], str]:
+    def _spelling(self) -> Callable[[str], str]:
         """From a text to the spelling by which one of the training is recognised."""
-        return spelling_of(self.models[0].loaded.tokenizer, self.molecules, self.standardize)
+        tokenizer = None
+        if not self.molecules and not self.fits_again:
+            tokenizer = self.models[0].loaded.tokenizer
+        return spelling_of(tokenizer, self.molecules, self.standardize)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why
@@ -262,9 +274,7 @@ class TablePredictor:
             standardize=self.standardize,
             on_invalid=self.options.on_invalid,
         )
-        table, tokens = reader.read(self.texts_of(rows))
-        table.check(self.path, self.options.on_invalid)
-        return table, tokens
+        return reader.read(self.texts_of(rows), self.path)
 
     def texts_of(self, rows: FileRows) -> TextTable:
         """Some rows of the file as a table without labels. Its columns of texts are those of the

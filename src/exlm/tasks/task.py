@@ -6,7 +6,7 @@ and `TableBaseline` train.
 
 A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
 is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES
-(`label_types.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
+(`column_labels.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
 METRICS (`metrics.py`)."""
 
 from collections.abc import Mapping

@@ -3,7 +3,6 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +17,7 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.reading import TableTokens, composed
+from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
@@ -86,9 +85,6 @@ class BaselinePredictor(TablePredictor):
     """Predictions with saved baselines."""
 
     fits_again: ClassVar[bool] = True
-
-    def spelling(self) -> Callable[[str], str]:
-        return super().spelling() if self.molecules else composed
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
