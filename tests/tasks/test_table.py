@@ -162,7 +162,7 @@ def test_prediction_table_has_no_labels(tmp_path):
         (
             "smiles,y\nC,>10\nC,1.5\nC,<2\n",
             (None, None),
-            "row 1: '>10' is more than a number, or can be read in several ways",
+            "'>10' is no regression label (a number; 2 such cells in all: '>10', '<2'); correct it",
         ),
         (
             "smiles,y\nC,3.5\nC,10 uM\nC,>20 nM\n",

@@ -481,7 +481,7 @@ def test_intervals_contain_nine_labels_in_ten(count):
     covered = []
     for _ in range(400):
         errors = conformal_errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5), False)
-        saved = SavedTask(validation_errors=errors_to_keep(errors[:count]))
+        saved = SavedTask(label_columns=["y"], validation_errors=errors_to_keep(errors[:count]))
         margins = conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), 0.9)
         covered.append(errors[count:] <= margins)
     assert 0.88 < np.mean(covered) < 0.92
@@ -490,7 +490,7 @@ def test_intervals_contain_nine_labels_in_ten(count):
 def test_a_margin_has_the_rank_for_finitely_many_rows():
     def margin(count, level):
         errors = errors_to_keep(np.arange(1.0, count + 1)[:, None])
-        saved = SavedTask(validation_errors=errors, label_columns=["pIC50"])
+        saved = SavedTask(label_columns=["pIC50"], validation_errors=errors)
         return conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), level)[0]
 
     assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]

@@ -118,11 +118,11 @@ class TableTask(ABC):
         """Prints the sizes of the parts, and how many texts or molecules stand in several."""
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
         shared = count_shared(self.groups, split)
-        note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
         if unused and self.config.train_rows is None:
-            note += f"; {unused} usable rows are in no part"
-        print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+            remarks += f"; {unused} usable rows are in no part"
+        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
         if "test" not in split:
             return
         in_train = np.isin(self.groups[split["test"]], self.groups[split["train"]])
