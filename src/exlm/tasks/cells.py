@@ -39,7 +39,7 @@ def read_texts(
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
     table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
-    InputError for cells that are no text, as `exlm prepare` refuses them."""
+    InputError for lists that were written as text."""
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
         return [list(texts) for texts in zip(*pairs, strict=True)], faults
@@ -48,7 +48,6 @@ def read_texts(
     for name in text_columns:
         cells = frame[name].fillna("")
         check_no_list_as_text(cells, path)
-        _check_lists_of_words(cells, path)
         is_list_of_texts = len(frame.columns) == 1 and str(name).lower() in LIST_COLUMNS
         missing = () if is_list_of_texts else MISSING_TEXTS
         # pandas writes dates without the time where it is midnight
@@ -59,21 +58,11 @@ def read_texts(
     return texts, problems
 
 
-def _check_lists_of_words(cells: pd.Series, path: str | Path) -> None:
-    """InputError if a cell is no text and no list, or if none of the lists has texts."""
-    nested = {index: cell for index, cell in cells.items() if isinstance(cell, (list, dict))}
-    has_words = any(map(_are_texts, nested.values()))
-    for index, cell in nested.items():
-        if isinstance(cell, dict) or not has_words:
-            raise InputError(
-                f"{path}, {row_name(index)}: {cell!r} is not text; "
-                "choose another column with text_column"
-            )
-
-
 def _read_text(cell: Any, text: str, missing: Sequence[str]) -> tuple[str, str]:
     """The text of a cell, which is a list of words or else this `text`, and why it cannot be used,
     "" if it can."""
+    if isinstance(cell, dict):
+        return "", f"{cell!r} is not text"
     if not isinstance(cell, list):
         return text, f"{text} stands for a missing text" if text in missing else ""
     wrong = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
