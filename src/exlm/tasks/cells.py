@@ -174,8 +174,8 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
     whose cells all begin as numbers and cannot be read as such: as words they would be classes."""
     for name, column in cells.items():
         texts = column.dropna().map(_without_typography).astype(str).str.strip()
-        # A bound, such as >10, is no number and no class: `read_labels` says so of its cell alone.
-        marked = texts[texts.str.contains(r"[^\d.eE<>~≤≥=\s+-]")]
+        # A bound, such as >10, or several labels are no number: `read_labels` names their cells.
+        marked = texts[texts.str.contains(r"[^\d.eE<>~≤≥=;|\s+-]")]
         if not len(marked) or not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
             continue
         index = marked.index[0]

@@ -217,7 +217,7 @@ def _wrong_label(
     return (
         f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
         f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
-        "column or task type (several labels: a column of 0 and 1 for each)"
+        "column or task type (several labels: a column of 0 and 1 for each label)"
     )
 
 
