@@ -1,5 +1,6 @@
 """The exceptions that users are meant to see."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -32,6 +33,11 @@ class Interrupted(RuntimeError):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
+
+
+def note(text: str) -> None:
+    """Tells the user, on standard error, what is no error and should be known."""
+    print(f"note: {text}", file=sys.stderr)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import GLUE, departures, glue_table, load_labelled, resolve
+from exlm.tasks.datasets import GLUE, departures, load_labelled, resolve
 from exlm.tasks.finetune import finetune
 from tests.tasks.tiny_models import save_family
 
@@ -279,7 +279,7 @@ def test_the_real_files(data_dir, name):
         rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)",
         (root / "../README.md").read_text(),
     )
-    table = glue_table(name, str(root))
+    table = load_labelled(TaskConfig(name, data_dir=str(root)))
     notes = departures(TaskConfig(name), table, len(table.texts))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]

@@ -13,10 +13,10 @@ from transformers import (
 
 from exlm import InputError
 from exlm.storage.models import save_model
+from exlm.tasks.column_labels import LABEL_TYPES, LabelType
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.metrics import METRICS
 from exlm.tasks.output_meaning import MEANINGS, OutputMeaning
 from exlm.tasks.predict import evaluate

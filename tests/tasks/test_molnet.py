@@ -13,7 +13,7 @@ from exlm.tasks.datasets import (
     MOLECULENET,
     file_task,
     find_dataset,
-    glue_table,
+    glue_files,
     molnet_departures,
 )
 from exlm.tasks.finetune import finetune
@@ -81,7 +81,7 @@ def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, mo
         find_dataset("tox21")
 
 
-@pytest.mark.parametrize(("find", "name"), [(find_dataset, "bace"), (glue_table, "rte")])
+@pytest.mark.parametrize(("find", "name"), [(find_dataset, "bace"), (glue_files, "rte")])
 def test_without_a_folder_the_message_says_how_to_name_one(monkeypatch, find, name):
     monkeypatch.delenv("EXLM_DATA", raising=False)
     with pytest.raises(

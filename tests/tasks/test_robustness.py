@@ -13,7 +13,7 @@ from exlm.data.frames import FileRows, read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import glue_table
+from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
 from exlm.tasks.question_answering import QuestionAnswering
@@ -168,7 +168,8 @@ def test_both_namings_of_mrpc_side_by_side(tmp_path):
         ("msr_paraphrase_test.txt", 4),
     ):
         (folder / name).write_text(header + "1\t1\t2\ta\tb\n" * rows)
-    assert glue_table("mrpc", str(tmp_path)).parts.tolist() == ["train", "valid", "valid"]
+    table = load_labelled(TaskConfig("mrpc", data_dir=str(tmp_path)))
+    assert table.parts.tolist() == ["train", "valid", "valid"]
 
 
 def test_changed_weights_of_any_format_are_noticed(tmp_path):

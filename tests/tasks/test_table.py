@@ -17,24 +17,19 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.cells import read_numbers
+from exlm.tasks.column_labels import read_labels
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.duplicates import (
     count_shared,
-    count_stereoisomers,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.reading import text_spelling
+from exlm.tasks.reading import spelling_of
 from exlm.tasks.splits import chosen_parts, make_split
 from exlm.tasks.table import TextTable, make_table
-from exlm.tasks.table_summary import (
-    describe_table,
-    notes_of_classes,
-    notes_of_missing_labels,
-    notes_of_numbers,
-)
+from exlm.tasks.table_summary import describe_table, remarks_on_labels
 
 
 def write(path: Path, text: str) -> Path:
@@ -64,8 +59,8 @@ def test_one_bad_list_of_words_is_the_problem_of_its_row():
     table = make_table(FileRows(frame), "a.jsonl", "words", [])
     assert table.problems == ["", "None in its list is not one word", ""]
     assert table.texts == ["a b", "", "d"]
-    with pytest.raises(InputError, match=r"row 1: \[3, 0\] is not text; choose another column"):
-        make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
+    table = make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
+    assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
 
 
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
@@ -119,7 +114,7 @@ def test_classes_are_counted_and_doubtful_ones_named(tmp_path, cells, counts, no
     lines = "".join(f"C,{cell}\n" for cell in cells.split("\n"))
     table = load_table(write(tmp_path / "a.csv", f"smiles,y\n{lines}"), None, None)
     assert f"(classes and how many: {counts})" in describe_table(table, True)
-    notes = notes_of_classes(table)
+    notes = remarks_on_labels(table)
     assert len(notes) == (note is not None)
     assert note is None or re.search(note, notes[0])
 
@@ -167,12 +162,12 @@ def test_prediction_table_has_no_labels(tmp_path):
         (
             "smiles,y\nC,>10\nC,1.5\nC,<2\n",
             (None, None),
-            "'>10' is no regression label (a number; 2 such cells in all: '>10', '<2'); write the",
+            "'>10' is no regression label (a number; 2 such cells in all: '>10', '<2'); correct it",
         ),
         (
             "smiles,y\nC,3.5\nC,10 uM\nC,>20 nM\n",
             (None, None),
-            "row 2: '10 uM' is more than a number; write the numbers alone, all in one unit",
+            "row 2: '10 uM' is more than a number, or can be read in several ways; write the",
         ),
         ("smiles,y\nC,3 ± 0.1\nC,2 ± 0.2\n", (None, ["y"]), "'3 ± 0.1' is more than a number"),
         (
@@ -381,8 +376,8 @@ def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
 @pytest.mark.parametrize(
     ("text", "label", "message"),
     [
-        ([1, 2], 1, r"row 1: \[1, 2\] is not text; choose another column with text_column"),
-        ({"en": "a"}, 1, "row 1: .* is not text"),
+        ([1, 2], 1, "first row 1, value '': 1 in its list is not one word; correct it, or choose"),
+        ({"en": "a"}, 1, "first row 1, .* is not text"),
         ("a b", ["x", "y"], "column 'label', row 1.* add --task_type token_classification"),
         ("a b", "O B-PER", "column 'label', row 1.* add --task_type token_classification"),
         ("['EU', 'rejects']", 1, "column 'text' has lists that were written as text"),
@@ -474,10 +469,8 @@ def test_classes_are_called_as_their_cells_say():
     ]
     # one cell that is no class does not make the others unknown
     frame = pd.DataFrame({"text": list("abc"), "y": [1.0, 4.5, 2.0]})
-    known = make_table(
-        FileRows(frame), "a.csv", "text", ["y"], "multiclass", ["1", "2"], skip_unknown_classes=True
-    )
-    np.testing.assert_equal(known.labels[:, 0], [0, np.nan, 1])
+    known = read_labels(frame[["y"]], "a.csv", "multiclass", ["1", "2"], skip_unknown=True)
+    np.testing.assert_equal(known.values[:, 0], [0, np.nan, 1])
 
 
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
@@ -520,7 +513,7 @@ def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, caps
 )
 def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
-    with pytest.raises(InputError, match="row 1: .* can be read in several ways; write all"):
+    with pytest.raises(InputError, match="row 1: .* can be read in several ways; write the"):
         make_table(FileRows(frame), "a.csv", None, ["y"])
     assert make_table(FileRows(frame), "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
 
@@ -533,11 +526,9 @@ def test_a_minus_and_spaces_of_typography_are_read():
 
 def test_one_odd_word_of_several_labels_costs_its_cell_alone(capsys):
     frame = pd.DataFrame({"text": ["a", "b"], "x": ["T", "F"], "y": ["maybe", "T"]})
-    table = make_table(
-        FileRows(frame), "t.csv", None, ["x", "y"], "multilabel", skip_unknown_classes=True
-    )
-    np.testing.assert_array_equal(table.labels, [[1, np.nan], [0, 1]])
-    assert "'maybe' is no class of the model" in capsys.readouterr().err
+    labels = read_labels(frame[["x", "y"]], "t.csv", "multilabel", None, skip_unknown=True)
+    np.testing.assert_array_equal(labels.values, [[1, np.nan], [0, 1]])
+    assert "'maybe' is no label of the model" in capsys.readouterr().err
 
 
 def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
@@ -550,7 +541,7 @@ def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
 
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
     frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
-    with pytest.raises(InputError, match="row 3: '>2,30' is no regression label.*write the number"):
+    with pytest.raises(InputError, match="row 3: '>2,30' is no regression label"):
         make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
 
 
@@ -668,20 +659,19 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     classes = ["high", "low"]
     with pytest.raises(InputError, match="'very high' is no multiclass label"):
         make_table(FileRows(frame), "t.csv", None, ["y"], "multiclass", classes)
-    table = make_table(
-        FileRows(frame), "t.csv", None, ["y"], "multiclass", classes, skip_unknown_classes=True
-    )
-    assert table.labels[:, 0].tolist()[::2] == [1, 0] and np.isnan(table.labels[1, 0])
-    assert table.problems == ["", "'very high' is no class of the model (high, low)", ""]
-    assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
+    labels = read_labels(frame[["y"]], "t.csv", "multiclass", classes, skip_unknown=True)
+    np.testing.assert_array_equal(labels.values[:, 0], [1, np.nan, 0])
+    printed = capsys.readouterr().err
+    assert "1 rows have a label that cannot be scored, the first row 2" in printed
+    assert "'very high' is no label of the model (high, low)" in printed
 
 
 def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": [0, 2, 1]})
     with pytest.raises(InputError, match="'2' is no binary label"):
         make_table(FileRows(frame), "t.csv", None, ["y"], "binary")
-    table = make_table(FileRows(frame), "t.csv", None, ["y"], "binary", skip_unknown_classes=True)
-    assert table.labels[:, 0].tolist()[::2] == [0, 1] and np.isnan(table.labels[1, 0])
+    labels = read_labels(frame[["y"]], "t.csv", "binary", None, skip_unknown=True)
+    np.testing.assert_array_equal(labels.values[:, 0], [0, np.nan, 1])
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
 
 
@@ -698,19 +688,11 @@ def test_the_positives_of_several_labels_are_said():
     assert "y (2 of 3 positive), z (1 of 4 positive)" in describe_table(table, False)
 
 
-def test_numbers_of_several_orders_of_magnitude_get_a_note():
-    frame = pd.DataFrame({"text": list("abcdefgh"), "y": [3, 20, 90, 600, 2000, 9e4, 1e5, None]})
-    (note,) = notes_of_numbers(make_table(FileRows(frame), "t.csv", None, ["y"], "regression"))
-    assert "'y' lie between" in note and "logarithm" in note
-    frame["y"] -= 4
-    assert not notes_of_numbers(make_table(FileRows(frame), "t.csv", None, ["y"], "regression"))
-
-
 def test_what_was_not_determined_is_no_class():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
     table = make_table(FileRows(frame), "t.csv", None, None)
     assert table.classes == ["high", "low"] and table.problems[1] == "no label"
-    notes = notes_of_missing_labels(table)
+    notes = remarks_on_labels(table)
     assert len(notes) == 2 and "1 cells of the labels say 'ND'" in notes[0]
     numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "NT", "#N/A", "low", "-"]})
     with pytest.raises(InputError, match="'low' is no .* 2 such cells in all: 'low', '-'"):
@@ -731,23 +713,12 @@ def test_a_title_above_the_header_is_told(tmp_path):
             make_table(read_file(tmp_path / "t.csv"), "t.csv", None, None)
 
 
-def test_stereoisomers_in_another_part_are_counted():
-    molecules = ["C[C@H](O)F", "C[C@@H](O)F", "CC(O)F", "O[C@@H](C)F", "CCC", "CC", "bad("]
-    frame = pd.DataFrame({"smiles": molecules, "y": range(7)})
-    table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
-    groups = find_groups(table, canonical)
-    in_train = np.array([0, 5, 6])
-    # the last but one is the molecule of train itself, in another spelling
-    assert count_stereoisomers(molecules, groups, np.array([1, 2, 3, 4]), in_train) == 2
-    assert count_stereoisomers(molecules, groups, np.array([4]), in_train) == 0
-
-
 def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
     """Such as those that differ in case, for a tokenizer of small letters."""
     lines = ["Great movie, really", "great movie, really"] * 5
-    uncased = text_spelling(train_text_tokenizer("wordpiece", lines, 300))
+    uncased = spelling_of(train_text_tokenizer("wordpiece", lines, 300))
     assert uncased(lines[0]) == uncased(lines[1])
-    cased = text_spelling(train_text_tokenizer("bpe", lines, 300))
+    cased = spelling_of(train_text_tokenizer("bpe", lines, 300))
     assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")
 
 

@@ -303,7 +303,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())
     assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)
-    with pytest.raises(InputError, match="several classes a row, so leave it out"):
+    with pytest.raises(InputError, match="for numbers and one class a row"):
         predict(str(out), data, str(tmp_path / "p.csv"), interval=0.8)
 
 

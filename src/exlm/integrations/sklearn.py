@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
 from exlm.tasks.embed import embeddings
-from exlm.tasks.reading import TextReader, decide_molecules, text_kind
+from exlm.tasks.reading import TextReader, decide_molecules, remembered
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -84,9 +84,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         max_length = self.max_length or longest_text(tokenizer)
-        trained_on = text_kind(network.config)
-        molecules = decide_molecules(texts, trained_on.molecules, self.molecules, "the input")
-        reader = TextReader(tokenizer, max_length, molecules, trained_on.standardize)
+        trained_on = remembered(network.config)
+        molecules = decide_molecules(texts, trained_on["molecules"], self.molecules, "the input")
+        reader = TextReader(tokenizer, max_length, molecules, trained_on["standardize"])
         table, tokens = reader.read(make_table(_rows(texts), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))

@@ -2,8 +2,7 @@
 
 import math
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -12,30 +11,20 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import MISSING_TEXTS, listed
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 
 # What the only column of a list of texts is called: `NA` may be two residues
 LIST_COLUMNS = ("text", "sequence")
 # Words for label 0 and for label 1, in any case
 NEGATIVE = ("inactive", "no", "false", "f")
 POSITIVE = ("active", "yes", "true", "t")
-DECIMAL_COMMA = r"[-+]?\d+(,\d+)?(e[-+]?\d+)?"
-# Where such a cell has a comma, it is no separator of thousands.
-CLEARLY_DECIMAL = r"[-+]?(0\d*,\d+|\d{4,},\d+|\d+,(\d{1,2}|\d{4,})|\d+,\d+(?=e))(e[-+]?\d+)?"
-# Where a cell has points and a comma, the points stand between thousands: 1.234,5
-GROUPED = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
-MAYBE_GROUPED = r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?(e[-+]?\d+)?"
-EXCHANGE_MARKS = str.maketrans(",.", ".,")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
 # Spaces that papers and spreadsheets put between thousands: no-break, thin, narrow no-break
 THOUSANDS_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 MINUS_SIGN = "\u2212"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
-# A number with its unit or its error: 10 uM, >5 mg/mL, 3.2 ± 0.1
-BOUNDED_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d(e[-+]?\d+)?"
-ERROR = r"(±|\+/?-)\s*[\d.,]+"
-UNIT = r"[pnuµμm]?m|[nuµμmk]?g(/[µμm]?l|/kg)?|°?c|k|kcal/mol|kj/mol|h|min"
-MEASURED = re.compile(rf"{BOUNDED_NUMBER}\s*({ERROR}\s*)?({UNIT})?", re.IGNORECASE)
+# What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
+BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d.*"
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -50,51 +39,40 @@ def read_texts(
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
     table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
-    InputError for cells that are no text, as `exlm prepare` refuses them."""
-    problems = list(faults)
+    InputError for lists that were written as text."""
     if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
         pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
-        return [list(texts) for texts in zip(*pairs, strict=True)], problems
+        return [list(texts) for texts in zip(*pairs, strict=True)], faults
     texts = []
+    problems = faults
     for name in text_columns:
         cells = frame[name].fillna("")
         check_no_list_as_text(cells, path)
-        if cells.dtype == object:
-            _check_lists_of_words(cells, path)
-            is_list = cells.map(lambda cell: isinstance(cell, list)).to_numpy(dtype=bool)
-            for row in np.flatnonzero(is_list).tolist():
-                problems[row] = problems[row] or _problem_of_words(cells.iloc[row])
-            cells = cells.map(lambda cell: _joined(cell) if isinstance(cell, list) else cell)
-        texts.append(cells.astype(str).str.strip().tolist())
-        if len(frame.columns) > 1 or str(name).lower() not in LIST_COLUMNS:
-            for row, text in enumerate(texts[-1]):
-                if text in MISSING_TEXTS and not isinstance(frame[name].iloc[row], list):
-                    problems[row] = problems[row] or f"{text} stands for a missing text"
+        is_list_of_texts = len(frame.columns) == 1 and str(name).lower() in LIST_COLUMNS
+        missing = () if is_list_of_texts else MISSING_TEXTS
+        # pandas writes dates without the time where it is midnight
+        pairs_of_cells = zip(cells, cells.astype(str), strict=True)
+        read = [_read_text(cell, text.strip(), missing) for cell, text in pairs_of_cells]
+        texts.append([text for text, _ in read])
+        problems = first_reasons(problems, [problem for _, problem in read])
     return texts, problems
 
 
-def _check_lists_of_words(cells: pd.Series, path: str | Path) -> None:
-    """InputError if a cell is no text and no list, or if none of the lists has texts."""
-    nested = {index: cell for index, cell in cells.items() if isinstance(cell, (list, dict))}
-    has_words = any(map(_are_texts, nested.values()))
-    for index, cell in nested.items():
-        if isinstance(cell, dict) or not has_words:
-            raise InputError(
-                f"{path}, {row_name(index)}: {cell!r} is not text; "
-                "choose another column with text_column"
-            )
+def _read_text(cell: Any, text: str, missing: Sequence[str]) -> tuple[str, str]:
+    """The text of a cell, which is a list of words or else this `text`, and why it cannot be used,
+    "" if it can."""
+    if isinstance(cell, dict):
+        return "", f"{cell!r} is not text"
+    if not isinstance(cell, list):
+        return text, f"{text} stands for a missing text" if text in missing else ""
+    wrong = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
+    problem = f"{wrong[0]!r} in its list is not one word" if wrong else ""
+    return " ".join(cell) if _are_texts(cell) else "", problem
 
 
-def _problem_of_words(cell: list[Any]) -> str:
-    """Why a list of words cannot be joined to a text, "" if it can."""
-    for word in cell:
-        if not isinstance(word, str) or len(word.split()) != 1:
-            return f"{word!r} in its list is not one word"
-    return ""
-
-
-def _joined(words: list[Any]) -> str:
-    return " ".join(words) if _are_texts(words) else ""
+def first_reasons(reasons: Iterable[str], others: Iterable[str]) -> list[str]:
+    """[rows] the reason why a row cannot be used, or else the other one; "" if it has neither."""
+    return [reason or other for reason, other in zip(reasons, others, strict=True)]
 
 
 def _two_texts(cell: Any, index: Any, path: str | Path) -> list[str]:
@@ -148,8 +126,7 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
     clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
     codes."""
-    is_list = cells.map(lambda cell: isinstance(cell, (list, dict))).astype(bool)
-    single = cells.mask(is_list).map(_without_typography)
+    single = cells.map(_without_typography)
     numbers = pd.to_numeric(single, errors="coerce").astype(float)
     is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
     if numbers[is_code].isin(numbers[~is_code]).any():
@@ -168,7 +145,10 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 
 def _without_typography(cell: Any) -> Any:
-    """A text with an ordinary minus, and nothing but digits between digits of a number."""
+    """A text with an ordinary minus, and nothing but digits between digits of a number; NaN for a
+    list."""
+    if isinstance(cell, (list, dict)):
+        return np.nan
     if not isinstance(cell, str):
         return cell
     return THOUSANDS_SPACE.sub("", cell.replace(MINUS_SIGN, "-"))
@@ -177,39 +157,36 @@ def _without_typography(cell: Any) -> Any:
 def _with_decimal_points(texts: pd.Series) -> pd.Series:
     """Numbers with a decimal point and nothing between thousands; as they are, if they could be
     read in several ways."""
-    # The marks are exchanged to see whether commas stand between thousands: 1,234.5
-    for with_commas in (texts, texts.str.translate(EXCHANGE_MARKS)):
-        has_groups = with_commas.str.fullmatch(GROUPED).any()
-        is_clear = has_groups or with_commas.str.fullmatch(CLEARLY_DECIMAL).any()
-        pattern = MAYBE_GROUPED if has_groups else DECIMAL_COMMA
-        if is_clear and with_commas.str.fullmatch(pattern).all():
-            return with_commas.str.replace(".", "").str.replace(",", ".")
+    for decimal, thousands in ((",", "."), (".", ",")):
+        groups = rf"[1-9]\d{{0,2}}([{thousands}]\d{{3}})+"
+        number = rf"[-+]?(\d+|{groups})([{decimal}]\d+)?(e[-+]?\d+)?"
+        has_both_marks = texts.str.fullmatch(rf"[-+]?{groups}[{decimal}]\d+").any()
+        if has_both_marks and texts.str.fullmatch(number).all():
+            return texts.str.replace(thousands, "").str.replace(decimal, ".")
+    may_be_thousands = texts.str.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}|[^,]*").all()
+    if texts.str.fullmatch(r"[-+]?\d+(,\d+)?(e[-+]?\d+)?").all() and not may_be_thousands:
+        return texts.str.replace(",", ".")
     return texts
 
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    of numbers that it cannot read, or of numbers with units: as words they would be classes."""
+    whose cells all begin as numbers and cannot be read as such: as words they would be classes."""
     for name, column in cells.items():
         texts = column.dropna().map(_without_typography).astype(str).str.strip()
-        with_unit = texts[texts.str.contains(r"\d\D*[^\W\d_]$|±|\+/?-")]
-        if len(with_unit) and texts.str.fullmatch(MEASURED).all():
-            raise InputError(
-                f"{path}: column {name!r}, {row_name(with_unit.index[0])}: "
-                f"{with_unit.iloc[0]!r} is more than a number; write the numbers alone, all in one "
-                "unit, or set task_type multiclass for classes"
-            )
-        marked = texts[texts.str.contains("[,%]")]
-        if not len(marked) or not texts.str.fullmatch(NUMBER_LIKE).all():
+        # A bound, such as >10, or several labels are no number: `read_labels` names their cells.
+        marked = texts[texts.str.contains(r"[^\d.eE<>~≤≥=;|\s+-]")]
+        if not len(marked) or not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
             continue
         index = marked.index[0]
         number = float(numbers[name][index])
         if math.isnan(number):
             raise InputError(
-                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} can be read in "
-                "several ways; write all numbers as 1234.5, or set task_type multiclass for classes"
+                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} is more than a "
+                "number, or can be read in several ways; write the numbers alone, all in one unit "
+                "and as 1234.5, or set task_type multiclass for classes"
             )
-        print(f"note: in column {name!r}, {column[index]!r} is read as {number:g}", file=sys.stderr)
+        note(f"in column {name!r}, {column[index]!r} is read as {number:g}")
 
 
 def class_name(cell: Any) -> str:
@@ -249,9 +226,7 @@ def note_words(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
         has_labels = labels[name].notna().any()
         if has_labels and not words.str.fullmatch(NUMBER_LIKE).all():
             ones, zeros = (listed(words[labels[name] == label].unique()) for label in (1, 0))
-            print(
-                f"note: in column {name!r}, label 1 is {ones}, label 0 is {zeros}", file=sys.stderr
-            )
+            note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
 
 
 def zeros_and_ones(

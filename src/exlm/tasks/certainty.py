@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.column_labels import LABEL_TYPES
 from exlm.tasks.saved_task import SavedTask, SeedModel
 
 BINS = 15  # of the calibration error
@@ -44,20 +44,20 @@ def calibration_error(
     labels], where NaN is a missing label, and the result is the mean over the labels. NaN if there
     is no label."""
     if predicts_every_class:
-        is_right = probabilities.argmax(1) == labels[:, 0]
-        return _difference_in_bins(probabilities.max(1), is_right)
+        confidence = probabilities.max(1, keepdims=True)
+        is_right = probabilities.argmax(1)[:, None] == labels
+    else:
+        confidence = np.maximum(probabilities, 1 - probabilities)
+        is_right = (probabilities >= 0.5) == (labels == 1)
     errors = []
-    for of_label, predicted in zip(labels.T, probabilities.T, strict=True):
+    for of_label, sureness, right in zip(labels.T, confidence.T, is_right.T, strict=True):
         labelled = ~np.isnan(of_label)
-        confidence = np.maximum(predicted, 1 - predicted)
-        is_right = (predicted >= 0.5) == (of_label == 1)
-        errors.append(_difference_in_bins(confidence[labelled], is_right[labelled]))
-    return float(np.mean([error for error in errors if not np.isnan(error)] or [np.nan]))
+        if labelled.any():
+            errors.append(_difference_in_bins(sureness[labelled], right[labelled]))
+    return float(np.mean(errors)) if errors else float("nan")
 
 
 def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
-    if not len(confidence):
-        return float("nan")
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     # per bin: |sum of confidence - number of right ones|
     bin_differences = np.abs(np.bincount(bins, weights=confidence - is_right))
@@ -75,6 +75,15 @@ def conformal_errors(
     return np.abs(labels - predictions)
 
 
+def is_within(
+    labels: np.ndarray, predictions: np.ndarray, margins: np.ndarray, predicts_every_class: bool
+) -> np.ndarray:
+    """Whether the errors of predictions are at most the `margins` [labels]: 1 or 0 [rows, labels],
+    NaN for missing labels."""
+    errors = conformal_errors(labels, predictions, predicts_every_class)
+    return np.where(np.isnan(errors), np.nan, errors <= margins)
+
+
 def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
     """For every label the sorted errors of the validation rows [rows, labels], or MOST_KEPT
     quantiles of more."""
@@ -88,37 +97,30 @@ def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
     return kept
 
 
-def conformal_margins(models: Sequence[SeedModel], level: float) -> np.ndarray:
-    """For every label the error that is not exceeded with probability `level`, the largest over the
-    models: [labels]. InputError if a model keeps no errors, or too few for the level."""
+def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
+    """For every label the error that is not exceeded with probability `level`: [labels]. InputError
+    if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    by_model = []
-    for model in models:
-        if "validation_errors" not in model.saved:
-            label_type = LABEL_TYPES[model.saved["task_type"]]
-            if not (label_type.is_number or label_type.class_per_row):
-                raise InputError(
-                    "interval is for numbers and for one class a row; "
-                    f"{model.directory} predicts several classes a row, so leave it out"
-                )
-            raise InputError(
-                f"{model.directory} keeps no errors of validation rows, which interval needs; "
-                "fine-tune again with this version"
-            )
-        errors_by_label = model.saved["validation_errors"]
-        fewest = min(len(errors) for errors in errors_by_label)
-        if _rank(level, fewest) > fewest:
+    if "validation_errors" not in model.saved:
+        raise InputError(
+            f"{model.directory} keeps no errors of validation rows, which interval needs; it is "
+            "for numbers and one class a row, fine-tuned with this version; leave it out"
+        )
+    margins = []
+    for label, errors in zip(
+        model.saved["label_columns"], model.saved["validation_errors"], strict=True
+    ):
+        rank = _rank(level, len(errors))
+        if rank > len(errors):
             least = math.ceil(round(level / (1 - level), 9))
-            sizes = zip(model.saved["label_columns"], map(len, errors_by_label), strict=True)
-            label = next(name for name, size in sizes if size == fewest)
             raise InputError(
-                f"{model.directory} was fine-tuned with {fewest} validation rows that have the "
-                f"label {label!r}, and an interval of {level} needs {least}; lower it, or "
+                f"{model.directory} was fine-tuned with {len(errors)} validation rows that have "
+                f"the label {label!r}, and an interval of {level} needs {least}; lower it, or "
                 "fine-tune again with more"
             )
-        by_model.append([errors[_rank(level, len(errors)) - 1] for errors in errors_by_label])
-    return np.max(by_model, 0)
+        margins.append(errors[rank - 1])
+    return np.array(margins)
 
 
 def _rank(level: float, count: int) -> int:

@@ -1,6 +1,6 @@
-"""From the cells of columns to labels: which columns have them, their type, and their values."""
+"""What labels are, for every type of task; and from the cells of columns to labels: which columns
+have them, their type, and their values."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import IDENTIFIER, MISSING_TEXTS, listed
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.tasks.cells import (
     check_numbers,
     check_single_labels,
@@ -20,7 +20,29 @@ from exlm.tasks.cells import (
     two_words,
     zeros_and_ones,
 )
-from exlm.tasks.label_types import LABEL_TYPES, TaskType
+
+# binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
+TaskType = str
+
+
+class LabelType(NamedTuple):
+    """What the labels of a type of task are, for all that reads, splits and scores them."""
+
+    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
+    predicts_every_class: bool = False
+    # labels are numbers: models learn them in standard deviations, and predict no probabilities
+    is_number: bool = False
+    class_per_row: bool = False  # every row has one class, in one column
+
+
+# A type that is not here reads no labels of tables.
+LABEL_TYPES: dict[TaskType, LabelType] = {
+    "binary": LabelType(class_per_row=True),
+    "multiclass": LabelType(predicts_every_class=True, class_per_row=True),
+    "multilabel": LabelType(),
+    "regression": LabelType(is_number=True),
+    "token_classification": LabelType(predicts_every_class=True),
+}
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -38,7 +60,8 @@ def infer_label_columns(
 ) -> list[str]:
     """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
     they hold nothing but 0 and 1; never one that numbers or names the rows."""
-    cells, numbers = label_cells(others, list(others.columns), text_problems)
+    cells = label_cells(others, list(others.columns), text_problems)
+    numbers = cells.apply(read_numbers)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
     if len(columns) == 1:
         return columns
@@ -67,16 +90,12 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     return not _is_binary(cells.to_frame(), numbers.to_frame())
 
 
-def label_cells(
-    frame: pd.DataFrame, columns: list[str], text_problems: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The cells of these columns, NaN where missing or in rows whose text has a problem, and what
-    they are as numbers, NaN for words."""
+def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str]) -> pd.DataFrame:
+    """The cells of these columns, NaN where missing or in rows whose text has a problem."""
     cells = frame[columns]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_unusable = np.array(text_problems, dtype=object) != ""
-    cells = cells.mask(missing | is_unusable[:, None])
-    return cells, cells.apply(read_numbers)
+    return cells.mask(missing | is_unusable[:, None])
 
 
 class Labels(NamedTuple):
@@ -86,22 +105,21 @@ class Labels(NamedTuple):
     task_type: TaskType
     classes: list[str] | None
     words: list[str] | None
-    unknown_classes: dict[int, str]  # by row: the label is none that the model can predict
 
 
 def read_labels(
     cells: pd.DataFrame,
-    numbers: pd.DataFrame,
     path: str | Path,
     task_type: TaskType | None,
     classes: Sequence[str] | None,
-    positive: str | None,
-    skip_unknown_classes: bool,
+    positive: str | None = None,
+    skip_unknown: bool = False,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
     a binary task the words for 0 and 1. InputError for a cell that is no label of the task; with
-    `skip_unknown_classes` it counts as missing, and a note says so."""
+    `skip_unknown` it counts as missing, and a note says so."""
     check_single_labels(cells, path)
+    numbers = cells.apply(read_numbers)
     if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
         check_numbers(cells, numbers, path)
     words = None
@@ -110,7 +128,7 @@ def read_labels(
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
     label_type = LABEL_TYPES[task_type]
-    if len(cells.columns) > 1 and label_type.class_per_row:
+    if label_type.class_per_row and len(cells.columns) > 1:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
@@ -123,15 +141,19 @@ def read_labels(
         allowed = listed(names)
     else:
         labels = bits.where(bits.isin((0, 1)))
+        allowed = " or ".join(words or ("0", "1"))
         if words is None:
             note_words(cells, labels)
-        allowed = " or ".join(words or ("0", "1"))
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong_cells) and not skip_unknown_classes:
+    if len(wrong_cells) and not skip_unknown:
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
-    what = allowed if label_type.is_number else f"class of the model ({allowed})"
-    unknown_classes = _unknown_classes(cells, wrong_cells, path, what)
-    return Labels(labels.to_numpy(dtype=float), task_type, names, words, unknown_classes)
+    kind = "number" if label_type.is_number else f"label of the model ({allowed})"
+    problems = {
+        int(row): f"{str(cells.iat[row, column]).strip()!r} is no {kind}"
+        for column, row in wrong_cells
+    }
+    note_unscored(problems, cells.index, path)
+    return Labels(labels.to_numpy(dtype=float), task_type, names, words)
 
 
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
@@ -187,50 +209,23 @@ def _wrong_label(
 ) -> str:
     """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
-    value = str(cells.iat[row, column])
-    advice = "correct it, leave it empty, or choose another column or task type"
-    is_bound = value.strip().startswith(("<", ">", "~", "≤", "≥"))
-    if is_bound and LABEL_TYPES[task_type].is_number:
-        advice = (
-            "write the number alone to use it as it is, leave the cells empty to leave them out, "
-            "or make classes of all values"
-        )
-    if not is_bound and any(separator in value for separator in ";|"):
-        advice = (
-            "if a cell has several labels, make a column of 0 and 1 for each label, in pandas by "
-            "str.get_dummies, and name these columns"
-        )
-    values = dict.fromkeys(str(cells.iat[row, column]).strip() for column, row in wrong_cells)
+    values = [str(cells.iat[row, column]).strip() for column, row in wrong_cells]
     count = ""
-    if len(wrong_cells) > 1:
-        count = f"; {len(wrong_cells)} such cells in all"
     if len(values) > 1:
-        count += f": {listed(map(repr, values), 5)}"
+        different = listed(map(repr, dict.fromkeys(values)), 5)
+        count = f"; {len(values)} such cells in all: {different}"
     return (
-        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
-        f"{value!r} is no {task_type} label ({allowed}{count}); {advice}"
+        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
+        f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
+        "column or task type (several labels: a column of 0 and 1 for each label)"
     )
-
-
-def _unknown_classes(
-    cells: pd.DataFrame, wrong_cells: np.ndarray, path: str | Path, what: str
-) -> dict[int, str]:
-    """What is wrong with the rows of cells (column, row) that are no `what`, such as a class of the
-    model, by row."""
-    problems = {}
-    for column, row in wrong_cells:
-        name = str(cells.iat[row, column]).strip()
-        problems[int(row)] = f"{name!r} is no {what.removeprefix('a ')}"
-    note_unscored(problems, cells.index, path)
-    return problems
 
 
 def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:
     """Says how many rows have a label that cannot be scored: `problems` by number of the row."""
     if problems:
         row, problem = next(iter(problems.items()))
-        print(
-            f"note: {path}: {len(problems)} rows have a label that cannot be scored, "
-            f"the first {row_name(index[row])}: {problem}",
-            file=sys.stderr,
+        note(
+            f"{path}: {len(problems)} rows have a label that cannot be scored, "
+            f"the first {row_name(index[row])}: {problem}"
         )

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args, get_type_hints
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
+from exlm.tasks.column_labels import TaskType
 from exlm.tasks.duplicates import Duplicates
-from exlm.tasks.label_types import TaskType
 
 
 @dataclass(frozen=True)

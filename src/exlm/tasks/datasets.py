@@ -17,8 +17,8 @@ from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.tasks.column_labels import TaskType
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.label_types import TaskType
 from exlm.tasks.table import TextTable, make_table
 
 
@@ -90,9 +90,9 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
 
 def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
-    if config.dataset in GLUE:
-        return glue_table(config.dataset, config.data_dir)
     files = read_files(config)
+    if config.dataset in GLUE:
+        return _glue_table(config.dataset, files)
     kind, _, column = (config.split or "").partition(":")
     return make_table(
         files if len(files) > 1 else files["train"],
@@ -111,11 +111,12 @@ def read_files(config: TaskConfig) -> dict[str, FileRows]:
     """The rows of the file of every part. The sheet is that of workbooks, if there are any."""
     files = task_files(config)
     has_workbook = any(format_of(file) == "xlsx" for file in files.values())
+    columns_if_missing = GLUE[config.dataset].columns_if_missing if config.dataset in GLUE else ()
     rows = {}
     for part, file in files.items():
         is_workbook = format_of(file) == "xlsx"
         sheet = config.sheet if is_workbook or not has_workbook else None
-        rows[part] = read_file(file, TableOptions(config.header, sheet=sheet))
+        rows[part] = read_file(file, TableOptions(config.header, tuple(columns_if_missing), sheet))
     return rows
 
 
@@ -194,14 +195,14 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
 def size_departures(
     sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
 ) -> list[str]:
-    """Which splits are missing, or differ in their number of rows from the published ones of
+    """Which parts are missing, or differ in their number of rows from the published ones of
     `owner` by more than a thousandth."""
     result = []
-    for split, size in published.items():
-        if split not in sizes:
-            result.append(f"{split} is missing")
-        elif _differs(sizes[split], size):
-            result.append(f"{split} has {sizes[split]:,} {unit}, {owner} has {size:,}")
+    for part, size in published.items():
+        if part not in sizes:
+            result.append(f"{part} is missing")
+        elif _differs(sizes[part], size):
+            result.append(f"{part} has {sizes[part]:,} {unit}, {owner} has {size:,}")
     return result
 
 
@@ -236,7 +237,7 @@ def glue_name(name: str) -> str | None:
 
 
 def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
-    """The files of a GLUE task (a key of GLUE) by split. `data_dir` ($EXLM_DATA/text/glue where
+    """The files of a GLUE task (a key of GLUE) by part. `data_dir` ($EXLM_DATA/text/glue where
     absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
     folders = [
@@ -247,37 +248,27 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
     folder = folders[0]
-    splits = list(GLUE[name].rows)
+    parts = list(GLUE[name].rows)
     # The mismatched part of MNLI may be absent; `departures` tells that.
-    if "mismatched" in splits and not any(folder.glob("*mismatched*")):
-        splits.remove("mismatched")
-    return {split: find_file(folder, FILES[split]) for split in splits}
+    if "mismatched" in parts and not any(folder.glob("*mismatched*")):
+        parts.remove("mismatched")
+    return {part: find_file(folder, FILES[part]) for part in parts}
 
 
-def glue_table(name: str, data_dir: str | None = None) -> TextTable:
-    """The train and development sets of a GLUE task (`glue_files`)."""
+def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
+    """The train and development sets of a GLUE task, whose columns are those of the first of its
+    layouts that every file has."""
     task = GLUE[name]
-    files = glue_files(name, data_dir)
-    folder = files["train"].parent
-    options = TableOptions(columns_if_missing=tuple(task.columns_if_missing))
-    rows = {split: read_file(file, options) for split, file in files.items()}
-    text, second, label = _layout(name, folder, rows)
+    shared = set.intersection(*(set(rows.frame.columns) for rows in files.values()))
+    layouts = [layout for layout in task.layouts if shared.issuperset(filter(None, layout))]
+    if not layouts:
+        columns = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
+        raise InputError(
+            f"every file of {name} needs the columns {columns}; all have {listed(sorted(shared))}"
+        )
+    text, second, label = layouts[0]
     classes = task.classes
     # On the hub, labels are the indices of the classes.
-    if classes and rows["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
+    if classes and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
-    return make_table(rows, folder, text, [label], task.task_type, classes, second)
-
-
-def _layout(name: str, folder: Path, rows: dict[str, FileRows]) -> Any:
-    """The columns of the text, the second text (or None) and the label: the first of a GLUE task's
-    layouts that every file has."""
-    shared = set.intersection(*(set(part.frame.columns) for part in rows.values()))
-    for layout in GLUE[name].layouts:
-        if shared.issuperset(filter(None, layout)):
-            return layout
-    layouts = " or ".join(listed(filter(None, layout)) for layout in GLUE[name].layouts)
-    raise InputError(
-        f"{folder}: every file of {name} needs the columns {layouts}; all have "
-        f"{listed(sorted(shared))}"
-    )
+    return make_table(files, name, text, [label], task.task_type, classes, second)

@@ -10,24 +10,21 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.chemistry import without_stereo
 from exlm.errors import InputError
 from exlm.tasks.cells import row_name
 from exlm.tasks.table import TextTable
 
 Duplicates = Literal["keep", "mean", "drop"]
-STEREO_MARKS = set("@/\\")  # in SMILES
 
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     """[rows] for every row the first row with the same text or pair of texts, all written in one
     `spelling`."""
-    columns = [list(map(spelling, texts)) for texts in (table.texts, table.pairs or table.texts)]
-    first_rows = dict[tuple[str, ...], int]()
-    groups = []
-    for row, key in enumerate(zip(*columns, strict=True)):
-        groups.append(first_rows.setdefault(key, row) if any(key) else row)
-    return np.array(groups, dtype=np.int64)
+    texts = pd.Series(list(map(spelling, table.texts)))
+    seconds = pd.Series(list(map(spelling, table.pairs))) if table.pairs else texts
+    rows = pd.Series(range(len(texts)))
+    first_rows = rows.groupby([texts, seconds], sort=False).transform("min")
+    return first_rows.where(texts.ne("") | seconds.ne(""), rows).to_numpy()
 
 
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
@@ -77,20 +74,6 @@ def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
     """How many texts or molecules stand in several parts of a split, as one by column may have."""
     groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]
     return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
-
-
-def count_stereoisomers(
-    molecules: list[str], groups: np.ndarray, rows: np.ndarray, others: np.ndarray
-) -> int:
-    """How many of the `rows` have a stereoisomer of a molecule of the `others`, and none of them
-    is the molecule itself. Scaffolds have chirality, so that a scaffold split may separate
-    stereoisomers."""
-    texts = np.array(molecules, dtype=object)
-    if not any(set(text) & STEREO_MARKS for text in (*texts[rows], *texts[others])):
-        return 0
-    flat_others = set(map(without_stereo, texts[others]))
-    has_isomer = np.array([without_stereo(text) in flat_others for text in texts[rows]], dtype=bool)
-    return int((has_isomer & ~np.isin(groups[rows], groups[others])).sum())
 
 
 def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:

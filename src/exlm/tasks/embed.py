@@ -17,11 +17,11 @@ from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import (
     ReadOptions,
     TableTokens,
-    TextKind,
     TextReader,
     decide_molecules,
-    text_kind,
+    remembered,
 )
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable, make_table
 from exlm.train import distributed
 
@@ -63,16 +63,18 @@ def embed(
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
-    trained_on = text_kind(network.config)
+    trained_on = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, trained_on)
-    molecules = decide_molecules(first.texts, trained_on.molecules, read_options.molecules, input)
+    molecules = decide_molecules(
+        first.texts, trained_on["molecules"], read_options.molecules, input
+    )
     reader = TextReader(
-        tokenizer, max_length, molecules, trained_on.standardize, read_options.on_invalid
+        tokenizer, max_length, molecules, trained_on["standardize"], read_options.on_invalid
     )
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
-        table, tokens = reader.read_chunk(table, input)
+        table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
@@ -100,13 +102,13 @@ def _first_table(
     path: str,
     text_column: str | None,
     pair_column: str | None,
-    trained_on: TextKind,
+    trained_on: SavedTask,
 ) -> TextTable:
     """The first rows of a file, with the text column of the model's training where none is named. A
     note says if second texts are there that the model was trained on, and are not read."""
-    if text_column is None and trained_on.text_column in rows.frame:
-        text_column = trained_on.text_column
-    second = trained_on.pair_column
+    if text_column is None and trained_on.get("text_column") in rows.frame:
+        text_column = trained_on["text_column"]
+    second = trained_on.get("pair_column")
     if pair_column is None and second in rows.frame:
         print(
             f"note: the model was trained on pairs; add --pair_column {second!r} to embed both "

@@ -21,7 +21,7 @@ from sklearn.metrics import (
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.label_types import LABEL_TYPES, TaskType
+from exlm.tasks.column_labels import LABEL_TYPES, TaskType
 
 NAN = float("nan")
 COVERAGE = 0.95  # of the intervals
@@ -154,7 +154,10 @@ def score_classes(
     labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
-    are undefined. Arguments as for `confusion`."""
+    are undefined; `score_entities` where the classes of units mark entities. Arguments as for
+    `confusion`."""
+    if predictions.ndim == 3 and has_entities(classes):
+        return score_entities(labels, predictions, classes)
     truth, predicted = _true_and_most_probable(labels, predictions)
     precision, recall, f1, rows = precision_recall_fscore_support(
         truth, predicted, labels=range(len(classes)), zero_division=0

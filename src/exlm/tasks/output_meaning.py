@@ -4,21 +4,24 @@
 of a text: labels and predictions are arrays over the units of a row, so that they do not depend on
 the tokenizer. What a model says about a unit is what it says about its first token."""
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
 
-from exlm.data.frames import FileRows
-from exlm.errors import InputError
-from exlm.tasks.column_labels import note_unscored
+from exlm.tasks.column_labels import (
+    LABEL_TYPES,
+    LabelType,
+    TaskType,
+    label_cells,
+    note_unscored,
+    read_labels,
+)
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 from exlm.tasks.metrics import diverged
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask, TunedModel
-from exlm.tasks.table import TextTable, make_table
+from exlm.tasks.table import TextTable
 from exlm.tasks.units import read_unit_labels, spelled
 
 
@@ -57,26 +60,6 @@ class OutputMeaning:
         """A name for every output of the model's head; there are as many as outputs."""
         return self.names
 
-    def table_to_predict(
-        self, rows: FileRows, path: str, text_column: str | None, pair_column: str | None = None
-    ) -> TextTable:
-        """The rows of a file, without labels. Where it is None, `text_column` is that of the
-        training, in the same or in other letters, or one with a usual name, and `pair_column` that
-        of the training. InputError for a `pair_column` if the model reads single texts."""
-        trained_on_pair = self.saved["pair_column"]
-        if pair_column and not trained_on_pair:
-            raise InputError(
-                f"pair_column names {pair_column!r}, but the model reads single texts; leave it out"
-            )
-        names = {str(column).lower(): str(column) for column in rows.frame}
-        trained_on = self.saved["text_column"]
-        if text_column is None and trained_on in rows.frame:
-            text_column = trained_on
-        elif text_column is None:
-            text_column = names.get(trained_on.lower())
-        table = make_table(rows, path, text_column, [], pair_column=pair_column or trained_on_pair)
-        return replace(table, unit=self.saved.get("unit"))
-
     def outputs(
         self,
         tuned: TunedModel,
@@ -114,18 +97,12 @@ class OutputMeaning:
         return dict(zip(self.titles, predictions.T, strict=True))
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
-        """The labels of a table in the form that the model was trained on: [rows, labels].
-        InputError if a value is no label."""
-        labelled = make_table(
-            rows=table.rows,
-            path=path,
-            text_column=table.text_column,
-            label_columns=label_columns,
-            task_type=self.saved["task_type"],
-            classes=self.saved["classes"] or self.saved.get("words"),
-            skip_unknown_classes=True,
-        )
-        return labelled.labels
+        """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
+        columns that it lacks."""
+        with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
+        cells = label_cells(with_all_labels, label_columns, table.problems)
+        classes = self.saved["classes"] or self.saved.get("words")
+        return read_labels(cells, path, self.saved["task_type"], classes, skip_unknown=True).values
 
 
 class UnitMeaning(OutputMeaning):

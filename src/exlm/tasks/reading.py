@@ -2,10 +2,9 @@
 wrong with each row."""
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import NamedTuple
 from unicodedata import normalize
@@ -13,11 +12,19 @@ from unicodedata import normalize
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
+from exlm.data.chemistry import (
+    Standardize,
+    are_molecules,
+    comparable,
+    molecule_problem,
+    standardize,
+)
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError, check_choices
+from exlm.errors import InputError, check_choices, note
+from exlm.tasks.cells import first_reasons
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import HALF_EMPTY, OnInvalid, TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
@@ -60,24 +67,15 @@ class ReadOptions:
         return TableOptions(self.header, sheet=self.sheet)
 
 
-class TextKind(NamedTuple):
-    """What a model remembers of the texts that it was trained on."""
-
-    molecules: bool | None  # None: a model of an earlier version does not say
-    standardize: Standardize
-    text_column: str | None  # None: a model that is not fine-tuned
-    pair_column: str | None = None  # None: not fine-tuned on pairs
-
-
-def text_kind(config: PreTrainedConfig) -> TextKind:
-    """What the configuration says of a pre-trained or a fine-tuned model's texts."""
-    settings = vars(config) | (getattr(config, "task", None) or {})
-    return TextKind(
-        molecules=settings.get("molecules"),
-        standardize=settings.get("standardize") or "none",
-        text_column=settings.get("text_column"),
-        pair_column=settings.get("pair_column"),
-    )
+def remembered(config: PreTrainedConfig) -> SavedTask:
+    """What a pre-trained or a fine-tuned model remembers of the texts that it was trained on:
+    `molecules` (absent in models of earlier versions), `standardize` and, if it is fine-tuned, the
+    columns."""
+    saved: SavedTask = {
+        "molecules": getattr(config, "molecules", None),
+        "standardize": getattr(config, "standardize", None) or "none",
+    }
+    return {**saved, **(getattr(config, "task", None) or {})}
 
 
 def decide_molecules(
@@ -90,26 +88,13 @@ def decide_molecules(
         return user_says
     look_like_molecules = are_molecules(texts)
     if look_like_molecules and model_knows is False:
-        print(
-            f"note: the texts of {path} look like molecules, "
-            "and the model was trained on other texts",
-            file=sys.stderr,
-        )
+        note(f"the texts of {path} look like molecules, and the model was trained on other texts")
     if model_knows and not look_like_molecules and sum(map(bool, texts)) >= LEAST_SAMPLE:
         raise InputError(
             f"{path}: most texts are no molecules, and the model was trained on molecules; choose "
             "another text_column or another model (molecules=false uses them all the same)"
         )
     return look_like_molecules if model_knows is None else model_knows
-
-
-class RowCheck(NamedTuple):
-    """What is wrong with a row."""
-
-    problem: str  # why it cannot be used, "" if it can
-    warning: str  # what else is wrong with it, "" if nothing
-    is_cut: bool  # whether its text is longer than the model reads, and is cut
-    is_other_kind: bool  # whether it has letters that are not in the model's alphabet
 
 
 class TableTokens(NamedTuple):
@@ -140,9 +125,10 @@ class TextReader:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
-    def read(self, table: TextTable) -> tuple[TextTable, TableTokens]:
+    def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
         """The table with what is wrong for the model, and the tokens of all its rows. InputError if
-        most texts that begin a file are not of the model's alphabet."""
+        most texts that begin a file are not of the model's alphabet; for rows of the file `path`
+        also as `TextTable.check` says."""
         texts = table.texts
         pairs = table.pairs
         if self.molecules:
@@ -150,36 +136,31 @@ class TextReader:
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
         checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
-        for row, check in enumerate(checks):
-            if check.is_cut:
-                pair_list = [pairs[row]] if pairs else None
-                [examples[row]] = tokenize([texts[row]], self.tokenizer, pair_list, self.max_length)
+        problems = [problem for problem, _ in checks]
+        if table.begins_file:
+            self._check_kind(texts, problems)
+        is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
+        is_cut = is_long & (not self.molecules)
+        if is_cut.any():
+            examples = tokenize(texts, self.tokenizer, pairs, self.max_length)
         unit_starts = None
         if table.unit:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
-        if table.begins_file:
-            self._check_kind(texts, checks)
         checked = replace(
             table,
-            problems=[
-                problem or check.problem
-                for problem, check in zip(table.problems, checks, strict=True)
-            ],
-            warnings=[check.warning for check in checks],
-            is_cut=np.array([check.is_cut for check in checks]),
+            problems=first_reasons(table.problems, problems),
+            warnings=[warning for _, warning in checks],
+            is_cut=is_cut,
         )
+        if path is not None:
+            checked.check(path, self.on_invalid)
         return checked, TableTokens(examples, unit_starts)
 
-    def read_chunk(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
-        """The rows of a file, or some of them, to predict for. InputError as `on_invalid`
-        says, and if the rows that begin the file show that it is not what the model knows."""
-        checked, tokens = self.read(table)
-        checked.check(path, self.on_invalid)
-        return checked, tokens
-
-    def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
+    def _check_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
+        """Why a row cannot be used, and what else is wrong with it, "" if nothing is."""
         ids = example["input_ids"]
         given = [part for part in (text, pair) if part]
+        is_strict = self.on_invalid != "keep"
         too_long = unknown = no_molecule = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
@@ -188,40 +169,41 @@ class TextReader:
             unknown = next(filter(None, descriptions), "")
         if self.molecules:
             no_molecule = next(filter(None, map(molecule_problem, given)), "")
-        is_strict = self.on_invalid != "keep"
-        is_other_kind = bool(unknown and self.known_kind) and is_strict
-        is_empty = text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None)
-        problems = [  # the first is given
-            f"not a {self.known_kind}: {unknown}" if is_other_kind else "",
-            "there is nothing in it that the model reads" if is_empty else "",
-            too_long if self.molecules else "",
-            no_molecule if is_strict else "",
-        ]
-        problem = next(filter(None, problems), "")
-        warning = no_molecule or unknown
-        is_cut = bool(too_long) and not self.molecules
-        if is_cut:
-            warning = too_long
-        elif pair is not None and not (text and pair) and not self.molecules:
-            warning = HALF_EMPTY
-        return RowCheck(problem, warning, is_cut, is_other_kind)
+        if unknown and self.known_kind and is_strict:
+            return f"not a {self.known_kind}: {unknown}", ""
+        if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
+            return "there is nothing in it that the model reads", ""
+        if self.molecules and too_long:
+            return too_long, ""
+        if no_molecule and is_strict:
+            return no_molecule, ""
+        if too_long:
+            return "", too_long
+        if pair is not None and not (text and pair) and not self.molecules:
+            return "", HALF_EMPTY
+        return "", no_molecule or unknown
 
-    def _check_kind(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
+    def _check_kind(self, texts: Sequence[str], problems: Sequence[str]) -> None:
         """InputError if most of the `texts` are not of the kind that the model knows."""
-        problems = [check.problem for check in checks if check.is_other_kind]
-        if len(problems) >= LEAST_SAMPLE and len(problems) > sum(map(bool, texts)) / 2:
+        others = [problem for problem in problems if problem.startswith(f"not a {self.known_kind}")]
+        if len(others) >= LEAST_SAMPLE and len(others) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.known_kind}s, and most texts are none "
-                f"({problems[0]}); choose another text_column or another model "
+                f"({others[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
 
 
-def text_spelling(tokenizer: PreTrainedTokenizerFast) -> Callable[[str], str]:
-    """From a text that is no molecule to the spelling by which equal ones are recognised, as the
-    tokenizer normalizes it: proteins in capitals and without a * at the end, other texts perhaps in
-    small letters, and `composed`."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
+def spelling_of(
+    tokenizer: PreTrainedTokenizerFast | None, molecules: bool = False, how: Standardize = "none"
+) -> Callable[[str], str]:
+    """From a text to the spelling by which equal ones are recognised: molecules as they are
+    standardised, at least as canonical SMILES; others `composed` and as the tokenizer, if there is
+    one, normalizes them: proteins in capitals and without a * at the end, other texts perhaps in
+    small letters."""
+    if molecules:
+        return partial(comparable, how=how)
+    normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
         return composed
     return lambda text: composed(normalizer.normalize_str(text))

@@ -72,13 +72,37 @@ def split_rows(
 def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
     """[rows] the part that the user chose for every row, "" for none; None if parts are drawn."""
     assert config.split
-    if config.split in ("scaffold", "random"):
+    split = _chosen_split(config.split, table)
+    if split is None:
         return None
-    parts = np.full(len(table.texts), "", dtype=object)
-    all_rows = np.ones(len(parts), dtype=bool)
-    for part, rows in make_split(config.split, table, 0, all_rows).items():
+    return part_of_rows(split, len(table.texts))
+
+
+def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
+    """[`count` rows] the part of every row, "" for none."""
+    parts = np.full(count, "", dtype=object)
+    for part, rows in split.items():
         parts[rows] = part
     return parts
+
+
+def _chosen_split(kind: str, table: TextTable) -> RowSplit | None:
+    """The rows of the parts that the user chose; None if parts are drawn. InputError for a split
+    that is none of those of `make_split`."""
+    name, _, argument = kind.partition(":")
+    if kind in ("scaffold", "random"):
+        return None
+    if name == "column" and argument:
+        return column_split(table.frame, argument)
+    if name == "file" and argument:
+        return index_split(argument, len(table.frame))
+    if kind == "parts" and table.parts is not None:
+        parts = dict.fromkeys([*PARTS, *table.parts])
+        return {part: np.flatnonzero(table.parts == part) for part in parts}
+    raise InputError(
+        f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files "
+        f"for the parts"
+    )
 
 
 def make_split(
@@ -92,29 +116,18 @@ def make_split(
     scaffold split keeps each of the `groups` (`find_groups`) together. kind: `scaffold`, `random`,
     `column:NAME`, `column:NAME=TEST`, `file:PATH` or `parts` (each file that was joined is one).
     These last may have no valid rows. InputError for a split without train rows."""
-    name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable if rows_to_split is None else rows_to_split)
     if not len(rows):
         raise InputError(
             "no row can be used; the rows and what is wrong with them are listed above"
         )
-    if kind == "scaffold":
+    split = _chosen_split(kind, table)
+    if split is not None:
+        split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
+    elif kind == "scaffold":
         split = scaffold_split(table.texts, rows.tolist(), groups)
-    elif kind == "random":
-        split = random_split(rows, FRACTIONS, seed, groups)
-    elif name == "column" and argument:
-        split = column_split(table.frame, argument)
-    elif name == "file" and argument:
-        split = index_split(argument, len(table.frame))
-    elif kind == "parts" and table.parts is not None:
-        parts = dict.fromkeys([*PARTS, *table.parts])
-        split = {part: np.flatnonzero(table.parts == part) for part in parts}
     else:
-        raise InputError(
-            f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files "
-            f"for the parts"
-        )
-    split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
+        split = random_split(rows, FRACTIONS, seed, groups)
     if not len(split["train"]):
         raise InputError(
             f"the {kind} split of {len(rows)} usable rows has no train rows; use another split"
@@ -232,18 +245,16 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them
-    if isinstance(content, dict):
-        if len({OTHER_NAMES.get(part, part) for part in content}) < len(content):
-            raise InputError(f"{path} has one part under two names: {listed(content)}; join them")
-        content = {OTHER_NAMES.get(part, part): rows for part, rows in content.items()}
-    lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
-    if not lists or not {"train"} < set(content) <= set(PARTS):
+    parts = content if isinstance(content, dict) else {}
+    split = {OTHER_NAMES.get(part, part): rows for part, rows in parts.items()}
+    are_lists = all(isinstance(rows, list) for rows in split.values())
+    if not are_lists or not {"train"} < set(split) <= set(PARTS) or len(split) < len(parts):
         raise InputError(
             f"{path}: expected lists of rows under the keys train, valid and test, found "
             f"{json.dumps(content)[:80]}"
         )
     unassigned = set(range(n_rows))
-    for part, rows in content.items():
+    for part, rows in split.items():
         for row in rows:
             # True is an int and would be row 1.
             if type(row) is not int or row not in unassigned:
@@ -252,8 +263,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
                     "occurs twice"
                 )
             unassigned.remove(row)
-    named = [part for part in PARTS if part in content or part == "valid"]
-    return _as_arrays({part: content.get(part, []) for part in named})
+    named = [part for part in PARTS if part in split or part == "valid"]
+    return _as_arrays({part: split.get(part, []) for part in named})
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:

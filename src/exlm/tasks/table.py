@@ -18,12 +18,15 @@ from exlm.data.columns import (
 from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
-from exlm.tasks.cells import (
-    are_pairs,
-    read_texts,
+from exlm.tasks.cells import are_pairs, first_reasons, read_texts
+from exlm.tasks.column_labels import (
+    LABEL_TYPES,
+    LabelType,
+    TaskType,
+    infer_label_columns,
+    label_cells,
+    read_labels,
 )
-from exlm.tasks.column_labels import Labels, infer_label_columns, label_cells, read_labels
-from exlm.tasks.label_types import LABEL_TYPES, LabelType, TaskType
 
 HALF_EMPTY = "one of the two texts is empty"  # a warning
 
@@ -33,7 +36,7 @@ class TextTable:
     """The rows of files, with their texts and, if these are read, their labels. Rows that cannot be
     used are included, and say why. `texts`, `pairs`, `problems` and `warnings` are [rows]."""
 
-    rows: FileRows  # every row and column, in order; by (part, row) where it joins files
+    frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
     pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
@@ -50,10 +53,6 @@ class TextTable:
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     inferred: dict[str, str]  # by the name of the option that the user can set instead
     unit: str | None = None  # token_classification: a regular expression for what has a label
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        return self.rows.frame
 
     @property
     def label_type(self) -> LabelType:
@@ -133,7 +132,6 @@ def make_table(
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
     positive: str | None = None,
-    skip_unknown_classes: bool = False,
     not_labels: Sequence[str] = (),
 ) -> TextTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
@@ -141,25 +139,24 @@ def make_table(
     `rows` are one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). With `skip_unknown_classes`, rows of other classes have no label.
-    Columns and the task type are inferred where they are None (`_choose_texts` and
-    `column_labels.py`); `not_labels` are columns that are no labels then, such as that of a split.
-    InputError if columns cannot be used, a value is no label of the task, or no row can be used."""
+    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
+    (`_choose_texts` and `column_labels.py`); `not_labels` are columns that are no labels then, such
+    as that of a split. InputError if columns cannot be used, a value is no label of the task, or no
+    row can be used."""
     if isinstance(rows, dict):
         rows = _join_files(rows, path, text_column, pair_column)
     frame = rows.frame
     if label_columns:
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
-    texts, text_problems = read_texts(frame, text_columns, path, rows.faults_of_rows)
+    pair = text_columns[1] if len(text_columns) > 1 else None
+    texts, problems = read_texts(frame, text_columns, path, rows.faults_of_rows)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
         others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
-        columns = infer_label_columns(others, text_problems, path)
-    cells, numbers = label_cells(frame, columns, text_problems)
-    labels = read_labels(cells, numbers, path, task_type, classes, positive, skip_unknown_classes)
-    problems = _problems(text_problems, texts, labels, columns, path)
-    pair = text_columns[1] if len(text_columns) > 1 else None
+        columns = infer_label_columns(others, problems, path)
+    labels = read_labels(label_cells(frame, columns, problems), path, task_type, classes, positive)
+    problems = _problems(problems, texts, labels.values, columns, path)
     choices = {
         "text_column": (text_column, text_columns[0]),
         "pair_column": (pair_column, pair),
@@ -168,7 +165,7 @@ def make_table(
         "positive": (positive, labels.words and labels.words[1]),
     }
     return TextTable(
-        rows=rows,
+        frame=frame,
         texts=texts[0],
         pairs=texts[1] if pair else None,
         text_column=text_columns[0],
@@ -183,6 +180,29 @@ def make_table(
         is_cut=np.zeros(len(problems), dtype=bool),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
+
+
+def _problems(
+    text_problems: list[str],
+    texts: list[list[str]],
+    labels: np.ndarray,
+    label_columns: list[str],
+    path: str | Path,
+) -> list[str]:
+    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
+    labels."""
+    is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
+    problems = first_reasons(text_problems, is_empty)
+    if not label_columns:
+        return problems
+    unlabelled = np.isnan(labels).all(axis=1)
+    problems = first_reasons(problems, np.where(unlabelled, "no label", "").tolist())
+    if all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
+        )
+    return problems
 
 
 def _join_files(
@@ -223,28 +243,3 @@ def _choose_texts(
         if name in (label_columns or ()):
             raise InputError(f"{path}: column {name!r} is both text and label; choose another")
     return [text_column] if pair_column is None else [text_column, pair_column]
-
-
-def _problems(
-    text_problems: list[str],
-    texts: list[list[str]],
-    labels: Labels,
-    label_columns: list[str],
-    path: str | Path,
-) -> list[str]:
-    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
-    labels."""
-    unlabelled = np.isnan(labels.values).all(axis=1) & (labels.values.shape[1] > 0)
-    problems = []
-    for row, problem in enumerate(text_problems):
-        if not problem and not any(column[row] for column in texts):
-            problem = "empty text"
-        if not problem and unlabelled[row]:
-            problem = labels.unknown_classes.get(row, "no label")
-        problems.append(problem)
-    if label_columns and all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
-        )
-    return problems

@@ -19,13 +19,13 @@ from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
-from exlm.tasks.reading import TextReader, text_kind, text_spelling
+from exlm.tasks.reading import TextReader, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
-from exlm.tasks.table_task import TableTask, complete_config, positive_or_one, usual_spelling
+from exlm.tasks.table_task import TableTask, complete_config, positive_or_one
 
 DEFAULT_LENGTH = 512
 
@@ -48,17 +48,13 @@ class TableFinetuning(TableTask):
             encoder.name, config.max_length or DEFAULT_LENGTH
         )
         table = self.load_table(config)
-        config = complete_config(config, table, text_kind(load_config(encoder.name)))
-        reader = TextReader(
-            tokenizer=self.tokenizer,
-            max_length=self.max_length,
-            molecules=bool(config.molecules),
-            standardize=config.standardize or "none",
-            on_invalid=config.on_invalid,
-        )
-        spelling = usual_spelling(config) if config.molecules else text_spelling(self.tokenizer)
+        config = complete_config(config, table, remembered(load_config(encoder.name)))
+        molecules = bool(config.molecules)
+        how = config.standardize or "none"
+        reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
         checked, self.tokens = reader.read(table)
-        super().__init__(config, table, checked, spelling)
+        spelling = spelling_of(self.tokenizer, molecules, how)
+        super().__init__(config, checked, table.usable, spelling)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:

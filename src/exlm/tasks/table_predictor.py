@@ -1,6 +1,5 @@
 """What fine-tuned models predict for the rows of a table, and how predictions are scored."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,24 +10,22 @@ import numpy as np
 import pandas as pd
 from rdkit.DataStructs import ExplicitBitVect
 
-from exlm.data.chemistry import comparable, standardize
+from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.tasks.certainty import (
     calibration_error,
     conformal_columns,
-    conformal_errors,
     conformal_margins,
+    is_within,
 )
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.metrics import (
     as_rows,
     confusion,
-    has_entities,
     score_classes,
-    score_entities,
     score_labels,
     score_predictions,
 )
@@ -39,27 +36,26 @@ from exlm.tasks.reading import (
     TextReader,
     Tokens,
     decide_molecules,
-    text_spelling,
+    spelling_of,
 )
 from exlm.tasks.saved_task import SeedModel
-from exlm.tasks.table import TextTable
+from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.training_molecules import (
+    count_in_training,
     distance_to_training,
-    marks_of,
     training_fingerprints,
-    training_marks,
-    training_molecules,
 )
 
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
+ENSEMBLE = "ensemble"  # the mean of several models, among their names
 
 
 class TablePredictor:
     """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
-    once for all of its rows: whether its texts are `molecules`, the fingerprints of the `training`
-    molecules for distances, and the `margins` [labels] of intervals. `rows` are all rows of the
-    table, if they are not to be read from `path`."""
+    once for all of its rows: its columns of texts, whether these are `molecules`, the fingerprints
+    of the `training` molecules for distances, and the `margins` [labels] of intervals by the name
+    of the model. `rows` are all rows of the table, if they are not to be read from `path`."""
 
     fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
 
@@ -74,6 +70,7 @@ class TablePredictor:
         self.path = path
         self.options = options
         self.saved = models[0].saved
+        self.standardize = self.saved.get("standardize", "none")
         self.meaning = meaning_of(self.saved)
         self.rows = rows
         if rows is None:
@@ -81,15 +78,23 @@ class TablePredictor:
         self.label_columns = options.labels_in(rows.frame, path, self.saved["label_columns"])
         self.has_labels = not set(self.label_columns).isdisjoint(rows.frame)
         self._check_options()
-        self.margins = None
+        self.margins = dict[str, np.ndarray]()
         if options.interval is not None:
-            self.margins = conformal_margins(models, options.interval)
-        table = self.meaning.table_to_predict(rows, path, options.text_column, options.pair_column)
+            by_model = {
+                model.directory.name: conformal_margins(model, options.interval) for model in models
+            }
+            self.margins = {ENSEMBLE: np.max(list(by_model.values()), 0), **by_model}
+        self.text_column = options.text_column
+        if self.text_column is None:
+            columns = {str(column).lower(): str(column) for column in rows.frame}
+            trained_on = self.saved["text_column"]
+            in_any_case = columns.get(trained_on.lower())
+            self.text_column = trained_on if trained_on in rows.frame else in_any_case
+        table = self.texts_of(rows)
         if options.text_column is None and table.text_column != self.saved["text_column"]:
-            print(
-                f"note: {path} has no column {self.saved['text_column']!r}, which the model was "
-                f"trained with; the texts of {table.text_column!r} are read",
-                file=sys.stderr,
+            note(
+                f"{path} has no column {self.saved['text_column']!r}, which the model was trained "
+                f"with; the texts of {table.text_column!r} are read"
             )
         self.molecules = decide_molecules(
             table.texts, self.saved["molecules"], options.molecules, path
@@ -121,6 +126,11 @@ class TablePredictor:
                 "distance compares molecules, but this model was fine-tuned on other texts; "
                 "leave it out"
             )
+        if options.pair_column and not self.saved["pair_column"]:
+            raise InputError(
+                f"pair_column names {options.pair_column!r}, but the model reads single texts; "
+                "leave it out"
+            )
         if options.explain and (self.fits_again or not self.meaning.can_explain):
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
@@ -135,82 +145,112 @@ class TablePredictor:
         rows = self.rows
         if rows is None:
             rows = read_file(self.path, self.options.table_options)
-        numbers = number_columns(self.path, rows.frame)
-        return replace(self._predict(rows), numbers=numbers)
-
-    def _predict(self, rows: FileRows) -> Predictions:
         table, tokens = self.read(rows)
         runs = self.run(table, tokens, shows_progress=True)
-        result, counts = self._with_predictions(table, runs)
+        frame, counts = self._with_predictions(table, runs)
         if self.options.explain:
-            result = with_columns(result, {"explanation": self._explain(table, tokens)})
+            frame = with_columns(frame, {"explanation": self._explain(table, tokens)})
+        numbers = number_columns(self.path, rows.frame)
+        predictions = Predictions(frame, counts, numbers=numbers)
         if set(self.label_columns).isdisjoint(table.frame):
-            return Predictions(result, counts)
+            return predictions
+        try:
+            labels = self._read_labels(table)
+        except InputError as error:
+            return replace(predictions, note=str(error))
+        return self._scored(predictions, table, runs, labels)
+
+    def _read_labels(self, table: TextTable) -> np.ndarray:
+        """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
+        read, or if there are none to score."""
         mask_column = self.saved.get("mask_column")
         if mask_column and mask_column not in table.frame:
-            note = (
+            raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
-            return Predictions(result, counts, note=note)
-        try:
-            labels = self.meaning.read(self._with_all_labels(table), self.path, self.label_columns)
-        except InputError as error:
-            return Predictions(result, counts, note=str(error))
-        means = np.mean(list(runs.values()), 0)
-        margins = dict(zip(runs, self._margins_of_models(), strict=True))
-        if len(runs) > 1:
-            runs = {"ensemble": means, **runs}
-            margins["ensemble"] = self.margins
+        labels = self.meaning.read(table, self.path, self.label_columns)
+        if not (table.usable & ~np.isnan(labels).all(1)).any():
+            raise InputError(
+                f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
+                "name the column that has the labels with label_columns"
+            )
+        missing = [name for name in self.label_columns if name not in table.frame]
+        if missing:
+            note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
+        return labels
+
+    def _scored(
+        self,
+        predictions: Predictions,
+        table: TextTable,
+        runs: dict[str, np.ndarray],
+        labels: np.ndarray,
+    ) -> Predictions:
+        """The predictions of a table with labels, and how those of every model are scored."""
+        saved = self.saved
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        classes = self.saved["classes"]
-        class_scores, confused = {}, {}
-        if classes and len(labelled):
-            class_scores = self._class_scores(labels[labelled], means[labelled], classes)
-            confused = confusion(labels[labelled], means[labelled], classes)
-        return Predictions(
-            frame=result,
-            counts=counts,
+        means = np.mean(list(runs.values()), 0)
+        if len(runs) > 1:
+            runs = {ENSEMBLE: means, **runs}
+        scored = labels[labelled], means[labelled]
+        label_scores = score_labels(saved["task_type"], saved["label_columns"], *scored)
+        if label_scores and self.margins:
+            is_right = is_within(*scored, self.margins[ENSEMBLE], predicts_every_class=False)
+            shares = pd.DataFrame(is_right).mean()
+            for name, share in zip(label_scores, shares, strict=True):
+                label_scores[name]["coverage"] = float(share)
+        classes = saved["classes"]
+        return replace(
+            predictions,
             scorers={
-                name: partial(self._score, labels, run, margins[name]) for name, run in runs.items()
+                name: partial(self._score, labels, run, self.margins.get(name))
+                for name, run in runs.items()
             },
             labelled=labelled,
-            label_scores=self._label_scores(labels[labelled], means[labelled]),
-            class_scores=class_scores,
-            confusion=confused,
-            in_training=self._count_in_training(table, labelled),
+            label_scores=label_scores,
+            class_scores=score_classes(*scored, classes) if classes else {},
+            confusion=confusion(*scored, classes) if classes else {},
+            in_training=count_in_training(
+                self.models, table, labelled, self._spelling(), self.molecules
+            ),
         )
 
-    def _with_all_labels(self, table: TextTable) -> TextTable:
-        """The table with an empty column for every label that it lacks, which a note names."""
-        missing = [name for name in self.label_columns if name not in table.frame]
-        if not missing:
-            return table
-        print(
-            f"note: {self.path} has no column {listed(missing)}; the other labels are scored",
-            file=sys.stderr,
+    def _score(
+        self,
+        labels: np.ndarray,
+        predictions: np.ndarray,
+        margins: np.ndarray | None,
+        rows: np.ndarray,
+    ) -> dict[str, float]:
+        """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
+        errors within the `margins` [labels]."""
+        saved = self.saved
+        label_type = self.meaning.label_type
+        labels = labels[rows]
+        predictions = predictions[rows]
+        scores = score_predictions(
+            saved["task_type"],
+            labels,
+            predictions,
+            saved.get("error_units"),
+            classes=saved["classes"],
         )
-        frame = table.frame.copy(deep=False)
-        frame[missing] = ""
-        return replace(table, rows=FileRows(frame, table.rows.faults))
+        if not label_type.is_number:  # the predictions are probabilities
+            scores["calibration_error"] = calibration_error(
+                *as_rows(labels, predictions), label_type.predicts_every_class
+            )
+        if margins is not None:
+            predicts_every_class = label_type.predicts_every_class
+            is_right = is_within(labels, predictions, margins, predicts_every_class)
+            scores["coverage"] = float(np.nanmean(is_right))
+        return scores
 
-    def spelling(self) -> Callable[[str], str]:
+    def _spelling(self) -> Callable[[str], str]:
         """From a text to the spelling by which one of the training is recognised."""
-        if self.molecules:
-            return partial(comparable, how=self.saved.get("standardize", "none"))
-        return text_spelling(self.models[0].loaded.tokenizer)
-
-    def _count_in_training(self, table: TextTable, rows: np.ndarray) -> int | None:
-        """How many of the rows have texts that the models were trained on, in any spelling; None if
-        these were not kept."""
-        run_dirs = [model.directory for model in self.models]
-        spelling = self.spelling()
-        if self.molecules and table.pairs is None:
-            training = set(map(spelling, training_molecules(run_dirs)))
-            keys = [spelling(table.texts[row]) for row in rows]
-        else:
-            training = training_marks(run_dirs)
-            keys = marks_of(table, rows, spelling)
-        return sum(key in training for key in keys) if training else None
+        tokenizer = None
+        if not self.molecules and not self.fits_again:
+            tokenizer = self.models[0].loaded.tokenizer
+        return spelling_of(tokenizer, self.molecules, self.standardize)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why
@@ -231,14 +271,17 @@ class TablePredictor:
             tokenizer=self.models[0].loaded.tokenizer,
             max_length=self.saved["max_length"],
             molecules=self.molecules,
-            standardize=self.saved.get("standardize", "none"),
+            standardize=self.standardize,
             on_invalid=self.options.on_invalid,
         )
-        options = self.options
-        table = self.meaning.table_to_predict(
-            rows, self.path, options.text_column, options.pair_column
-        )
-        return reader.read_chunk(table, self.path)
+        return reader.read(self.texts_of(rows), self.path)
+
+    def texts_of(self, rows: FileRows) -> TextTable:
+        """Some rows of the file as a table without labels. Its columns of texts are those of the
+        training, in any case, if they are not named; or one with a usual name."""
+        pair_column = self.options.pair_column or self.saved["pair_column"]
+        table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
+        return replace(table, unit=self.saved.get("unit"))
 
     def run(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
@@ -271,28 +314,26 @@ class TablePredictor:
         """The rows of a table with their predictions: means, standard deviations, and for one label
         with classes the predicted class; and how many rows there are of every kind."""
         means = np.mean(list(runs.values()), 0)
-        columns = self.meaning.columns(means, table)
+        values = self.meaning.columns(means, table)
+        spreads = {}
         if len(runs) > 1 and means.ndim == 2:
-            spread = np.std(list(runs.values()), 0, ddof=1)
-            spreads = self.meaning.columns(spread, table)
-            values = columns
-            columns = {}
-            for name in values:
+            spreads = self.meaning.columns(np.std(list(runs.values()), 0, ddof=1), table)
+        columns = {}
+        for name in values:
+            columns[name] = values[name]
+            if spreads:
                 # A label may itself be called `NAME std`.
                 title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
-                columns[name] = values[name]
                 columns[title] = spreads[name]
         if self.meaning.label_type.class_per_row:
-            title = "predicted class"
-            if title in columns:  # a label or a class may itself be called `class`
-                title = "most probable class"
+            # a label or a class may itself be called `class`
+            title = "most probable class" if "predicted class" in columns else "predicted class"
             columns |= self._class_columns(means, title)
-        if self.margins is not None:
-            columns |= conformal_columns(means, self.margins, self.saved)
+        if self.margins:
+            columns |= conformal_columns(means, self.margins[ENSEMBLE], self.saved)
         counts = table.counts("predicted")
         if self.options.distance:
-            how = self.saved.get("standardize", "none")
-            molecules = [standardize(text, how) for text in table.texts]
+            molecules = [standardize(text, self.standardize) for text in table.texts]
             distances = distance_to_training(self.training, molecules)
             distances[~table.usable] = np.nan
             columns["distance to training"] = distances
@@ -325,69 +366,15 @@ class TablePredictor:
             rows = np.arange(len(examples))
             return np.mean([self._predictions_of(model, masked, rows) for model in self.models], 0)
 
-        tokenizer = self.models[0].loaded.tokenizer
         explanations = explain(
-            table, tokens.examples, predict, tokenizer, self.saved, self.molecules
+            table=table,
+            examples=tokens.examples,
+            predict=predict,
+            tokenizer=self.models[0].loaded.tokenizer,
+            saved=self.saved,
+            molecules=self.molecules,
         )
         names = self.meaning.titles
         assert self.options.explain
         write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
         return [explanation and explanation.as_json(names) for explanation in explanations]
-
-    def _margins_of_models(self) -> list[np.ndarray | None]:
-        """For every model the margins of its own intervals; those of several are the largest."""
-        level = self.options.interval
-        if level is None:
-            return [None] * len(self.models)
-        return [conformal_margins([model], level) for model in self.models]
-
-    def _score(
-        self,
-        labels: np.ndarray,
-        predictions: np.ndarray,
-        margins: np.ndarray | None,
-        rows: np.ndarray,
-    ) -> dict[str, float]:
-        """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
-        errors within the `margins` [labels]."""
-        saved = self.saved
-        label_type = self.meaning.label_type
-        labels = labels[rows]
-        predictions = predictions[rows]
-        scores = score_predictions(
-            saved["task_type"],
-            labels,
-            predictions,
-            saved.get("error_units"),
-            classes=saved["classes"],
-        )
-        if not label_type.is_number:  # the predictions are probabilities
-            scores["calibration_error"] = calibration_error(
-                *as_rows(labels, predictions), label_type.predicts_every_class
-            )
-        if margins is not None:
-            errors = conformal_errors(labels, predictions, label_type.predicts_every_class)
-            scores["coverage"] = float(np.mean((errors <= margins)[~np.isnan(errors)]))
-        return scores
-
-    def _class_scores(
-        self, labels: np.ndarray, predictions: np.ndarray, classes: list[str]
-    ) -> dict[str, dict[str, float]]:
-        """`score_classes`, or `score_entities` where classes mark entities."""
-        if predictions.ndim == 3 and has_entities(classes):
-            return score_entities(labels, predictions, classes)
-        return score_classes(labels, predictions, classes)
-
-    def _label_scores(
-        self, labels: np.ndarray, predictions: np.ndarray
-    ) -> dict[str, dict[str, float]]:
-        """The metrics of every label by itself, and the coverage of its intervals; {} if there is
-        only one label."""
-        saved = self.saved
-        scores = score_labels(saved["task_type"], saved["label_columns"], labels, predictions)
-        if self.margins is not None and scores:
-            errors = conformal_errors(labels, predictions, predicts_every_class=False)
-            for name, of_label, margin in zip(scores, errors.T, self.margins, strict=True):
-                is_within = of_label[~np.isnan(of_label)] <= margin
-                scores[name]["coverage"] = float(is_within.mean()) if len(is_within) else np.nan
-        return scores

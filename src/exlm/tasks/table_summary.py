@@ -9,9 +9,6 @@ from exlm.data.columns import listed
 from exlm.tasks.column_labels import NOT_DETERMINED
 from exlm.tasks.table import TextTable
 
-WIDE_RANGE = 100  # of positive labels, large ones (95%) by small ones (5%)
-FAR_ABOVE = 1000  # of positive labels, the largest by the median
-
 
 def describe_table(table: TextTable, molecules: bool) -> str:
     """A table in one line: how many rows of what kind, how many can be used, its labels, and what
@@ -56,21 +53,18 @@ def _with_positives(name: str, labels: np.ndarray) -> str:
     return f"{name} ({int((labels == 1).sum())} of {int((~np.isnan(labels)).sum())} positive)"
 
 
-def notes_of_missing_labels(table: TextTable) -> list[str]:
-    """Which words count as no label, and how often."""
+def remarks_on_labels(table: TextTable) -> list[str]:
+    """What may be wrong with the labels of a table: words that count as no label, spellings of one
+    class, and numbers that are taken for classes."""
     cells = table.frame[table.label_columns].astype(str).stack().str.strip()
     counts = cells[cells.isin(NOT_DETERMINED)].value_counts()
-    return [
+    remarks = [
         f"{count} cells of the labels say {word!r}, which counts as no label"
         for word, count in counts.items()
     ]
-
-
-def notes_of_classes(table: TextTable) -> list[str]:
-    """What may be wrong with the classes of a table: spellings of one, and numbers to predict."""
     names = pd.Series(table.classes or [], dtype=object)
     keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
-    notes = [
+    remarks += [
         f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "
         "accents are encoded; write them alike if they are one"
         for _, spellings in names.groupby(keys, sort=False)
@@ -78,34 +72,14 @@ def notes_of_classes(table: TextTable) -> list[str]:
     ]
     joined = names[names.str.contains("[;|]")]
     if 0 < len(names) < 3 * len(joined):
-        notes.append(
+        remarks.append(
             f"classes such as {joined.iloc[0]!r} seem to be several labels in one cell; to predict "
             "each, give it a column of 0 and 1"
         )
     is_guess = "task_type" in table.inferred and len(names) > 0
     if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
-        notes.append(
+        remarks.append(
             f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
             "classes; add --task_type regression to predict them as numbers"
         )
-    return notes
-
-
-def notes_of_numbers(table: TextTable) -> list[str]:
-    """Which labels to predict as numbers have such a range that their logarithm is easier to
-    learn."""
-    if not table.label_type.is_number:
-        return []
-    notes = []
-    for name, labels in zip(table.label_columns, table.labels[table.usable].T, strict=True):
-        present = labels[~np.isnan(labels)]
-        if not len(present) or present.min() <= 0:
-            continue
-        low, high = np.quantile(present, (0.05, 0.95))
-        if high >= WIDE_RANGE * low or present.max() >= FAR_ABOVE * np.median(present):
-            notes.append(
-                f"most values of {name!r} lie between {low:g} and {high:g}; the largest decide the "
-                "errors, and predictions may be negative, so their logarithm (of an IC50, the "
-                "pIC50) is often the better label"
-            )
-    return notes
+    return remarks

@@ -14,32 +14,25 @@ import numpy as np
 import pandas as pd
 import rdkit
 
-from exlm.data.chemistry import comparable
 from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, departures
 from exlm.tasks.duplicates import (
     count_shared,
-    count_stereoisomers,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
 )
 from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.reading import TextKind, composed, decide_molecules
+from exlm.tasks.reading import decide_molecules
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.splits import RowSplit, chosen_parts, split_hash, split_rows
+from exlm.tasks.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
 from exlm.tasks.table import TextTable
-from exlm.tasks.table_summary import (
-    describe_table,
-    notes_of_classes,
-    notes_of_missing_labels,
-    notes_of_numbers,
-)
-from exlm.tasks.training_molecules import marks_of, write_training_marks, write_training_molecules
+from exlm.tasks.table_summary import describe_table, remarks_on_labels
+from exlm.tasks.training_molecules import write_training
 
 
 class TableTask(ABC):
@@ -50,21 +43,20 @@ class TableTask(ABC):
         self,
         config: TaskConfig,
         table: TextTable,
-        checked: TextTable,
+        rows_to_split: np.ndarray,
         spelling: Callable[[str], str],
     ) -> None:
-        """`config` is complete (`complete_config`), `table` is as it was loaded, and `checked` is
-        the same with what is wrong for the model. Texts with the same `spelling` are equal."""
+        """`config` is complete (`complete_config`). `rows_to_split` ([rows] bool) are those that
+        could be used before it was known what the model cannot read: a split divides all of them,
+        so that all models and baselines have the same. Texts with the same `spelling` are equal."""
         self.config = config
         self.spelling = spelling
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
         parts = None if config.duplicates == "keep" else chosen_parts(config, table)
-        self.table = resolve_duplicates(checked, self.groups, config.duplicates, parts)
-        is_duplicate = checked.usable & ~self.table.usable
-        # A split divides them before any is left out that the model cannot read, so that all models
-        # and baselines have the same.
-        self.rows_to_split = table.usable & ~is_duplicate
+        self.table = resolve_duplicates(table, self.groups, config.duplicates, parts)
+        is_duplicate = table.usable & ~self.table.usable
+        self.rows_to_split = rows_to_split & ~is_duplicate
         self.reported_rows = self.table.reported_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
@@ -73,16 +65,11 @@ class TableTask(ABC):
         }
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = describe_table(self.table, bool(config.molecules))
-        repeated = describe_duplicates(checked, self.groups)
+        repeated = describe_duplicates(table, self.groups)
         if repeated:
             self.summary += f"; {repeated}"
-        notes = [
-            *notes_of_missing_labels(self.table),
-            *notes_of_classes(self.table),
-            *notes_of_numbers(self.table),
-        ]
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)
+        for remark in remarks_on_labels(self.table):
+            note(remark)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
@@ -123,30 +110,19 @@ class TableTask(ABC):
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                f"so the best epoch or setting cannot be found; {self._split_advice()}"
+                "so the best epoch or setting cannot be found; use another split, or choose the "
+                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
             )
-
-    def _split_advice(self) -> str:
-        """How to get a valid part that has what its metric needs."""
-        if self.config.split not in ("random", "parts"):
-            return "use another split, for example task.split random"
-        if self.config.split == "random" and self.table.label_type.class_per_row:
-            counts = np.unique(self.table.labels[self.table.usable], return_counts=True)[1]
-            return (
-                f"of the rarest class there are only {counts.min()}, so choose the rows of each "
-                "part yourself (task.split column:NAME, or files with task.valid and task.test)"
-            )
-        return "give it other rows (task.valid, or task.split column:NAME)"
 
     def _print_split(self, seed: int, split: RowSplit) -> None:
         """Prints the sizes of the parts, and how many texts or molecules stand in several."""
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
         shared = count_shared(self.groups, split)
-        note = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
         if unused and self.config.train_rows is None:
-            note += f"; {unused} usable rows are in no part"
-        print(f"seed {seed}: {sizes} (split {self.config.split}){note}")
+            remarks += f"; {unused} usable rows are in no part"
+        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
         if "test" not in split:
             return
         in_train = np.isin(self.groups[split["test"]], self.groups[split["train"]])
@@ -157,15 +133,6 @@ class TableTask(ABC):
                 "number",
                 file=sys.stderr,
             )
-        if self.config.molecules:
-            isomers = count_stereoisomers(
-                self.table.texts, self.groups, split["test"], split["train"]
-            )
-            if isomers:
-                print(
-                    f"note: {isomers} test molecules have a stereoisomer in the train part",
-                    file=sys.stderr,
-                )
 
     def score(
         self,
@@ -215,28 +182,11 @@ class TableTask(ABC):
         table = self.table
         saved = self.table_entries(split["train"])
         self._write_predictions(run_dir, split, predictions, meaning_of(saved))
-        if self.config.molecules:
-            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
-        if not self.config.molecules or table.pairs is not None:
-            write_training_marks(run_dir, marks_of(table, split["train"], self.spelling))
-        error_units = saved["error_units"]
+        write_training(run_dir, table, split["train"], self.spelling, bool(self.config.molecules))
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
-        has_positives = table.label_type.class_per_row and not table.label_type.predicts_every_class
-        counts = dict[str, dict[str, int]]()
-        labels = dict[str, dict[str, float]]()
-        label_rows = dict[str, dict[str, int]]()
-        for name, rows in scored_parts.items():
-            counts[name] = {"rows": len(rows)}
-            if has_positives:
-                counts[name]["positives"] = int((table.labels[rows] == 1).sum())
-            of_labels = score_labels(
-                table.task_type, table.label_columns, table.labels[rows], predictions[rows]
-            )
-            labels[name] = {label: scores[self.metric] for label, scores in of_labels.items()}
-            label_rows[name] = {label: int(scores["rows"]) for label, scores in of_labels.items()}
         main_part = "test" if "test" in split else "valid"
         main_score = partial(
-            self.score, predictions, error_units=error_units, metrics=[self.metric]
+            self.score, predictions, error_units=saved["error_units"], metrics=[self.metric]
         )
         interval = quick_interval(
             main_score, split[main_part], self.metric, len(table.label_columns)
@@ -248,14 +198,32 @@ class TableTask(ABC):
             "label_columns": table.label_columns,
             "rdkit": rdkit.__version__,
             "scores": {
-                name: self.score(predictions, rows, error_units)
+                name: self.score(predictions, rows, saved["error_units"])
                 for name, rows in scored_parts.items()
             },
-            "counts": counts,
+            "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
             "interval": {main_part: interval},
-            "labels": labels,
-            "label_rows": label_rows,
+            "labels": {
+                name: self._scores_of_labels(predictions, rows)
+                for name, rows in scored_parts.items()
+            },
         }
+
+    def _counts(self, rows: np.ndarray) -> dict[str, int]:
+        """How many rows a part has, and how many of them are positive, if there are two classes."""
+        label_type = self.table.label_type
+        if not label_type.class_per_row or label_type.predicts_every_class:
+            return {"rows": len(rows)}
+        positives = int((self.table.labels[rows] == 1).sum())
+        return {"rows": len(rows), "positives": positives}
+
+    def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        """The metric of every label by itself; {} if there is only one label."""
+        table = self.table
+        scores = score_labels(
+            table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+        )
+        return {label: of_label[self.metric] for label, of_label in scores.items()}
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: all rows of a table; of several files those of valid, and all that are not
@@ -270,10 +238,8 @@ class TableTask(ABC):
         self, run_dir: Path, split: RowSplit, predictions: np.ndarray, meaning: OutputMeaning
     ) -> None:
         table = self.table
-        part_of_row = np.full(len(predictions), "", dtype=object)
-        for name, rows in split.items():
-            part_of_row[rows] = name
-        columns = {"split": part_of_row, **meaning.columns(predictions, table)}
+        parts = part_of_rows(split, len(predictions))
+        columns = {"split": parts, **meaning.columns(predictions, table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
             columns |= {f"mean {name}": values for name, values in means}
@@ -290,9 +256,9 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     return np.where(deviations > 0, deviations, 1.0)
 
 
-def complete_config(config: TaskConfig, table: TextTable, trained_on: TextKind) -> TaskConfig:
+def complete_config(config: TaskConfig, table: TextTable, trained_on: SavedTask) -> TaskConfig:
     """The config with the kind of texts, their spelling and the split, where it leaves them out.
-    `trained_on` is the kind of text that the model knows. InputError if settings do not fit the
+    `trained_on` is what the model `remembered`. InputError if settings do not fit the
     table."""
     metrics = metric_names(table.task_type, table.classes)
     if config.metric and config.metric not in metrics:
@@ -302,13 +268,13 @@ def complete_config(config: TaskConfig, table: TextTable, trained_on: TextKind) 
         )
     user_says = False if config.dataset in GLUE else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
-    model_knows = True if trained_on.molecules else None
+    model_knows = True if trained_on["molecules"] else None
     molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
     # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
     # recognised.
     standardize = config.standardize
-    if standardize is None and molecules and trained_on.standardize != "none":
-        standardize = trained_on.standardize
+    if standardize is None and molecules and trained_on["standardize"] != "none":
+        standardize = trained_on["standardize"]
     if standardize not in (None, "none") and not molecules:
         raise InputError(
             f"task.standardize {standardize} rewrites molecules; "
@@ -328,14 +294,6 @@ def main_metric(config: TaskConfig, table: TextTable) -> str:
     metrics = metric_names(table.task_type, table.classes)
     default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     return config.metric or default
-
-
-def usual_spelling(config: TaskConfig) -> Callable[[str], str]:
-    """From a text to the spelling by which equal ones are recognised: molecules as they are
-    standardised, at least as canonical SMILES."""
-    if not config.molecules:
-        return composed
-    return partial(comparable, how=config.standardize or "none")
 
 
 def content_hash(table: TextTable) -> str:

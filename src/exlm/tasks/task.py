@@ -1,16 +1,12 @@
 """What a task is, which kinds there are, and how these classes are named.
 
 A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` that trains encoders.
-If the data are a table, both have `Table` before their names:
-
-    TextTable         the rows alone: texts, labels, and what is wrong with each (`table.py`)
-    TableTask         such rows as a task: their splits and scores, without training
-    TableFinetuning   a `TableTask` that trains encoders, and so a `Finetuning`
-    TableBaseline     a `TableTask` that trains baselines (`baselines/command.py`)
+For a table, `TextTable` are its rows, `TableTask` their splits and scores, and `TableFinetuning`
+and `TableBaseline` train.
 
 A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
 is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES
-(`label_types.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
+(`column_labels.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
 METRICS (`metrics.py`)."""
 
 from collections.abc import Mapping

@@ -3,7 +3,6 @@ molecules are from them."""
 
 import hashlib
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,30 +20,54 @@ TRAINING_MOLECULES = "train.smi"
 TRAINING_MARKS = "train.sha256"
 
 
-def write_training_molecules(run_dir: Path, molecules: Sequence[str]) -> None:
-    """Keeps the molecules that the model of a seed is trained on beside it."""
-    write_text(run_dir / TRAINING_MOLECULES, "".join(f"{smiles}\n" for smiles in molecules))
+def write_training(
+    run_dir: Path,
+    table: TextTable,
+    rows: np.ndarray,
+    spelling: Callable[[str], str],
+    molecules: bool,
+) -> None:
+    """Keeps the molecules that the model of a seed is trained on beside it, or the marks of texts
+    and pairs."""
+    if molecules:
+        lines = "".join(f"{table.texts[row]}\n" for row in rows)
+        write_text(run_dir / TRAINING_MOLECULES, lines)
+    if not molecules or table.pairs is not None:
+        lines = "".join(f"{mark}\n" for mark in _marks_of(table, rows, spelling))
+        write_text(run_dir / TRAINING_MARKS, lines)
 
 
-def training_molecules(run_dirs: Sequence[Path]) -> set[str]:
+def count_in_training(
+    models: Sequence[SeedModel],
+    table: TextTable,
+    rows: np.ndarray,
+    spelling: Callable[[str], str],
+    molecules: bool,
+) -> int | None:
+    """How many of the rows have texts that models were trained on, all written in one `spelling`;
+    None if these were not kept."""
+    if molecules and table.pairs is None:
+        training = set(map(spelling, training_molecules(models)))
+        keys = [spelling(table.texts[row]) for row in rows]
+    else:
+        training = _lines(models, TRAINING_MARKS)
+        keys = _marks_of(table, rows, spelling)
+    return sum(key in training for key in keys) if training else None
+
+
+def training_molecules(models: Sequence[SeedModel]) -> set[str]:
     """The molecules that models were trained on, as far as these are kept beside them."""
-    files = [run_dir / TRAINING_MOLECULES for run_dir in run_dirs]
-    lines = [file.read_text(encoding="utf-8").splitlines() for file in files if file.is_file()]
-    return set(chain.from_iterable(lines))
+    return _lines(models, TRAINING_MOLECULES)
 
 
-def write_training_marks(run_dir: Path, marks: Sequence[str]) -> None:
-    """Keeps the `marks_of` what the model of a seed is trained on beside it."""
-    write_text(run_dir / TRAINING_MARKS, "".join(f"{mark}\n" for mark in marks))
+def _lines(models: Sequence[SeedModel], name: str) -> set[str]:
+    """The lines of the files of this name beside models, as far as they are there."""
+    files = [model.directory / name for model in models]
+    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    return set("".join(texts).splitlines())
 
 
-def training_marks(run_dirs: Sequence[Path]) -> set[str]:
-    """The marks of the texts that models were trained on, as far as these are kept."""
-    files = [run_dir / TRAINING_MARKS for run_dir in run_dirs]
-    return set(chain.from_iterable(f.read_text().splitlines() for f in files if f.is_file()))
-
-
-def marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str]) -> list[str]:
+def _marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str]) -> list[str]:
     """16 hexadecimal digits for each of the rows of a table, which tell texts or pairs of texts
     apart, all written in one `spelling`."""
     marks = []
@@ -58,15 +81,15 @@ def marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str])
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
     """The ECFP4 (2,048 bits) of the molecules that models were trained on, as these read them.
     InputError if these were not kept."""
-    run_dirs = [model.directory for model in models]
-    for run_dir in run_dirs:
-        if not (run_dir / TRAINING_MOLECULES).is_file():
+    for model in models:
+        file = model.directory / TRAINING_MOLECULES
+        if not file.is_file():
             raise InputError(
-                f"{run_dir / TRAINING_MOLECULES} does not exist; "
+                f"{file} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
     how = models[0].saved.get("standardize", "none")
-    molecules = sorted(standardize(text, how) for text in training_molecules(run_dirs))
+    molecules = sorted(standardize(text, how) for text in training_molecules(models))
     return [bits for bits in fingerprints(molecules) if bits is not None]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.column_labels import LABEL_TYPES, LabelType
 from exlm.tasks.metrics import goodness, score_predictions
 from exlm.tasks.saved_task import SavedTask
 

@@ -24,8 +24,9 @@ from exlm.tasks.baselines.saved import (
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.reading import TextKind
-from exlm.tasks.table_task import TableTask, complete_config, usual_spelling
+from exlm.tasks.reading import spelling_of
+from exlm.tasks.saved_task import SavedTask
+from exlm.tasks.table_task import TableTask, complete_config
 from exlm.tasks.task import kind_of
 
 
@@ -96,7 +97,7 @@ class TableBaseline(TableTask):
                 "use a table with labels for each row as a whole"
             )
         table = load_labelled(config)
-        no_model = TextKind(molecules=None, standardize="none", text_column=None)
+        no_model: SavedTask = {"molecules": None, "standardize": "none"}
         config = complete_config(config, table, no_model)
         molecules = config.molecules
         if molecules != BASELINES[name].molecules:
@@ -115,7 +116,8 @@ class TableBaseline(TableTask):
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
         checked = leave_out_what_is_no_molecule(table) if molecules else table
-        super().__init__(config, table, checked, usual_spelling(config))
+        spelling = spelling_of(None, bool(molecules), config.standardize or "none")
+        super().__init__(config, checked, table.usable, spelling)
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)
 

@@ -3,7 +3,6 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +17,7 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.reading import TableTokens, composed
+from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
@@ -87,15 +86,9 @@ class BaselinePredictor(TablePredictor):
 
     fits_again: ClassVar[bool] = True
 
-    def spelling(self) -> Callable[[str], str]:
-        return super().spelling() if self.molecules else composed
-
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
-        options = self.options
-        table = self.meaning.table_to_predict(
-            rows, self.path, options.text_column, options.pair_column
-        )
+        table = self.texts_of(rows)
         if self.molecules:
             table = leave_out_what_is_no_molecule(table)
         table.check(self.path, self.options.on_invalid)
