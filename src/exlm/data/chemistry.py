@@ -92,14 +92,6 @@ def comparable(smiles: str, how: Standardize) -> str:
     return standardize(smiles, "canonical" if how == "none" else how)
 
 
-def without_stereo(smiles: str) -> str:
-    """The canonical SMILES without stereochemistry, which all stereoisomers share; the text itself
-    if RDKit cannot parse it."""
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    return smiles if molecule is None else Chem.MolToSmiles(molecule, isomericSmiles=False)
-
-
 def are_molecules(texts: Iterable[str]) -> bool:
     """Whether most of the first texts are molecules; empty ones do not count."""
     sample = list(islice(filter(None, texts), SAMPLE))
