@@ -78,7 +78,7 @@ def embeddings(
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         lattice = network.expander.for_task(input_ids, attention_mask)
-        hidden = network.encode(lattice, read_layers=layers)
+        hidden, _ = network.encode(lattice, read_layers=layers)
         return pooled(hidden, lattice.attention_mask[..., None].bool(), pooling)
 
     width = POOLINGS[pooling] * network.config.hidden_size

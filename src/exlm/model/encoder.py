@@ -2,15 +2,11 @@
 batch: padded rows, or one packed row without any padding. The last layer computes only the
 positions that a head reads, and exactly."""
 
-import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import attention as torch_attention
 from torch.nn import functional as F
 from transformers import AttentionInterface
 from transformers.activations import ACT2FN
@@ -224,29 +220,6 @@ def can_pack(implementation: str | None, head_dim: int, device: torch.device) ->
     return torch.backends.cuda.is_flash_attention_available() and recent
 
 
-def _has_flash_attention_3(device: torch.device) -> bool:
-    """Whether this is a Hopper GPU and FlashAttention 3 is installed and known to PyTorch."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
-        return False
-    list_implementations = getattr(torch_attention, "list_flash_attention_impls", list)
-    installed = importlib.util.find_spec("flash_attn_interface") is not None
-    return installed and "FA3" in list_implementations()
-
-
-@contextmanager
-def newest_flash_attention(device: torch.device, rate: float) -> Iterator[None]:
-    """Inside the `with` block, attention uses FlashAttention 3 where it can. That has no dropout:
-    with a `rate` nothing changes."""
-    if rate > 0 or not _has_flash_attention_3(device):
-        yield
-        return
-    torch_attention.activate_flash_attention_impl("FA3")
-    try:
-        yield
-    finally:
-        torch_attention.restore_flash_attention_impl()
-
-
 class ExLMAttention(nn.Module):
     is_causal = False
 
@@ -294,28 +267,27 @@ class ExLMAttention(nn.Module):
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
-    def _project(self, hidden: Tensor, output_positions: Tensor | None) -> tuple[Tensor, ...]:
-        """Query, key and value; the query only of the `output_positions`."""
+    def _project(
+        self, hidden: Tensor, output_positions: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
         if output_positions is None:
-            return self._split(self.qkv(hidden))
-        width = hidden.shape[-1]
-        if type(self.qkv) is not nn.Linear:  # an adapter, or a quantised layer: more than a weight
-            query, key_value = self.qkv(hidden).split([width, 2 * width], dim=-1)
-            (query,) = self._split(gather_positions(query, output_positions))
-            key, value = self._split(key_value)
-            return query, key, value
-        query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
-        query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        query_hidden = gather_positions(hidden, output_positions)
-        (query,) = self._split(F.linear(query_hidden, query_weight, query_bias))
-        key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
-        return query, key, value
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+        elif type(self.qkv) is nn.Linear:
+            width = hidden.shape[-1]
+            query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
+            query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
+            query_hidden = gather_positions(hidden, output_positions)
+            query = F.linear(query_hidden, query_weight, query_bias)
+            key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
+        else:  # an adapter, or a quantised layer: more than a weight
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+            query = gather_positions(query, output_positions)
+        return self._heads(query), self._heads(key), self._heads(value)
 
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[R, L, n D] -> n tensors [R, H, L, d]."""
-        width = self.output.in_features
-        heads = projected.unflatten(-1, (-1, self.heads, width // self.heads))
-        return heads.permute(2, 0, 3, 1, 4).unbind(0)
+    def _heads(self, projected: Tensor) -> Tensor:
+        """[R, L, D] -> [R, H, L, d]."""
+        return projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class ExLMLayer(GradientCheckpointingLayer):

@@ -82,16 +82,12 @@ class Expander:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return self.expand(input_ids, attention_mask, masked=nothing)
         in_place = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
-        in_place = replace(in_place, vectors=vectors, attention_options=attention_options or {})
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             in_place = replace(in_place, position_ids=without_copies(token_position))
-        # Layers behind a late expansion may rotate by two axes, so the two groups run apart.
-        if config.unexpanded_layers > 0:
-            return replace(in_place, unexpanded=in_place)
-        return in_place
+        return replace(in_place, vectors=vectors, attention_options=attention_options or {})
 
     def _inner_boundaries(self) -> tuple[int | None, ...]:
         """The tokens that are boundaries wherever they stand, if boundaries have k states."""
