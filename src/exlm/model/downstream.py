@@ -40,8 +40,8 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
-        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden
-        states end with the layer that is read."""
+        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        `hidden_states` end with the layer that is read."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
@@ -80,8 +80,8 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
-        Hidden states are those of each token's first repeat; they end with the layer that the head
-        reads."""
+        If the model repeats its input, logits and `hidden_states` are those of each token's first
+        repeat. `hidden_states` end with the layer that is read."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
@@ -118,7 +118,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
-        [B] are given. Padding has a finite logit that is never chosen. Hidden states end with the
+        [B] are given. Padding has a finite logit that is never chosen. `hidden_states` end with the
         layer that is read."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(

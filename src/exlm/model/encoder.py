@@ -55,8 +55,8 @@ class Layout:
         return self.position_ids[..., 1]
 
     def unpack(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden states [R, N, D] as [B, N, D]; sequences with fewer states are
-        padded with other states."""
+        """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
+        sequence is any other vector."""
         return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
 
 
@@ -130,7 +130,7 @@ def _spans(lengths: Tensor) -> Spans:
 
 
 def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token.
+    """hidden [B, L, D] of expanded positions -> [B, S, D], of the first copy of every input token.
     For padding it may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
     return gather_positions(hidden, first.to(hidden.device))

@@ -76,8 +76,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
                 evaluation mode.
             token_type_ids: as for `ExLMModel.task_input`.
             position_ids, inputs_embeds, output_attentions: InputError unless None or false.
-            output_hidden_states: whether to return the states of the embedding and of every layer,
-                [B, S, D] each, of a masked token its first."""
+            output_hidden_states: whether to return the hidden vectors of the embedding and of every
+                layer, [B, S, D] each, of a masked token its first copy's."""
         check_token_types(token_type_ids)
         reason = "the masks are found by their ids, and their copies numbered, inside the model"
         refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)

@@ -108,6 +108,86 @@ class ExLMModel(ExLMPreTrainedModel):
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return self.expander.expand(input_ids, attention_mask, masked, labels)
 
+    @property
+    def packs(self) -> bool:
+        """Whether a batch becomes one row without padding, in the precision of the moment."""
+        config = self.config
+        head_dim = config.hidden_size // config.num_attention_heads
+        device = self.embeddings.weight.device
+        return can_pack(config._attn_implementation, head_dim, device)
+
+    def encode(
+        self,
+        sequences: EncoderInput,
+        output_positions: Tensor | None = None,
+        count: Tensor | None = None,
+        read_layers: int | None = None,
+        every_layer: bool = False,
+    ) -> Encoded:
+        """Hidden vectors of the expanded sequences, on the model's device: [B, L, D], or [B, N, D]
+        at `output_positions`.
+
+        Args:
+            sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
+            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
+                the last layer computes no others.
+            read_layers: number of layers to run. Before a late expansion, positions are those of
+                the unexpanded sequence.
+            every_layer: whether to return the vectors of every layer, too, which are normalised
+                after the last; not with `output_positions`."""
+        config, device = self.config, self.embeddings.weight.device
+        read_layers = read_layers or config.num_hidden_layers
+        unexpanded = sequences.unexpanded or sequences
+        if read_layers <= config.unexpanded_layers:
+            sequences = unexpanded
+        output_layout = arrange(sequences, device, self.packs, output_positions, count)
+        # what the first layers read
+        current, layout = sequences, output_layout
+        if 0 < config.unexpanded_layers < read_layers:
+            current, layout = unexpanded, arrange(unexpanded, device, self.packs)
+        hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
+        tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
+        layers = []
+        for index, layer in enumerate(self.layers[:read_layers]):
+            if every_layer:
+                layers.append(at_tokens(layout.unpack(hidden), current))
+            if index == config.unexpanded_layers > 0:  # the late expansion
+                current, layout = sequences, output_layout
+                if layout.origin is not None:
+                    hidden = gather_positions(hidden, layout.origin)
+                hidden = self._add_copies(hidden, layout)
+                tables = self._rotary_tables(layout, reads_copies=True)
+            is_last = index == read_layers - 1
+            hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
+        hidden = layout.unpack(self.norm(hidden))
+        if not every_layer:
+            return Encoded(hidden, None)
+        return Encoded(hidden, (*layers, at_tokens(hidden, current)))
+
+    def _embed(self, layout: Layout, vectors: Tensor | None) -> Tensor:
+        """The embeddings [R, L, D] of the tokens, or the `vectors` that stand in their place."""
+        if vectors is None:
+            return self.embeddings(layout.input_ids)
+        vectors = vectors.to(layout.input_ids.device)
+        # The id of padding may be larger than any row.
+        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
+
+    def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden vectors plus the embedding of every position's copy index."""
+        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
+
+    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for layers that read copies of masks, or do not, in the precision of
+        their products."""
+        config, weight = self.config, self.embeddings.weight
+        dtype = weight.dtype
+        if torch.is_autocast_enabled(weight.device.type):
+            dtype = torch.get_autocast_dtype(weight.device.type)
+        positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
+        head_dim = config.hidden_size // config.num_attention_heads
+        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
+        return cos.to(dtype), sin.to(dtype)
+
     @can_return_tuple
     def forward(
         self,
@@ -240,85 +320,6 @@ class ExLMModel(ExLMPreTrainedModel):
         weight = attention_mask[..., None].to(vectors)
         mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
         return Encoded(mean, layers)
-
-    @property
-    def packs(self) -> bool:
-        """Whether a batch becomes one row without padding, in the precision of the moment."""
-        config = self.config
-        head_dim = config.hidden_size // config.num_attention_heads
-        device = self.embeddings.weight.device
-        return can_pack(config._attn_implementation, head_dim, device)
-
-    def encode(
-        self,
-        sequences: EncoderInput,
-        output_positions: Tensor | None = None,
-        count: Tensor | None = None,
-        read_layers: int | None = None,
-        every_layer: bool = False,
-    ) -> Encoded:
-        """Hidden vectors of the expanded sequences, on the model's device: [B, L, D], or [B, N, D]
-        at `output_positions`.
-
-        Args:
-            sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
-            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
-                the last layer computes no others.
-            read_layers: number of layers to run. Before a late expansion, positions are those of
-                the unexpanded sequence.
-            every_layer: whether to return the vectors of every layer, too, which are normalised
-                after the last; not with `output_positions`."""
-        config, device = self.config, self.embeddings.weight.device
-        read_layers = read_layers or config.num_hidden_layers
-        unexpanded = sequences.unexpanded or sequences
-        if read_layers <= config.unexpanded_layers:
-            sequences = unexpanded
-        output_layout = arrange(sequences, device, self.packs, output_positions, count)
-        text, layout = sequences, output_layout
-        if 0 < config.unexpanded_layers < read_layers:
-            text, layout = unexpanded, arrange(unexpanded, device, self.packs)
-        hidden = self.dropout(self._add_copies(self._embed(layout, text.vectors), layout))
-        tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
-        layers = []
-        for index, layer in enumerate(self.layers[:read_layers]):
-            if every_layer:
-                layers.append(at_tokens(layout.unpack(hidden), text))
-            if index == config.unexpanded_layers > 0:
-                text, layout = sequences, output_layout
-                if layout.origin is not None:
-                    hidden = gather_positions(hidden, layout.origin)
-                hidden = self._add_copies(hidden, layout)
-                tables = self._rotary_tables(layout, reads_copies=True)
-            is_last = index == read_layers - 1
-            hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
-        hidden = layout.unpack(self.norm(hidden))
-        if not every_layer:
-            return Encoded(hidden, None)
-        return Encoded(hidden, (*layers, at_tokens(hidden, text)))
-
-    def _embed(self, layout: Layout, vectors: Tensor | None) -> Tensor:
-        """The embeddings [R, L, D] of the tokens, or the `vectors` that stand in their place."""
-        if vectors is None:
-            return self.embeddings(layout.input_ids)
-        vectors = vectors.to(layout.input_ids.device)
-        # The id of padding may be larger than any row.
-        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
-
-    def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden vectors plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
-
-    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for layers that read copies of masks, or do not, in the precision of
-        their products."""
-        config, weight = self.config, self.embeddings.weight
-        dtype = weight.dtype
-        if torch.is_autocast_enabled(weight.device.type):
-            dtype = torch.get_autocast_dtype(weight.device.type)
-        positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
-        head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
-        return cos.to(dtype), sin.to(dtype)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:
