@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM, ExLMModel
-from exlm.model import encoder, modeling_exlm
+from exlm.model import encoder
 from exlm.model.encoder import gather_positions
 
 READS = ["states", "all"]
@@ -39,7 +39,7 @@ def pack(monkeypatch):
     """Packs on this machine too."""
 
     def switch_on():
-        monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
+        monkeypatch.setattr(ExLMModel, "packs", True)
         monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on

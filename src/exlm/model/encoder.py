@@ -207,19 +207,6 @@ def packed_attention(
     return mixed.unsqueeze(0)
 
 
-def can_pack(implementation: str | None, head_dim: int, device: torch.device) -> bool:
-    """Whether `packed_attention` can be used: on a recent GPU under autocast, unless another
-    implementation of attention is asked for."""
-    if implementation != "sdpa":
-        return False
-    if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
-        return False
-    if head_dim % 8 or head_dim > 256:
-        return False
-    recent = torch.cuda.get_device_capability(device) >= (8, 0)
-    return torch.backends.cuda.is_flash_attention_available() and recent
-
-
 class ExLMAttention(nn.Module):
     is_causal = False
 

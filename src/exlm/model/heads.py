@@ -1,5 +1,5 @@
-"""The heads, which read the encoder's hidden vectors: prediction of tokens, transitions between states,
-classification.
+"""The heads, which read the encoder's hidden vectors: prediction of tokens, transitions between
+states, classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
 path. Only the product with the vocabulary, the largest, has bfloat16 operands in training; its sums

@@ -10,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
+from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, gather_positions
 from exlm.model.expander import Expander
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice
@@ -110,11 +110,16 @@ class ExLMModel(ExLMPreTrainedModel):
 
     @property
     def packs(self) -> bool:
-        """Whether a batch becomes one row without padding, in the precision of the moment."""
-        config = self.config
+        """Whether a batch becomes one row without padding (`packed_attention`): on a recent GPU
+        under autocast, unless another implementation of attention is asked for."""
+        config, device = self.config, self.embeddings.weight.device
+        if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+            return False
         head_dim = config.hidden_size // config.num_attention_heads
-        device = self.embeddings.weight.device
-        return can_pack(config._attn_implementation, head_dim, device)
+        if config._attn_implementation != "sdpa" or head_dim % 8 or head_dim > 256:
+            return False
+        is_recent = torch.cuda.get_device_capability(device) >= (8, 0)
+        return is_recent and torch.backends.cuda.is_flash_attention_available()
 
     def encode(
         self,
@@ -135,16 +140,16 @@ class ExLMModel(ExLMPreTrainedModel):
                 the unexpanded sequence.
             every_layer: whether to return the vectors of every layer, too, which are normalised
                 after the last; not with `output_positions`."""
-        config, device = self.config, self.embeddings.weight.device
+        config, device, packs = self.config, self.embeddings.weight.device, self.packs
         read_layers = read_layers or config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
         if read_layers <= config.unexpanded_layers:
             sequences = unexpanded
-        output_layout = arrange(sequences, device, self.packs, output_positions, count)
+        output_layout = arrange(sequences, device, packs, output_positions, count)
         # what the first layers read
         current, layout = sequences, output_layout
         if 0 < config.unexpanded_layers < read_layers:
-            current, layout = unexpanded, arrange(unexpanded, device, self.packs)
+            current, layout = unexpanded, arrange(unexpanded, device, packs)
         hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
         tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
         layers = []

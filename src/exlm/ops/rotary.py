@@ -7,8 +7,8 @@ an angle: the position times a frequency of the pair. So the product of a query 
 the difference of their positions.
 
 With one axis, the token position, there is one block. With two there are n, 1 over the share of the
-copy index (the paper: n = 2): the last block turns by the copy index, and the n - 1 before it by the
-token position, over which one sequence of frequencies is spread."""
+copy index (the paper: n = 2). The last block turns by the copy index, and the n - 1 before it by
+the token position, over which one sequence of frequencies is spread."""
 
 from typing import Any
 
