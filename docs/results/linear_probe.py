@@ -77,7 +77,7 @@ def embeddings(
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        lattice = network.expander.for_task(input_ids, attention_mask)
+        lattice = network.task_input(input_ids, attention_mask)
         hidden, _ = network.encode(lattice, read_layers=layers)
         return pooled(hidden, lattice.attention_mask[..., None].bool(), pooling)
 

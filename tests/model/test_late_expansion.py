@@ -74,9 +74,9 @@ def test_questions_are_read_before_the_expansion(tiny_config, tiny_batch, bounda
 def test_layers_read_one_by_one_are_those_of_the_whole_model(tiny_config, tiny_batch):
     """The layers before a late expansion rotate by one axis, also if a later layer is read."""
     model = ExLMModel(tiny_config(expanded_layers=1, rotary="full", initializer_range=0.3)).eval()
-    sequences = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    sequences = model.task_input(tiny_batch["input_ids"], tiny_batch["attention_mask"])
     model.config.task_layers = 2
-    told = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    told = model.task_input(tiny_batch["input_ids"], tiny_batch["attention_mask"])
     _, of_layers = model.encode(told, read_layers=2, every_layer=True)
     assert of_layers is not None
     for layers in (1, 2):

@@ -28,7 +28,7 @@ from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.downstream import classification_loss
 from exlm.model.encoder import at_tokens
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.expander import Expander
+from exlm.model.expander import expand_batch
 from exlm.model.objectives import (
     OBJECTIVES,
     LatticeOutput,
@@ -434,7 +434,7 @@ def test_an_objective_is_one_class_and_one_line(tiny_config, tiny_batch, monkeyp
 @pytest.mark.parametrize("switches", SWITCHES, ids=ids)
 def test_batches_are_expanded_without_the_network(tiny_config, tiny_batch, switches):
     config = tiny_config(**switches)
-    lattice = Expander(config).expand(**tiny_batch)
+    lattice = expand_batch(config, **tiny_batch)
     model = ExLMForMaskedLM(config).eval()
     assert torch.equal(model(**tiny_batch, lattice=lattice).loss, model(**tiny_batch).loss)
 
@@ -542,7 +542,7 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
     assert (masked.copy_index == 0).all()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
-    expected, _ = model.encode(model.expander.for_task(**inputs))
+    expected, _ = model.encode(model.task_input(**inputs))
     torch.testing.assert_close(model.encode(masked).hidden[real], expected[real])
 
 
@@ -578,9 +578,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         torch.testing.assert_close(full[name], value)
     encoder = model if kind is ExLMModel else model.exlm
     reads_masks = kind is ExLMForMaskedLM
-    expander = encoder.expander
-    expand = expander.expand if reads_masks else expander.for_task
-    lattice = expand(**inputs)
+    lattice = encoder.expand(**inputs) if reads_masks else encoder.task_input(**inputs)
     depth = 2 if reads_masks else model.config.read_layers
     assert len(full.hidden_states) == depth + 1
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)

@@ -180,5 +180,5 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     assert model(ids, labels=labels).loss.item() == pytest.approx(
         -float(alpha[-1]) / len(targets), abs=1e-5
     )
-    plain = model.exlm.expander.for_task(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
+    plain = model.exlm.task_input(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
     assert plain.input_ids[0].tolist() == [0, 0, 0, 7, 2, 2, 2, 9, 2, 2, 2]

@@ -31,8 +31,8 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of
-    all sequences."""
+    """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
+    sequence per row. Packed: one row with the real tokens of all sequences."""
 
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
@@ -93,30 +93,25 @@ def _packed(
 ) -> Layout:
     mask = sequences.attention_mask
     real = mask.flatten().nonzero()[:, 0]
+    places = _places_among(mask)
     origin = None
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    spans = _spans(mask.sum(1))
-    if output_positions is None:
-        packed_positions = None
-        output_spans = spans
-        unpack_index = _places_among(mask)
-    else:
+    is_output, packed_positions = mask, None
+    if output_positions is not None:
         assert count is not None
-        width, row_device = output_positions.shape[1], output_positions.device
-        is_output = torch.arange(width, device=row_device) < count[:, None]
-        packed_positions = _places_among(mask).gather(1, output_positions)[is_output][None]
-        output_spans = _spans(count)
-        unpack_index = _places_among(is_output)
+        index = torch.arange(output_positions.shape[1], device=output_positions.device)
+        is_output = index < count[:, None]
+        packed_positions = places.gather(1, output_positions)[is_output][None]
     return Layout(
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
         output_positions=packed_positions,
         origin=origin,
-        spans=spans,
-        output_spans=output_spans,
-        unpack_index=unpack_index,
+        spans=_spans(mask),
+        output_spans=_spans(is_output),
+        unpack_index=_places_among(is_output),
     )
 
 
@@ -125,7 +120,9 @@ def _places_among(selected: Tensor) -> Tensor:
     return (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
 
 
-def _spans(lengths: Tensor) -> Spans:
+def _spans(selected: Tensor) -> Spans:
+    """Of sequences that consist of the true entries of each row of `selected`."""
+    lengths = selected.sum(1)
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 

@@ -1,5 +1,6 @@
 """The encoder as a Hugging Face model. Shapes follow the legend of `exlm.ops`."""
 
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -11,9 +12,9 @@ from transformers.utils import can_return_tuple
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, gather_positions
-from exlm.model.expander import Expander
+from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import EncoderInput, Lattice
+from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
 
@@ -84,7 +85,6 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
-        self.expander = Expander(config)
         self.embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
@@ -104,9 +104,9 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch: `Expander.expand`."""
+        """The lattice of a batch: `expand_batch` for this model."""
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        return self.expander.expand(input_ids, attention_mask, masked, labels)
+        return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
     @property
     def packs(self) -> bool:
@@ -243,8 +243,9 @@ class ExLMModel(ExLMPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         attention_options: dict[str, Any] | None = None,
     ) -> EncoderInput:
-        """`Expander.for_task` of the arguments that transformers' encoders take. InputError names
-        one that this model cannot use.
+        """What the encoder reads for a task: no token counts as masked, not even [MASK], each is
+        repeated `config.repeat` times, and BOS and EOS are copied where
+        `config.tasks_copy_boundaries`. InputError names an argument that this model cannot use.
 
         Args:
             input_ids: [B, S] token ids.
@@ -253,10 +254,11 @@ class ExLMModel(ExLMPreTrainedModel):
             token_type_ids: [B, S] zeros, which mean nothing to the model.
             inputs_embeds: [B, S, D] vectors in place of `input_ids`.
             attention_options: as for `EncoderInput`."""
+        config = self.config
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
-        if self.config.tasks_copy_boundaries:
+        if config.tasks_copy_boundaries:
             reason = "a model with boundary_states k copies tokens by their ids"
             refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
         vectors = None
@@ -267,9 +269,20 @@ class ExLMModel(ExLMPreTrainedModel):
             rows = torch.arange(len(vectors), device=vectors.device)
             input_ids = rows.view(inputs_embeds.shape[:2])
         assert input_ids is not None
-        return self.expander.for_task(
-            input_ids, attention_mask, position_ids, vectors, attention_options
-        )
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        input_ids = input_ids.repeat_interleave(config.repeat, 1)
+        attention_mask = attention_mask.repeat_interleave(config.repeat, 1)
+        if config.tasks_copy_boundaries:
+            nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+            return expand_batch(config, input_ids, attention_mask, masked=nothing)
+        sequences = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
+        if position_ids is not None:
+            repeats = torch.arange(config.repeat, device=position_ids.device)
+            token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
+            token_position = token_position.to(input_ids.device).expand_as(input_ids)
+            sequences = replace(sequences, position_ids=without_copies(token_position))
+        return replace(sequences, vectors=vectors, attention_options=attention_options or {})
 
     def encode_tokens(
         self, sequences: EncoderInput, repeats: Literal["first", "mean"], every_layer: bool = False

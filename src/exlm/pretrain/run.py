@@ -190,7 +190,7 @@ def _train(
         scores = fit(
             model=network,
             loss=pretraining_loss,
-            batches=partial(complete_batches, masked_batches, network.exlm.expander, recipe),
+            batches=partial(complete_batches, masked_batches, network.config, recipe),
             config=recipe.train,
             directory=Path(recipe.output),
             seed=recipe.seed,
