@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
-from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.expansion import IGNORED, Lattice, expand, unexpanded_input, without_copies
 
 
 def expand_batch(
-    config: ExLMConfig,
+    config: PreTrainedConfig,
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     masked: Tensor | None = None,
     labels: Tensor | None = None,
 ) -> Lattice:
-    """The lattice of a batch, on its device. It expands `masked` tokens, or else labelled ones, or
-    else [MASK]; all tensors are [B, S]."""
+    """The lattice of a batch, on its device, for a model with this `ExLMConfig`. It expands
+    `masked` tokens, or else labelled ones, or else [MASK]; all tensors are [B, S]."""
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
     if masked is None and labels is not None:
