@@ -28,7 +28,7 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 
 from cost import Shape, alignment_visits, step_flops
-from exlm import ExLMForMaskedLM
+from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.model import encoder, modeling_exlm
 from exlm.ops import alignment, dropout, emission, fused, rotary, transition
 from exlm.ops.precision import exact_level
@@ -214,7 +214,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     attention = SimpleNamespace(get_interface=lambda *_: counter.masked_attention)
     patches: list[AbstractContextManager[Any]] = [
         mock.patch.object(modeling_exlm, "arrange", arranged),
-        mock.patch.object(modeling_exlm, "can_pack", lambda *_: "packing" not in without),
+        mock.patch.object(ExLMModel, "packs", "packing" not in without),
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
         mock.patch.object(encoder, "flash_attention", counter.packed_attention),
         mock.patch.object(fused, "compiles_on", lambda _: True),

@@ -74,7 +74,7 @@ def measure(
             for name, network in networks.items():
                 prior = PriorStrength(10.0, 3.0)
                 ready = [
-                    (number, complete_batch(network.exlm.expander, batch, prior))
+                    (number, complete_batch(network.config, batch, prior))
                     for number, batch in batches(step)
                 ]
                 start = time.process_time()

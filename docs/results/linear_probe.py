@@ -77,8 +77,8 @@ def embeddings(
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        lattice = network.expander.for_task(input_ids, attention_mask)
-        hidden = network.encode(lattice, read_layers=layers)
+        lattice = network.task_input(input_ids, attention_mask)
+        hidden, _ = network.encode(lattice, read_layers=layers)
         return pooled(hidden, lattice.attention_mask[..., None].bool(), pooling)
 
     width = POOLINGS[pooling] * network.config.hidden_size

@@ -11,9 +11,10 @@ from exlm import (
     ExLMForQuestionAnswering,
     ExLMForSequenceClassification,
     ExLMForTokenClassification,
+    ExLMModel,
     InputError,
 )
-from exlm.model import encoder, modeling_exlm
+from exlm.model import encoder
 from exlm.train.loop import recompute_layers
 from tests.model.test_layout import each_sequence
 
@@ -72,7 +73,7 @@ def test_loss_and_gradients_are_the_same(tiny_config, tiny_batch, switches, rate
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("switches", SWITCHES[:2], ids=str)
 def test_packed_rows_too(tiny_config, tiny_batch, monkeypatch, switches, rate):
-    monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
+    monkeypatch.setattr(ExLMModel, "packs", True)
     monkeypatch.setattr(encoder, "flash_attention", each_sequence)
     assert_equal(losses(tiny_config(**switches, attention_probs_dropout_prob=rate), tiny_batch))
 

@@ -24,10 +24,9 @@ def test_layers_before_the_expansion_are_those_of_an_mlm(tiny_config, tiny_batch
     assert torch.equal(late.layers[1].ffn_in.weight, plain.layers[1].ffn_in.weight)
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
-    hidden = late.encode(late.expand(**inputs), read_layers=1)
-    torch.testing.assert_close(
-        hidden[real], plain.encode(plain.expand(**inputs), read_layers=1)[real]
-    )
+    hidden = late.encode(late.expand(**inputs), read_layers=1).hidden
+    expected = plain.encode(plain.expand(**inputs), read_layers=1).hidden
+    torch.testing.assert_close(hidden[real], expected[real])
 
 
 @pytest.mark.parametrize("boundary", [1, "k"])
@@ -75,14 +74,14 @@ def test_questions_are_read_before_the_expansion(tiny_config, tiny_batch, bounda
 def test_layers_read_one_by_one_are_those_of_the_whole_model(tiny_config, tiny_batch):
     """The layers before a late expansion rotate by one axis, also if a later layer is read."""
     model = ExLMModel(tiny_config(expanded_layers=1, rotary="full", initializer_range=0.3)).eval()
-    sequences = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    sequences = model.task_input(tiny_batch["input_ids"], tiny_batch["attention_mask"])
     model.config.task_layers = 2
-    told = model.expander.for_task(tiny_batch["input_ids"], tiny_batch["attention_mask"])
-    trace = []
-    model.encode(told, read_layers=2, trace=trace)
+    told = model.task_input(tiny_batch["input_ids"], tiny_batch["attention_mask"])
+    _, of_layers = model.encode(told, read_layers=2, every_layer=True)
+    assert of_layers is not None
     for layers in (1, 2):
-        hidden = model.encode(sequences, read_layers=layers)
-        expected = model.norm(trace[layers]) if layers == 1 else trace[layers]
+        hidden, _ = model.encode(sequences, read_layers=layers)
+        expected = model.norm(of_layers[layers]) if layers == 1 else of_layers[layers]
         torch.testing.assert_close(hidden, expected)
 
 

@@ -1,14 +1,12 @@
 """The encoder gives the same hidden states however the batch is laid out and however few positions
 are read."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM, ExLMModel
-from exlm.model import encoder, modeling_exlm
+from exlm.model import encoder
 from exlm.model.encoder import gather_positions
 
 READS = ["states", "all"]
@@ -41,7 +39,7 @@ def pack(monkeypatch):
     """Packs on this machine too."""
 
     def switch_on():
-        monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
+        monkeypatch.setattr(ExLMModel, "packs", True)
         monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on
@@ -49,9 +47,9 @@ def pack(monkeypatch):
 
 def hidden_states(model, lattice, read):
     if read == "all":
-        return model.encode(lattice), lattice.attention_mask
+        return model.encode(lattice).hidden, lattice.attention_mask
     real = torch.arange(lattice.state_index.shape[1]) < lattice.state_lengths[:, None]
-    return model.encode(lattice, lattice.state_index, lattice.state_lengths), real
+    return model.encode(lattice, lattice.state_index, lattice.state_lengths).hidden, real
 
 
 @pytest.mark.parametrize("read", READS)
@@ -108,7 +106,7 @@ def test_states_that_are_read_are_those_of_the_whole_sequence(tiny_config, tiny_
     model = ExLMModel(tiny_config()).eval()
     lattice = model.expand(**tiny_batch)
     with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
-        whole = gather_positions(model.encode(lattice), lattice.state_index)
+        whole = gather_positions(model.encode(lattice).hidden, lattice.state_index)
         ours, real = hidden_states(model, lattice, "states")
     tolerance = 1e-5 if precision == torch.float32 else 5e-2
     torch.testing.assert_close(ours[real], whole[real], atol=tolerance, rtol=tolerance)
@@ -133,18 +131,3 @@ def test_gathering_rows_and_its_gradient():
         for n in range(3)
     )
     assert torch.autograd.gradcheck(lambda x: gather_positions(x, index), hidden)
-
-
-@pytest.mark.parametrize("installed, rate", [(True, 0.0), (True, 0.1), (False, 0.0)])
-def test_the_newest_attention_is_used_where_it_is_and_put_back(monkeypatch, installed, rate):
-    """With a stand-in for the GPU and for the package."""
-    device, registry = torch.device("cuda"), {"FA3": lambda: SimpleNamespace(remove=lambda: None)}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(
-        encoder.importlib.util, "find_spec", lambda _: "a package" * installed or None
-    )
-    monkeypatch.setattr(torch.nn.attention._registry, "_FLASH_ATTENTION_IMPLS", registry)
-    current = torch.nn.attention.current_flash_attention_impl
-    with encoder.newest_flash_attention(device, rate):
-        assert current() == ("FA3" if installed and rate == 0 else None)
-    assert current() is None

@@ -28,7 +28,7 @@ from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.downstream import classification_loss
 from exlm.model.encoder import at_tokens
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.expander import Expander
+from exlm.model.expander import expand_batch
 from exlm.model.objectives import (
     OBJECTIVES,
     LatticeOutput,
@@ -227,19 +227,19 @@ def test_hidden_states_line_up_with_the_input_tokens(tiny_config, tiny_batch):
     assert hidden.shape == (4, 7, 32)
     nothing = torch.zeros_like(tiny_batch["input_ids"], dtype=torch.bool)
     lattice = model.expand(**inputs, masked=nothing)
-    full = model.encode(lattice)
+    full, _ = model.encode(lattice)
     torch.testing.assert_close(hidden[0, 3], full[0, lattice.first[0, 3]])
 
 
 def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config, tiny_batch):
     model = ExLMModel(tiny_config()).eval()
     lattice = model.expand(**tiny_batch)
-    states = model.encode(lattice)[0, 2:5]
+    states = model.encode(lattice).hidden[0, 2:5]
     assert (states[0] - states[1]).abs().max() > 1e-4
     flat = ExLMModel(tiny_config()).eval()
     flat.load_state_dict(model.state_dict())
     frozen = replace(lattice, position_ids=lattice.position_ids * torch.tensor([1, 0]))
-    same = flat.encode(frozen)[0, 2:5]
+    same = flat.encode(frozen).hidden[0, 2:5]
     torch.testing.assert_close(same[0], same[1])
 
 
@@ -434,7 +434,7 @@ def test_an_objective_is_one_class_and_one_line(tiny_config, tiny_batch, monkeyp
 @pytest.mark.parametrize("switches", SWITCHES, ids=ids)
 def test_batches_are_expanded_without_the_network(tiny_config, tiny_batch, switches):
     config = tiny_config(**switches)
-    lattice = Expander(config).expand(**tiny_batch)
+    lattice = expand_batch(config, **tiny_batch)
     model = ExLMForMaskedLM(config).eval()
     assert torch.equal(model(**tiny_batch, lattice=lattice).loss, model(**tiny_batch).loss)
 
@@ -542,9 +542,8 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
     assert (masked.copy_index == 0).all()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
-    torch.testing.assert_close(
-        model.encode(masked)[real], model.encode(model.expander.for_task(**inputs))[real]
-    )
+    expected, _ = model.encode(model.task_input(**inputs))
+    torch.testing.assert_close(model.encode(masked).hidden[real], expected[real])
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
@@ -579,9 +578,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         torch.testing.assert_close(full[name], value)
     encoder = model if kind is ExLMModel else model.exlm
     reads_masks = kind is ExLMForMaskedLM
-    expander = encoder.expander
-    expand = expander.expand if reads_masks else expander.for_task
-    lattice = expand(**inputs)
+    lattice = encoder.expand(**inputs) if reads_masks else encoder.task_input(**inputs)
     depth = 2 if reads_masks else model.config.read_layers
     assert len(full.hidden_states) == depth + 1
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
@@ -589,7 +586,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         rows = lattice
         if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, read_layers=i), rows)
+        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

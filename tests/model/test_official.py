@@ -74,7 +74,7 @@ def test_expanded_tokens_and_hidden_states(model, inputs, case):
     lattice = model.exlm.expand(**inputs)
     assert np.array_equal(lattice.input_ids.numpy(), case["ext_tokens"])
     real = lattice.attention_mask
-    close(model.exlm.encode(lattice)[real], torch.tensor(case["features"])[real])
+    close(model.exlm.encode(lattice).hidden[real], torch.tensor(case["features"])[real])
 
 
 def test_logits_of_the_states(model, inputs, case):
@@ -98,7 +98,7 @@ def test_hidden_states_without_masks(model, inputs, case):
     nothing = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
     lattice = model.exlm.expand(inputs["input_ids"], inputs["attention_mask"], masked=nothing)
     real = lattice.attention_mask
-    close(model.exlm.encode(lattice)[real], torch.tensor(case["plain_features"])[real])
+    close(model.exlm.encode(lattice).hidden[real], torch.tensor(case["plain_features"])[real])
 
 
 def test_loss_and_every_gradient(model, inputs, case):
@@ -159,7 +159,7 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     expanded = [0, 0, 0, 7, *[mask] * 3, 9, 2, 2, 2, 11, *[mask] * 3, 2, 2, 2]
     lattice = model.exlm.expand(ids, labels=labels)
     assert lattice.input_ids[0].tolist() == expanded
-    hidden = model.exlm.encode(lattice)
+    hidden, _ = model.exlm.encode(lattice)
     state = torch.tensor([[token in (0, 2, mask) for token in expanded]])
     head, log_probs = model.transition, model.head(hidden).log_softmax(-1).double()
     features = torch.cat([hidden, head.positions.weight[: len(expanded)][None]], -1)
@@ -180,5 +180,5 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     assert model(ids, labels=labels).loss.item() == pytest.approx(
         -float(alpha[-1]) / len(targets), abs=1e-5
     )
-    plain = model.exlm.expander.for_task(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
+    plain = model.exlm.task_input(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
     assert plain.input_ids[0].tolist() == [0, 0, 0, 7, 2, 2, 2, 9, 2, 2, 2]

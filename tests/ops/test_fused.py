@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from exlm import ExLMForMaskedLM
-from exlm.ops import alignment_torch, fused, transition
-from tests.ops.test_alignment import random_case
+from exlm.ops import fused, transition
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -54,11 +53,3 @@ def test_steps_of_a_run_are_the_same(tiny_config, tiny_batch, compiled, monkeypa
         torch.testing.assert_close(compiled_total, total, rtol=tolerance, atol=0)
         largest = max(x.abs().max().item() for x in gradients)
         torch.testing.assert_close(compiled_gradients, gradients, rtol=0, atol=tolerance * largest)
-
-
-def test_alignments_are_the_same(compiled):
-    cases = [random_case(seed, 3, 4, 4 + 3 * seed, dtype=torch.float32) for seed in (1, 2, 3)]
-    expected = [alignment_torch.forward_backward(*case) for case in cases]
-    compiled()
-    for case, results in zip(cases, expected, strict=True):
-        torch.testing.assert_close(alignment_torch.forward_backward(*case), results)

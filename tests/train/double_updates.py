@@ -54,7 +54,7 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
     for step in range(loop.steps):
         found.append({"examples": []})
         parts = [
-            (number, complete_batch(network.exlm.expander, batch, prior))
+            (number, complete_batch(network.config, batch, prior))
             for number, batch in batches(step)
         ]
         sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step)

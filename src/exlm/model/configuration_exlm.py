@@ -1,33 +1,26 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from exlm.errors import InputError, check_choices
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, PriorStrength
 
-SIZES = [
-    "vocab_size",
+# Settings of an architecture that must be at least 1, in [0, 1), or not negative.
+SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
     "intermediate_size",
     "max_position_embeddings",
-    "repeat",
-]
-RATES = [
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "activation_dropout",
-    "classifier_dropout",
-]
-STRENGTHS = ["copy_embedding", "initializer_range", "order_prior", "sticky_prior"]
+)
+RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout")
+DEVIATIONS = ("copy_embedding", "initializer_range")
 
 
 @dataclass
@@ -100,11 +93,13 @@ class ArchitectureConfig:
             names = ", ".join(OBJECTIVES)
             raise InputError(f"objective is {self.objective!r}; it must be one of {names}")
         check_choices(self)
-        self._check(SIZES, lambda size: size >= 1, "be at least 1")
-        self._check(RATES, lambda rate: 0 <= rate < 1, "lie in [0, 1)")
-        self._check(STRENGTHS, lambda x: 0 <= x < math.inf, "be 0 or a positive number")
-        self._check(["num_states"], lambda k: 1 <= k <= 64, "lie between 1 and 64")
-        self._check(["rotary_base"], lambda base: 0 < base < math.inf, "be a positive number")
+        check_at_least(self, **dict.fromkeys(SIZES, 1))
+        self._check_rates(*RATES)
+        self._check_not_negative(*DEVIATIONS)
+        if not 1 <= self.num_states <= 64:
+            raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
+        if not 0 < self.rotary_base < math.inf:
+            raise InputError(f"rotary_base is {self.rotary_base}; it must be a positive number")
         layers = self.num_hidden_layers
         if self.expanded_layers not in ("all", *range(1, layers + 1)):
             raise InputError(
@@ -113,18 +108,24 @@ class ArchitectureConfig:
         share = self.state_share
         if share != 0 and not (0 < share <= 0.5 and 1 / share % 1 == 0):
             raise InputError(f"state_share is {share}; it must be 0, 0.5, 0.25, 0.125 or other 1/n")
-        blocks = round(1 / share) if self.rotary_axes(copies=True) == 2 else 1
+        blocks = round(1 / share) if self.rotary_axes(reads_copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
             raise InputError(
                 f"hidden_size {self.hidden_size} must be a multiple of {2 * blocks} x "
                 f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
             )
 
-    def _check(self, names: list[str], possible: Callable[[float], bool], rule: str) -> None:
-        """Raises InputError if one of the settings `names` that there are is not `possible`."""
+    def _check_rates(self, *names: str) -> None:
         for name in names:
-            if hasattr(self, name) and not possible(getattr(self, name)):
-                raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+
+    def _check_not_negative(self, *names: str) -> None:
+        for name in names:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"{name} is {getattr(self, name)}; it must be 0 or a positive number"
+                )
 
     @property
     def has_links(self) -> bool:
@@ -167,12 +168,12 @@ class ArchitectureConfig:
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 
-    def rotary_axes(self, copies: bool) -> int:
-        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (token
+    def rotary_axes(self, reads_copies: bool) -> int:
+        """Axes of the rotary positions in a layer that reads copies of masks, or does not: 1 (token
         position) or 2 (token position, copy index)."""
         if self.rotary == "1d" or self.state_share == 0:
             return 1
-        return 2 if copies or self.rotary == "2d" else 1
+        return 2 if reads_copies or self.rotary == "2d" else 1
 
     def build(
         self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: PriorStrength = NO_PRIOR
@@ -237,6 +238,9 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
+        check_at_least(self, vocab_size=1, repeat=1)
+        self._check_rates("classifier_dropout")
+        self._check_not_negative("order_prior", "sticky_prior")
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
                 "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "
@@ -246,8 +250,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
 
     @property
     def read_layers(self) -> int:
-        """How many of the first layers embeddings and the heads for tasks read: the states behind
-        them are the model's embeddings, in every tool."""
+        """How many of the first layers embeddings and the heads for tasks read: the hidden
+        vectors behind them are the model's embeddings, in every tool."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
             raise InputError(
                 f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"

@@ -40,21 +40,19 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
-        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden
-        states end with the layer that is read."""
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        `hidden_states` end with the layer that is read."""
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         pooling = self.config.classifier_pooling
-        pooled = self.exlm.pool(sequences, attention_mask, pooling, trace)
+        pooled, layers = self.exlm.pool(sequences, attention_mask, pooling, every_layer)
         logits = self.classifier(pooled)
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, self.config.problem_type)
-        return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.trace_of_input(trace)
-        )
+        return outputs.SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=layers)
 
 
 class ExLMForTokenClassification(ExLMPreTrainedModel):
@@ -82,21 +80,19 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
-        Hidden states are those of each token's first repeat; they end with the layer that the head
-        reads."""
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        If the model repeats its input, logits and `hidden_states` are those of each token's first
+        repeat. `hidden_states` end with the layer that is read."""
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden = self.exlm.hidden_for_task(sequences, trace)
-        logits = linear(self.dropout(self.exlm.first_repeats(hidden)), self.classifier)
+        hidden, layers = self.exlm.encode_tokens(sequences, "first", every_layer)
+        logits = linear(self.dropout(hidden), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, "single_label_classification")
-        return outputs.TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.trace_of_input(trace)
-        )
+        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=layers)
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -122,14 +118,14 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
-        [B] are given. Padding has a finite logit that is never chosen. Hidden states end with the
+        [B] are given. Padding has a finite logit that is never chosen. `hidden_states` end with the
         layer that is read."""
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden = self.exlm.hidden_for_task(sequences, trace)
-        logits = linear(self.exlm.first_repeats(hidden), self.qa_outputs)
+        hidden, layers = self.exlm.encode_tokens(sequences, "first", every_layer)
+        logits = linear(hidden, self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
@@ -140,10 +136,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start,
-            end_logits=end,
-            hidden_states=self.exlm.trace_of_input(trace),
+            loss=loss, start_logits=start, end_logits=end, hidden_states=layers
         )
 
 

@@ -2,15 +2,11 @@
 batch: padded rows, or one packed row without any padding. The last layer computes only the
 positions that a head reads, and exactly."""
 
-import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import attention as torch_attention
 from torch.nn import functional as F
 from transformers import AttentionInterface
 from transformers.activations import ACT2FN
@@ -35,8 +31,8 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of
-    all sequences."""
+    """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
+    sequence per row. Packed: one row with the real tokens of all sequences."""
 
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
@@ -59,8 +55,8 @@ class Layout:
         return self.position_ids[..., 1]
 
     def unpack(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden states [R, N, D] as [B, N, D]; sequences with fewer states are
-        padded with other states."""
+        """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
+        sequence is any other vector."""
         return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
 
 
@@ -97,30 +93,25 @@ def _packed(
 ) -> Layout:
     mask = sequences.attention_mask
     real = mask.flatten().nonzero()[:, 0]
+    places = _places_among(mask)
     origin = None
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    spans = _spans(mask.sum(1))
-    if output_positions is None:
-        packed_positions = None
-        output_spans = spans
-        unpack_index = _places_among(mask)
-    else:
+    is_output, packed_positions = mask, None
+    if output_positions is not None:
         assert count is not None
-        width, row_device = output_positions.shape[1], output_positions.device
-        is_output = torch.arange(width, device=row_device) < count[:, None]
-        packed_positions = _places_among(mask).gather(1, output_positions)[is_output][None]
-        output_spans = _spans(count)
-        unpack_index = _places_among(is_output)
+        index = torch.arange(output_positions.shape[1], device=output_positions.device)
+        is_output = index < count[:, None]
+        packed_positions = places.gather(1, output_positions)[is_output][None]
     return Layout(
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
         output_positions=packed_positions,
         origin=origin,
-        spans=spans,
-        output_spans=output_spans,
-        unpack_index=unpack_index,
+        spans=_spans(mask),
+        output_spans=_spans(is_output),
+        unpack_index=_places_among(is_output),
     )
 
 
@@ -129,12 +120,14 @@ def _places_among(selected: Tensor) -> Tensor:
     return (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
 
 
-def _spans(lengths: Tensor) -> Spans:
+def _spans(selected: Tensor) -> Spans:
+    """Of sequences that consist of the true entries of each row of `selected`."""
+    lengths = selected.sum(1)
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
 def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token.
+    """hidden [B, L, D] of expanded positions -> [B, S, D], of the first copy of every input token.
     For padding it may lie behind the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
     return gather_positions(hidden, first.to(hidden.device))
@@ -211,42 +204,6 @@ def packed_attention(
     return mixed.unsqueeze(0)
 
 
-def can_pack(implementation: str | None, head_dim: int, device: torch.device) -> bool:
-    """Whether `packed_attention` can be used: on a recent GPU under autocast, unless another
-    implementation of attention is asked for."""
-    if implementation != "sdpa":
-        return False
-    if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
-        return False
-    if head_dim % 8 or head_dim > 256:
-        return False
-    recent = torch.cuda.get_device_capability(device) >= (8, 0)
-    return torch.backends.cuda.is_flash_attention_available() and recent
-
-
-def _has_flash_attention_3(device: torch.device) -> bool:
-    """Whether this is a Hopper GPU and FlashAttention 3 is installed and known to PyTorch."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
-        return False
-    list_implementations = getattr(torch_attention, "list_flash_attention_impls", list)
-    installed = importlib.util.find_spec("flash_attn_interface") is not None
-    return installed and "FA3" in list_implementations()
-
-
-@contextmanager
-def newest_flash_attention(device: torch.device, rate: float) -> Iterator[None]:
-    """Inside the `with` block, attention uses FlashAttention 3 where it can. That has no dropout:
-    with a `rate` nothing changes."""
-    if rate > 0 or not _has_flash_attention_3(device):
-        yield
-        return
-    torch_attention.activate_flash_attention_impl("FA3")
-    try:
-        yield
-    finally:
-        torch_attention.restore_flash_attention_impl()
-
-
 class ExLMAttention(nn.Module):
     is_causal = False
 
@@ -294,28 +251,27 @@ class ExLMAttention(nn.Module):
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
-    def _project(self, hidden: Tensor, output_positions: Tensor | None) -> tuple[Tensor, ...]:
-        """Query, key and value; the query only of the `output_positions`."""
+    def _project(
+        self, hidden: Tensor, output_positions: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
         if output_positions is None:
-            return self._split(self.qkv(hidden))
-        width = hidden.shape[-1]
-        if type(self.qkv) is not nn.Linear:  # an adapter, or a quantised layer: more than a weight
-            query, key_value = self.qkv(hidden).split([width, 2 * width], dim=-1)
-            (query,) = self._split(gather_positions(query, output_positions))
-            key, value = self._split(key_value)
-            return query, key, value
-        query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
-        query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        query_hidden = gather_positions(hidden, output_positions)
-        (query,) = self._split(F.linear(query_hidden, query_weight, query_bias))
-        key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
-        return query, key, value
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+        elif type(self.qkv) is nn.Linear:
+            width = hidden.shape[-1]
+            query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
+            query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
+            query_hidden = gather_positions(hidden, output_positions)
+            query = F.linear(query_hidden, query_weight, query_bias)
+            key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
+        else:  # an adapter, or a quantised layer: more than a weight
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+            query = gather_positions(query, output_positions)
+        return self._heads(query), self._heads(key), self._heads(value)
 
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[R, L, n D] -> n tensors [R, H, L, d]."""
-        width = self.output.in_features
-        heads = projected.unflatten(-1, (-1, self.heads, width // self.heads))
-        return heads.permute(2, 0, 3, 1, 4).unbind(0)
+    def _heads(self, projected: Tensor) -> Tensor:
+        """[R, L, D] -> [R, H, L, d]."""
+        return projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class ExLMLayer(GradientCheckpointingLayer):

@@ -1,5 +1,5 @@
-"""The heads, which read the encoder's states: prediction of tokens, transitions between states,
-classification.
+"""The heads, which read the encoder's hidden vectors: prediction of tokens, transitions between
+states, classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
 path. Only the product with the vocabulary, the largest, has bfloat16 operands in training; its sums
@@ -36,7 +36,7 @@ class ExLMPredictionHead(nn.Module):
         """What `emission` and `cross_entropy` of `exlm.ops.emission` take besides targets.
 
         Returns:
-            Hidden states [..., D] in the precision of autocast, weight [V, D] and bias [V].
+            Hidden vectors [..., D] in the precision of autocast, weight [V, D] and bias [V].
             InputError if the layer was quantised."""
         if not isinstance(self.decoder.weight, Tensor):
             raise InputError(
@@ -74,8 +74,8 @@ class ExLMTransitionHead(nn.Module):
     def forward(
         self, states: Tensor, lattice: Lattice, prior: PriorStrength | None = None
     ) -> Tensor:
-        """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the
-        configuration's."""
+        """Hidden vectors [B, N, D] of a lattice's states -> [B, N, N], at least float32; `prior`
+        replaces the configuration's."""
         target_of_state = lattice.target_of_state if self.is_sparse else None
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
         if prior is None:

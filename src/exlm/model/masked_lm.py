@@ -76,34 +76,36 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
                 evaluation mode.
             token_type_ids: as for `ExLMModel.task_input`.
             position_ids, inputs_embeds, output_attentions: InputError unless None or false.
-            output_hidden_states: whether to return the states of the embedding and of every layer,
-                [B, S, D] each, of a masked token its first."""
+            output_hidden_states: whether to return the hidden vectors of the embedding and of every
+                layer, [B, S, D] each, of a masked token its first copy's."""
         check_token_types(token_type_ids)
         reason = "the masks are found by their ids, and their copies numbered, inside the model"
         refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         if lattice is None:
             if input_ids is None:
                 raise InputError("give input_ids")
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
         if return_logits is None:
             return_logits = not self.training
-        logits = None
-        if labels is None or return_logits:
-            hidden = self.exlm.encode(lattice, trace=trace)
+        return_logits = return_logits or labels is None
+
+        logits = layers = None
+        if return_logits or every_layer:
+            hidden, layers = self.exlm.encode(lattice, every_layer=every_layer)
             states = gather_positions(hidden, lattice.state_index.to(hidden.device))
-            output = self.lattice_output(lattice, states, prior)
-            logits = self._logits(hidden, output)
         else:
-            output = self.lattice_output(lattice, self.lattice_states(lattice, trace), prior)
-        hidden_states = None if trace is None else tuple(trace)
+            states = self.lattice_states(lattice)
+        output = self.lattice_output(lattice, states, prior)
+        if return_logits:
+            logits = self._logits(hidden, output)
         if labels is None:
-            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
+            return ExLMMaskedLMOutput(logits=logits, hidden_states=layers)
         loss = self.objective.loss(output)
         return ExLMMaskedLMOutput(
             loss=loss.total / loss.count.clamp(min=1),
             logits=logits,
-            hidden_states=hidden_states,
+            hidden_states=layers,
             total=loss.total,
             count=loss.count,
             infeasible=loss.infeasible,
@@ -130,7 +132,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         lattice = lattice.to(states.device)
         return LatticeOutput(lattice, states, self.head, self.transition, prior)
 
-    def lattice_states(self, lattice: Lattice, trace: list[Tensor] | None = None) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states, which alone are read in training; `trace`
-        as for `encode`."""
-        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths, trace=trace)
+    def lattice_states(self, lattice: Lattice) -> Tensor:
+        """Hidden vectors [B, N, D] of the lattice's states, which alone are read in training."""
+        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths).hidden

@@ -1,6 +1,7 @@
 """The encoder as a Hugging Face model. Shapes follow the legend of `exlm.ops`."""
 
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,10 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_positions
-from exlm.model.expander import Expander
+from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, gather_positions
+from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import EncoderInput, Lattice
+from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
 
@@ -41,11 +42,11 @@ class ExLMPreTrainedModel(PreTrainedModel):
             with torch.no_grad():
                 module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def new_trace(
+    def wants_every_layer(
         self, output_hidden_states: bool | None, output_attentions: bool | None
-    ) -> list[Tensor] | None:
-        """An empty list for `ExLMModel.encode` to fill, if hidden states are wanted (default: the
-        configuration's). InputError if attentions are wanted."""
+    ) -> bool:
+        """Whether hidden states of every layer are asked for, here or in the configuration.
+        InputError if attentions are."""
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_attentions:
@@ -55,7 +56,15 @@ class ExLMPreTrainedModel(PreTrainedModel):
             )
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        return [] if output_hidden_states else None
+        return bool(output_hidden_states)
+
+
+class Encoded(NamedTuple):
+    """Hidden vectors: those behind the last layer, and of every layer if these are asked for."""
+
+    hidden: Tensor
+    # [B, S, D] of the input tokens, after the embedding and after every layer
+    layers: tuple[Tensor, ...] | None
 
 
 class CopyEmbedding(nn.Embedding):
@@ -68,14 +77,14 @@ class CopyEmbedding(nn.Embedding):
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Inputs are ordinary token ids. Called as it is, it reads them as tasks do, a
-    [MASK] like any other token; for `ExLMForMaskedLM`, `expand` and `encode` expand the masks.
+    """The encoder. Its inputs are ordinary token ids. Called as it is, it reads them as tasks do, a
+    [MASK] like any other token. `ExLMForMaskedLM` calls `expand` and `encode`, which copy the
+    masks.
 
     `embeddings` is the table of tokens; the method `embedding` gives a vector for a sequence."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
-        self.expander = Expander(config)
         self.embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
@@ -95,9 +104,94 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch: `Expander.expand`."""
+        """The lattice of a batch: `expand_batch` for this model."""
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        return self.expander.expand(input_ids, attention_mask, masked, labels)
+        return expand_batch(self.config, input_ids, attention_mask, masked, labels)
+
+    @property
+    def packs(self) -> bool:
+        """Whether a batch becomes one row without padding (`packed_attention`): on a recent GPU
+        under autocast, unless another implementation of attention is asked for."""
+        config, device = self.config, self.embeddings.weight.device
+        if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+            return False
+        head_dim = config.hidden_size // config.num_attention_heads
+        if config._attn_implementation != "sdpa" or head_dim % 8 or head_dim > 256:
+            return False
+        is_recent = torch.cuda.get_device_capability(device) >= (8, 0)
+        return is_recent and torch.backends.cuda.is_flash_attention_available()
+
+    def encode(
+        self,
+        sequences: EncoderInput,
+        output_positions: Tensor | None = None,
+        count: Tensor | None = None,
+        read_layers: int | None = None,
+        every_layer: bool = False,
+    ) -> Encoded:
+        """Hidden vectors of the expanded sequences, on the model's device: [B, L, D], or [B, N, D]
+        at `output_positions`.
+
+        Args:
+            sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
+            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
+                the last layer computes no others.
+            read_layers: number of layers to run. Before a late expansion, positions are those of
+                the unexpanded sequence.
+            every_layer: whether to return the vectors of every layer, too, which are normalised
+                after the last; not with `output_positions`."""
+        config, device, packs = self.config, self.embeddings.weight.device, self.packs
+        read_layers = read_layers or config.num_hidden_layers
+        unexpanded = sequences.unexpanded or sequences
+        if read_layers <= config.unexpanded_layers:
+            sequences = unexpanded
+        output_layout = arrange(sequences, device, packs, output_positions, count)
+        # what the first layers read
+        current, layout = sequences, output_layout
+        if 0 < config.unexpanded_layers < read_layers:
+            current, layout = unexpanded, arrange(unexpanded, device, packs)
+        hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
+        tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
+        layers = []
+        for index, layer in enumerate(self.layers[:read_layers]):
+            if every_layer:
+                layers.append(at_tokens(layout.unpack(hidden), current))
+            if index == config.unexpanded_layers > 0:  # the late expansion
+                current, layout = sequences, output_layout
+                if layout.origin is not None:
+                    hidden = gather_positions(hidden, layout.origin)
+                hidden = self._add_copies(hidden, layout)
+                tables = self._rotary_tables(layout, reads_copies=True)
+            is_last = index == read_layers - 1
+            hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
+        hidden = layout.unpack(self.norm(hidden))
+        if not every_layer:
+            return Encoded(hidden, None)
+        return Encoded(hidden, (*layers, at_tokens(hidden, current)))
+
+    def _embed(self, layout: Layout, vectors: Tensor | None) -> Tensor:
+        """The embeddings [R, L, D] of the tokens, or the `vectors` that stand in their place."""
+        if vectors is None:
+            return self.embeddings(layout.input_ids)
+        vectors = vectors.to(layout.input_ids.device)
+        # The id of padding may be larger than any row.
+        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
+
+    def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden vectors plus the embedding of every position's copy index."""
+        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
+
+    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for layers that read copies of masks, or do not, in the precision of
+        their products."""
+        config, weight = self.config, self.embeddings.weight
+        dtype = weight.dtype
+        if torch.is_autocast_enabled(weight.device.type):
+            dtype = torch.get_autocast_dtype(weight.device.type)
+        positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
+        head_dim = config.hidden_size // config.num_attention_heads
+        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
+        return cos.to(dtype), sin.to(dtype)
 
     @can_return_tuple
     def forward(
@@ -111,17 +205,17 @@ class ExLMModel(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
         **attention_options: Any,
     ) -> BaseModelOutput:
-        """The states [B, S, D] behind the layers that tasks read, `config.read_layers`: the vectors
-        of tokens in every tool, and their mean is the vector of a text. If the model repeats its
-        input, a state is the mean over the repeats.
+        """Vectors [B, S, D] of the tokens, in every tool the same: the hidden vectors behind
+        `config.read_layers` layers, and the mean over the repeats if the model repeats its input.
+        Their mean is the vector of a text.
 
         Args:
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds: as for
                 `task_input`.
             output_attentions: InputError unless false.
-            output_hidden_states: adds the states of the embedding and of every layer that is read.
+            output_hidden_states: adds those of the embedding and of every layer that is read.
             attention_options: for an implementation of attention that is not the model's own."""
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
             input_ids,
             attention_mask,
@@ -130,9 +224,8 @@ class ExLMModel(ExLMPreTrainedModel):
             inputs_embeds,
             attention_options,
         )
-        states = self.mean_repeats(self.hidden_for_task(sequences, trace))
-        hidden_states = None if trace is None else tuple(map(self.mean_repeats, trace))
-        return BaseModelOutput(last_hidden_state=states, hidden_states=hidden_states)
+        vectors, layers = self.encode_tokens(sequences, "mean", every_layer)
+        return BaseModelOutput(last_hidden_state=vectors, hidden_states=layers)
 
     def task_states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None
@@ -150,8 +243,9 @@ class ExLMModel(ExLMPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         attention_options: dict[str, Any] | None = None,
     ) -> EncoderInput:
-        """`Expander.for_task` of the arguments that transformers' encoders take. InputError names
-        one that this model cannot use.
+        """What the encoder reads for a task: no token counts as masked, not even [MASK], each is
+        repeated `config.repeat` times, and BOS and EOS are copied where
+        `config.tasks_copy_boundaries`. InputError names an argument that this model cannot use.
 
         Args:
             input_ids: [B, S] token ids.
@@ -160,10 +254,11 @@ class ExLMModel(ExLMPreTrainedModel):
             token_type_ids: [B, S] zeros, which mean nothing to the model.
             inputs_embeds: [B, S, D] vectors in place of `input_ids`.
             attention_options: as for `EncoderInput`."""
+        config = self.config
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds")
-        if self.config.tasks_copy_boundaries:
+        if config.tasks_copy_boundaries:
             reason = "a model with boundary_states k copies tokens by their ids"
             refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
         vectors = None
@@ -174,28 +269,38 @@ class ExLMModel(ExLMPreTrainedModel):
             rows = torch.arange(len(vectors), device=vectors.device)
             input_ids = rows.view(inputs_embeds.shape[:2])
         assert input_ids is not None
-        return self.expander.for_task(
-            input_ids, attention_mask, position_ids, vectors, attention_options
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        input_ids = input_ids.repeat_interleave(config.repeat, 1)
+        attention_mask = attention_mask.repeat_interleave(config.repeat, 1)
+        if config.tasks_copy_boundaries:
+            nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+            return expand_batch(config, input_ids, attention_mask, masked=nothing)
+        sequences = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
+        if position_ids is not None:
+            repeats = torch.arange(config.repeat, device=position_ids.device)
+            token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
+            token_position = token_position.to(input_ids.device).expand_as(input_ids)
+            sequences = replace(sequences, position_ids=without_copies(token_position))
+        return replace(sequences, vectors=vectors, attention_options=attention_options or {})
+
+    def encode_tokens(
+        self, sequences: EncoderInput, repeats: Literal["first", "mean"], every_layer: bool = False
+    ) -> Encoded:
+        """What tasks read of a `task_input`: a vector [B, S, D] for each token, behind
+        `config.read_layers` layers. If the model repeats its input, it is that of the token's first
+        repeat, or the mean."""
+        encoded = self.encode(
+            sequences, read_layers=self.config.read_layers, every_layer=every_layer
         )
 
-    def hidden_for_task(self, sequences: EncoderInput, trace: list[Tensor] | None = None) -> Tensor:
-        """The states [B, repeat S, D] that tasks read of a `task_input`: no token is masked, and
-        only the first `config.read_layers` layers are run. `trace` as for `encode`."""
-        hidden = self.encode(sequences, read_layers=self.config.read_layers, trace=trace)
-        return at_tokens(hidden, sequences)
+        def of_input(hidden: Tensor) -> Tensor:
+            """[B, repeat S, D] -> [B, S, D]."""
+            by_token = hidden.unflatten(1, (-1, self.config.repeat))
+            return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
 
-    def first_repeats(self, hidden: Tensor) -> Tensor:
-        """States [B, repeat S, D] that tasks read -> [B, S, D], those of each input token's first
-        repeat."""
-        return hidden[:, :: self.config.repeat]
-
-    def mean_repeats(self, hidden: Tensor) -> Tensor:
-        """States [B, repeat S, D] that tasks read -> [B, S, D], the mean over the repeats."""
-        return hidden.unflatten(1, (-1, self.config.repeat)).mean(2)
-
-    def trace_of_input(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
-        """The `first_repeats` of every layer's states in a trace, if there is one."""
-        return None if trace is None else tuple(map(self.first_repeats, trace))
+        layers = None if encoded.layers is None else tuple(map(of_input, encoded.layers))
+        return Encoded(of_input(at_tokens(encoded.hidden, sequences)), layers)
 
     def embedding(
         self,
@@ -203,138 +308,36 @@ class ExLMModel(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         pooling: Literal["mean", "first"] = "mean",
     ) -> Tensor:
-        """One vector [B, D] per sequence: the mean of the states of its real tokens (`forward`), or
-        the state of the first one."""
-        return self.pool(self.task_input(input_ids, attention_mask), attention_mask, pooling)
+        """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
+        or the vector of the first one."""
+        return self.pool(self.task_input(input_ids, attention_mask), attention_mask, pooling).hidden
 
     def pool(
         self,
         sequences: EncoderInput,
         attention_mask: Tensor | None,
         pooling: Literal["mean", "first"],
-        trace: list[Tensor] | None = None,
-    ) -> Tensor:
-        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
-        `trace` as for `encode`."""
+        every_layer: bool = False,
+    ) -> Encoded:
+        """The `embedding` [B, D] of a `task_input`, which was made with the same
+        `attention_mask`."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
-        if pooling == "first":
+        if pooling == "first" and not every_layer:  # the last layer computes one position alone
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)
-            return self.encode(sequences, first, count, self.config.read_layers, trace)[:, 0]
-        states = self.mean_repeats(self.hidden_for_task(sequences, trace))
+            hidden, _ = self.encode(sequences, first, count, self.config.read_layers)
+            return Encoded(hidden[:, 0], None)
+        vectors, layers = self.encode_tokens(sequences, pooling, every_layer)
         if attention_mask is None:
-            return states.mean(1)
-        weight = attention_mask[..., None].to(states)
-        return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
-
-    @property
-    def packs(self) -> bool:
-        """Whether a batch becomes one row without padding, in the precision of the moment."""
-        config = self.config
-        head_dim = config.hidden_size // config.num_attention_heads
-        device = self.embeddings.weight.device
-        return can_pack(config._attn_implementation, head_dim, device)
-
-    def encode(
-        self,
-        sequences: EncoderInput,
-        output_positions: Tensor | None = None,
-        count: Tensor | None = None,
-        read_layers: int | None = None,
-        trace: list[Tensor] | None = None,
-    ) -> Tensor:
-        """Hidden states of the expanded sequences, on the model's device: [B, N, D], or [B, L, D]
-        without `output_positions`.
-
-        Args:
-            sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
-            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
-                others need not be computed.
-            read_layers: number of layers to run. Before a late expansion, positions are those of
-                the unexpanded sequence.
-            trace: a list to which the states of the input tokens [B, S, D] are added, after the
-                embedding and after every layer (normalised after the last). For this, every layer
-                computes all positions."""
-        config, device = self.config, self.embeddings.weight.device
-        pack = self.packs
-        read_layers = read_layers or config.num_hidden_layers
-        if read_layers <= config.unexpanded_layers and sequences.unexpanded is not None:
-            sequences = sequences.unexpanded
-        positions_to_compute = output_positions if trace is None else None
-        layout = arrange(sequences, device, pack, positions_to_compute, count)
-        if sequences.unexpanded is None:
-            layers = self.layers[:read_layers]
-            hidden = self.dropout(self._add_copies(self._vectors(layout, sequences), layout))
-            add_to_trace(trace, hidden, layout, sequences)
-        else:
-            layers = self.layers[config.unexpanded_layers : read_layers]
-            hidden = self._before_expansion(sequences.unexpanded, pack, trace)
-            assert layout.origin is not None
-            hidden = self._add_copies(gather_positions(hidden, layout.origin), layout)
-        read_copies = config.expands and read_layers > config.unexpanded_layers
-        tables = self._rotary_tables(layout, read_copies)
-        hidden = self._run(layers, hidden, tables, layout, sequences, trace)
-        hidden = layout.unpack(self.norm(hidden))
-        if trace is None:
-            return hidden
-        trace[-1] = at_tokens(hidden, sequences)
-        if output_positions is None:
-            return hidden
-        return gather_positions(hidden, output_positions.to(device))
-
-    def _before_expansion(
-        self, sequences: EncoderInput, pack: bool, trace: list[Tensor] | None
-    ) -> Tensor:
-        """Hidden states [R, L, D] after the layers before a late expansion, in their layout."""
-        layout = arrange(sequences, self.embeddings.weight.device, pack)
-        hidden = self.dropout(self._vectors(layout, sequences))
-        add_to_trace(trace, hidden, layout, sequences)
-        layers = self.layers[: self.config.unexpanded_layers]
-        tables = self._rotary_tables(layout, read_copies=False)
-        return self._run(layers, hidden, tables, layout, sequences, trace)
-
-    def _rotary_tables(self, layout: Layout, read_copies: bool) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for layers that read copies of masks, or none yet, in the precision of
-        their products."""
-        config, weight = self.config, self.embeddings.weight
-        dtype = weight.dtype
-        if torch.is_autocast_enabled(weight.device.type):
-            dtype = torch.get_autocast_dtype(weight.device.type)
-        positions = layout.position_ids[..., : config.rotary_axes(read_copies)]
-        head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
-        return cos.to(dtype), sin.to(dtype)
-
-    def _run(
-        self,
-        layers: nn.ModuleList,
-        hidden: Tensor,
-        tables: tuple[Tensor, Tensor],
-        layout: Layout,
-        sequences: EncoderInput,
-        trace: list[Tensor] | None,
-    ) -> Tensor:
-        """Hidden states [R, N, D] after some layers. The last one computes only the layout's
-        output positions."""
-        for layer in layers[:-1]:
-            hidden = layer(hidden, tables, layout)
-            add_to_trace(trace, hidden, layout, sequences)
-        hidden = layers[-1](hidden, tables, layout, layout.output_positions)
-        add_to_trace(trace, hidden, layout, sequences)
-        return hidden
-
-    def _vectors(self, layout: Layout, sequences: EncoderInput) -> Tensor:
-        """The embeddings [R, L, D] of the tokens, or the vectors that stand in their place."""
-        if sequences.vectors is None:
-            return self.embeddings(layout.input_ids)
-        vectors = sequences.vectors.to(layout.input_ids.device)
-        # The id of padding may be larger than any row.
-        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
-
-    def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
+            attention_mask = torch.ones(vectors.shape[:2])
+        attention_mask = attention_mask.to(vectors.device)
+        if pooling == "first":
+            first = attention_mask.int().argmax(1, keepdim=True)
+            return Encoded(gather_positions(vectors, first)[:, 0], layers)
+        weight = attention_mask[..., None].to(vectors)
+        mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
+        return Encoded(mean, layers)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:
@@ -351,11 +354,3 @@ def refuse(reason: str, **arguments: Tensor | None) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise InputError(f"{name} cannot be used: {reason}; leave it out")
-
-
-def add_to_trace(
-    trace: list[Tensor] | None, hidden: Tensor, layout: Layout, sequences: EncoderInput
-) -> None:
-    """Adds hidden [R, L, D] to a trace as the states of the input tokens, [B, S, D]."""
-    if trace is not None:
-        trace.append(at_tokens(layout.unpack(hidden), sequences))

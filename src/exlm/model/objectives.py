@@ -43,7 +43,7 @@ class LatticeOutput:
     below are computed when they are first asked for."""
 
     lattice: Lattice
-    states: Tensor  # [B, N, D] hidden states
+    states: Tensor  # [B, N, D] hidden vectors of the lattice's states
     head: "ExLMPredictionHead"
     transition: "ExLMTransitionHead | None"
     prior: PriorStrength | None = None  # the order prior, if it is not the configuration's

@@ -109,16 +109,9 @@ def _triton_or_torch() -> Backend:
     return forward_backward
 
 
-def _triton(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    gradients: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The back end for float32 on a GPU. Triton is imported at the first call."""
-    forward_backward = _triton_or_torch()
-    return forward_backward(emission, transition, target_lengths, state_lengths, gradients)
+    return _triton_or_torch()(*inputs, gradients=gradients)
 
 
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exlm.ops.fused import fused
 from exlm.ops.precision import at_least_float32
 
 # Stands for log 0. Any sum of fewer than 1e8 of these is finite in float32.
@@ -88,7 +87,8 @@ def forward(
     only_state = (target_lengths == 1) & (state_lengths == 1)
     value = shift.masked_fill(~only_state, LOG_ZERO)
     for i, (before, here) in enumerate(bands, 1):
-        row = _enter(alpha[:, i - 1, before], transition[:, before, here], best)
+        score = alpha[:, i - 1, before, None] + transition[:, before, here]
+        row = score.amax(1) if best else score.logsumexp(1)
         total[:, i, here] = row
         row = row + emission[:, i, here]
         peak = row.amax(1)
@@ -113,20 +113,6 @@ def _ends(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Te
     return is_last_target[:, :, None] & is_last_state[:, None]
 
 
-@fused
-def _enter(alpha: Tensor, transition: Tensor, best: bool) -> Tensor:
-    """Log-sum, or maximum, over predecessors: alpha [B, V], transition [B, V, U] -> [B, U]."""
-    score = alpha[:, :, None] + transition
-    return score.amax(1) if best else score.logsumexp(1)
-
-
-@fused
-def _share(alpha: Tensor, transition: Tensor, total: Tensor, posterior: Tensor) -> Tensor:
-    """The posterior [B, U] of a row, divided among its predecessors: [B, V, U]."""
-    score = alpha[:, :, None] + transition
-    return (score - total[:, None]).clamp_(max=0.0).exp_().mul_(posterior[:, None])
-
-
 def forward_backward(
     emission: Tensor,
     transition: Tensor,
@@ -146,8 +132,9 @@ def forward_backward(
     state_posterior = sweep.end.to(value.dtype)
     edge_use = torch.zeros_like(sweep.transition)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
-        alpha, total = sweep.alpha[:, i - 1, before], sweep.total[:, i, here]
-        flow = _share(alpha, sweep.transition[:, before, here], total, state_posterior[:, i, here])
+        score = sweep.alpha[:, i - 1, before, None] + sweep.transition[:, before, here]
+        weight = (score - sweep.total[:, i, None, here]).clamp_(max=0.0).exp_()
+        flow = weight.mul_(state_posterior[:, i, None, here])
         edge_use[:, before, here] += flow
         state_posterior[:, i - 1, before] += flow.sum(2)
     return value, state_posterior.to(emission.dtype), edge_use.to(transition.dtype)

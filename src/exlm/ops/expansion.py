@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 IGNORED = -100
 
@@ -20,16 +21,13 @@ def tensors_to(record: Any, device: torch.device) -> Any:
     """A dataclass with all its tensors on `device`, also those in a NamedTuple; copies to a GPU do
     not wait for it."""
 
-    def move(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if value.device.type == "cpu" and device.type == "cuda":
-                return value.contiguous().pin_memory().to(device, non_blocking=True)
-            return value.to(device)
-        if hasattr(value, "_fields"):  # a NamedTuple
-            return type(value)(*map(move, value))
-        return value
+    def move(tensor: Tensor) -> Tensor:
+        if tensor.device.type == "cpu" and device.type == "cuda":
+            return tensor.contiguous().pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)
 
-    return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return replace(record, **tree_map_only(Tensor, move, values))
 
 
 @dataclass(frozen=True, kw_only=True)

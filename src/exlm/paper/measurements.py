@@ -242,7 +242,7 @@ def timed_updates(
         batches = []
         tokens = 0
         for number, batch in masked(step):
-            batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
+            batches.append((number, complete_batch(network.config, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         # The seed and the step, both 0, matter to dropout alone.
         yield partial(update, network, optimizer, pretraining_loss, batches, config, 0, 0), tokens

@@ -14,7 +14,6 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
-from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import autocast, used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
@@ -186,16 +185,12 @@ def _train(
         repeat=data.repeat,
         packed=packed,
     )
-    attention_dropout = network.config.attention_probs_dropout_prob
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
-    with (
-        newest_flash_attention(network.device, attention_dropout),
-        advising(advice, MEMORY_ADVICE),
-    ):
+    with advising(advice, MEMORY_ADVICE):
         scores = fit(
             model=network,
             loss=pretraining_loss,
-            batches=partial(complete_batches, masked_batches, network.exlm.expander, recipe),
+            batches=partial(complete_batches, masked_batches, network.config, recipe),
             config=recipe.train,
             directory=Path(recipe.output),
             seed=recipe.seed,
