@@ -145,8 +145,7 @@ def _build(
     config.molecules = corpus.molecules
     config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
-    goes_on = recipe.train.save_every > 0 and bool(checkpoint.candidates(Path(recipe.output)))
-    if recipe.start_from and not goes_on:
+    if recipe.start_from and not checkpoint.candidates(Path(recipe.output)):
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)

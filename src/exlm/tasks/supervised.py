@@ -19,8 +19,9 @@ from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import goodness
 from exlm.train import distributed
-from exlm.train.loop import ADVICE, EarlyStop, LoopConfig, LossFunction, fit
+from exlm.train.loop import ADVICE, EarlyStop, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
+from exlm.train.update import LossFunction
 
 # in the directory of a seed whose training is not finished (`unfinished`)
 UNFINISHED = "unfinished"
