@@ -14,6 +14,7 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
+from exlm.identity import identity
 from exlm.model.encoder import newest_flash_attention
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import autocast, used_precision
@@ -25,7 +26,7 @@ from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
-from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
+from exlm.storage.runs import GRID_REPORT, finished_result, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 

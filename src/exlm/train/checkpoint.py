@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from exlm.errors import InputError
+from exlm.identity import first_difference
 from exlm.storage.files import sync
 from exlm.storage.manifest import damage, new_directory, write_manifest
-from exlm.storage.runs import first_difference
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"

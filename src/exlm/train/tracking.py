@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ class Tracker:
             records = [record for record in read_log(path) if record["step"] <= self.step]
             write_text(path, "".join(json.dumps(record) + "\n" for record in records))
             self.file = path.open("a")
-            if tensorboard_is_installed():
+            if find_spec("tensorboard") is not None:
                 # It takes a second to import.
                 from torch.utils.tensorboard import SummaryWriter
 
@@ -145,17 +144,6 @@ def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
             yield from flat(value, f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}", value
-
-
-@cache
-def tensorboard_is_installed() -> bool:
-    """Whether curves can be written for TensorBoard; if not, a sentence says so, once."""
-    if find_spec("tensorboard") is not None:
-        return True
-    tqdm.write(
-        "TensorBoard is not installed (pip install 'exlm[tensorboard]'); log.jsonl has all numbers"
-    )
-    return False
 
 
 def clocks() -> np.ndarray:
