@@ -181,7 +181,7 @@ def test_quotes_keep_commas_and_other_lists_are_yaml():
     "command, options, message",
     [
         ("fill", "model --n_best x", "n_best is x; it must be int"),
-        ("fill", "model --passes x", "passes is x; it must be int or one of 'all'"),
+        ("fill", "model --passes x", "passes is x; it must be int or 'all'"),
         ("finetune", "--output x --model y --dataset z --seeds 1,x", "seeds is x; it must be int"),
         ("finetune", "--output x --model y --dataset z --epochs x", "train.epochs is x; it must"),
         ("finetune", "--output x --model y", "arguments are required: task.dataset"),
@@ -244,11 +244,9 @@ def test_the_example_of_the_help_parses(command, monkeypatch):
         calls.append(settings(name, arguments))
         return 0, ""
 
-    monkeypatch.setattr("exlm_command._check_paths", lambda *_: None)
-    monkeypatch.setattr("exlm_command._check_files", lambda *_: None)
     monkeypatch.setattr("exlm_command.parser.run", parse_only)
     main([command, *shlex.split(COMMANDS[command].example)])
-    assert command == "recipes" or calls
+    assert calls
 
 
 def fails(capsys, *arguments):
@@ -313,7 +311,7 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("finetune", "--task.txt_column", "x"), "did you mean --task.text_column?"),
         (
             ("analyze", "swep", "molecules/analysis-small"),
-            "experiment is swep; it must be one of 'repeated-mlm',",
+            "experiment is swep; it must be 'repeated-mlm' or",
         ),
         (("report", "runs", "--out", "x"), "there is no option --out; did you mean --output?"),
         (
@@ -328,16 +326,7 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("predict", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("embed", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("info", "/nowhere"), "/nowhere does not exist"),
-        (("baseline", "ecfp-rf", "no.csv", "--output", "x"), "no.csv does not exist"),
-        (
-            ("finetune", "--dataset", "bace", "--task.valid", "no.csv"),
-            "no.csv does not exist; check the path of --task.valid",
-        ),
-        # `test` is the name of a column here
-        (
-            ("finetune", "--label_columns", "test", "log.P", "--dataset", "/nowhere.csv"),
-            "/nowhere.csv does not exist; check the path of --dataset",
-        ),
+        (("baseline", "ecfp-rf", "no.csv", "--output", "x"), "no.csv: no such file"),
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),
         (("dance",), "unknown command 'dance'"),
@@ -389,15 +378,11 @@ WITHOUT_LIBRARY = [
     "--help",
     "--version",
     "dance",
-    "predict x",
-    "predict /nowhere x.csv",
-    "fill /nowhere C[MASK]",
-    "pretrain x.yaml",
-    "finetune --model molecules-5M --dataset /nowhere.csv --output x",
-    "baseline ecfp-rf /nowhere.csv --output x",
-    "recipes exlm-1M",
 ]
 WITHOUT_TORCH = [
+    "predict x",
+    "pretrain x.yaml",
+    "recipes exlm-1M",
     "info CORPUS",
     "info MODEL",
     "info /nowhere",

@@ -9,25 +9,16 @@ signal n."""
 import os
 import signal
 import sys
-from itertools import pairwise, takewhile
-from pathlib import Path
+from itertools import pairwise
 from typing import NoReturn
 
-from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
-from exlm_command.recipes import recipe_path, recipes
+from exlm_command.commands import COMMANDS, did_you_mean, similar
 
 VERSION = "0.2.0"
-HELP = ("-h", "--help")
 
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
 # runs). Then importing `exlm` does not import all models.
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
-# the models that come with the package
-MODELS = Path(__file__).parents[1] / "exlm" / "models"
-# words that name something on disk
-ON_DISK = ("model", "input")
-# options that do if their value has a dot, which names of data sets have not
-FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,75 +51,17 @@ def _run(name: str, others: list[str]) -> None:
     if name == "--version":
         print(f"exlm {VERSION}")
         return
-    if name in HELP:
+    if name in ("-h", "--help"):
         print(_usage())
         return
     if name not in COMMANDS:
         _leave(2, _unknown(name))
-    words = list(takewhile(_is_word, others))
-    options = others[len(words) :]
-    if not set(HELP) & set(options):
-        try:
-            words = _as_arguments(name, words)
-            if name == "recipes" and not options:
-                recipes(*words)
-                return
-            _check_paths(name, words)
-            # settings may be printed before the file is there
-            if not any(option.startswith("--print_config") for option in options):
-                _check_files(name, words, options)
-        except CommandLineError as error:
-            _leave(2, f"exlm {name}: error: {error}")
-
     # imports the command, most often with PyTorch
     from exlm_command.parser import run
 
-    status, message = run(name, [*words, *options])
+    status, message = run(name, others)
     if status:
         _leave(status, f"exlm {name}: {message}")
-
-
-def _is_word(argument: str) -> bool:
-    """Whether it is no option. `-` is a word: standard input."""
-    return argument == "-" or not argument.startswith("-")
-
-
-def _as_arguments(name: str, values: list[str]) -> list[str]:
-    """The values before the options as arguments of the parser: a recipe becomes --config. Raises
-    CommandLineError if their number is wrong or there is no such recipe."""
-    words = COMMANDS[name].words
-    required = [word for word, count in words.items() if count in (None, "+")]
-    too_many = len(values) > len(words) and not {"*", "+"} & set(words.values())
-    if too_many or len(values) < len(required):
-        names = " and ".join(word.upper() for word in required or words)
-        alone = " alone" if too_many else ""
-        raise CommandLineError(f"give {names}{alone} before the options (exlm {name} --help)")
-    if "recipe" in words and len(values) == len(words):
-        return [*values[:-1], "--config", recipe_path(values[-1])]
-    return values
-
-
-def _check_paths(name: str, values: list[str]) -> None:
-    """Raises CommandLineError if a word names something that is not there."""
-    for word, value in zip(COMMANDS[name].words, values, strict=False):
-        is_shipped = word == "model" and (MODELS / value).is_dir()
-        is_there = is_shipped or value == "-" or os.path.exists(value)
-        if word in ON_DISK and not is_there:
-            names = ", or give a name that exlm models lists" if word == "model" else ""
-            raise CommandLineError(
-                f"{value} does not exist; check the path of {word.upper()}{names}"
-            )
-
-
-def _check_files(name: str, words: list[str], options: list[str]) -> None:
-    """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
-    there."""
-    by_position = zip(COMMANDS[name].words, words, strict=False)
-    by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
-    for option, value in [*by_position, *by_name]:
-        is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
-        if is_file and not os.path.exists(value):
-            raise CommandLineError(f"{value} does not exist; check the path of {option}")
 
 
 def _usage() -> str:

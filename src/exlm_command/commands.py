@@ -10,10 +10,6 @@ from typing import NamedTuple
 import yaml
 
 
-class CommandLineError(Exception):
-    """The words of the command line cannot be used; the message says why."""
-
-
 class Command(NamedTuple):
     """A command, as `commands.yaml` describes it. `words` has, for each argument without an
     option's name, how many there are, as in argparse."""

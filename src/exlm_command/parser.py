@@ -7,6 +7,7 @@ import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Collection
+from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm_command.commands import COMMANDS, did_you_mean, function_of, similar
+from exlm_command.recipes import recipe_path
 
 _load_yaml = get_loader("yaml")
 
@@ -87,6 +89,7 @@ def build_parser(name: str) -> ArgumentParser:
 def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     """The keyword arguments of a command's function. Any error of the parser becomes an InputError
     of one sentence."""
+    arguments = _with_recipe(name, arguments)
     parser = build_parser(name)
     option_types = types_of_options(parser)
     try:
@@ -96,6 +99,26 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
         raise InputError(_reason(error, option_types)) from error
     config.pop("config", None)
     return config
+
+
+def _with_recipe(name: str, arguments: list[str]) -> list[str]:
+    """The arguments with a recipe as --config. InputError if the number of those before the options
+    is wrong, or if there is no such recipe."""
+    if {"-h", "--help"} & {*arguments}:
+        return arguments
+    words = COMMANDS[name].words
+    # - is standard input
+    values = [*takewhile(lambda x: x == "-" or not x.startswith("-"), arguments)]
+    options = arguments[len(values) :]
+    required = [word for word, count in words.items() if count in (None, "+")]
+    too_many = len(values) > len(words) and not {"*", "+"} & {*words.values()}
+    if too_many or len(values) < len(required):
+        names = " and ".join(word.upper() for word in required or words)
+        alone = " alone" if too_many else ""
+        raise InputError(f"give {names}{alone} before the options (exlm {name} --help)")
+    if "recipe" in words and len(values) == len(words):
+        return [*values[:-1], "--config", recipe_path(values[-1]), *options]
+    return arguments
 
 
 def types_of_options(parser: ArgumentParser) -> dict[str, Any]:
@@ -213,11 +236,12 @@ def _wrong_type(message: str) -> str | None:
     values = re.findall("(?:Got|Given) value: (.*)", message)
     # Expected a <class 'int'>
     # Expected a typing.Literal['auto', 'bf16', 'fp32']. Got value: fp8
-    types = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
+    types = re.findall(r"Expected an? (?:<class '|typing\.Literal\[)(.+?)(?:'>|\])", message)
     all_are_simple = len(types) == message.count("Expected a") > 0
     if not (key and values and all_are_simple):
         return None
-    return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, types))}"
+    names = [name.replace("', '", "' or '") for name in types if name != "NoneType"]
+    return f"{key[1]} is {values[0]}; it must be {' or '.join(names)}"
 
 
 def _in_one_line(message: str) -> str:
@@ -226,12 +250,3 @@ def _in_one_line(message: str) -> str:
     # Subtypes: [<class 'int'>, typing.Literal['all']]
     lines = [line.strip(" -") for line in message.splitlines()]
     return " ".join(line for line in lines if not line.startswith(("Given value", "Subtypes")))
-
-
-def _type_name(expected: str) -> str:
-    """`int` of `<class 'int'>`, `one of 'a', 'b'` of `typing.Literal['a', 'b']`."""
-    if expected == "<class 'NoneType'>":
-        return "null"
-    if expected.startswith("<"):
-        return expected.split("'")[1]
-    return "one of " + expected.removeprefix("typing.Literal[").removesuffix("]")

@@ -4,7 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from exlm_command.commands import CommandLineError, did_you_mean, similar
+from exlm.errors import InputError
+from exlm_command.commands import did_you_mean, similar
 
 RECIPES = Path(__file__).parents[1] / "exlm" / "recipes"
 
@@ -32,7 +33,8 @@ def recipes(name: str | None = None) -> None:
 
 def recipe_path(name: str) -> str:
     """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
-    name or all of it. Raises CommandLineError if there is none, or more than one."""
+    name or all of it. InputError if there is
+    none, or more than one."""
     # also false, unlike Path.is_file, for a name too long for the file system
     if os.path.isfile(name):
         return name
@@ -43,7 +45,7 @@ def recipe_path(name: str) -> str:
         return str(bundled[matches[0]])
     hint = did_you_mean(matches or similar(short_name, bundled))
     advice = "; `exlm recipes` lists those of the package"
-    raise CommandLineError(f"there is no recipe {name}{hint or advice}")
+    raise InputError(f"there is no recipe {name}{hint or advice}")
 
 
 def _bundled() -> dict[str, Path]:
