@@ -33,14 +33,6 @@ Model = TypeVar("Model", bound=nn.Module)
 ADVICE = "use a lower learning rate or precision fp32"  # if training stops itself
 
 
-class EarlyStop(Exception):
-    """Raised by an evaluation to end training, with the evaluation's metrics."""
-
-    def __init__(self, metrics: dict[str, Any]) -> None:
-        super().__init__(metrics)
-        self.metrics = metrics
-
-
 @dataclass(frozen=True)
 class LoopConfig:
     """Length of a run, how it is computed, and how often it reports.
@@ -104,6 +96,7 @@ def fit(
     directory: Path,
     seed: int,
     evaluate: Callable[[Model, int], dict[str, Any]] | None = None,
+    ends_early: Callable[[int], bool] = lambda step: False,
     identity: dict[str, Any] | None = None,
     may_differ: Collection[str] = (),
     loss_name: str = "loss",
@@ -122,6 +115,7 @@ def fit(
             directory, checkpoints.
         seed: seed of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
+        ends_early: finished updates -> whether training ends after this evaluation.
         identity: settings that must be equal between a checkpoint and this run, but for those that
             `may_differ`. None: the caller sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the
@@ -135,8 +129,7 @@ def fit(
     written."""
     checkpoints = checkpoints or directory
     optimizer = build_optimizer(model, config.optimizer)
-    identity = identity or {}
-    state = checkpoint.resume(checkpoints, model, optimizer, identity, may_differ)
+    state = checkpoint.resume(checkpoints, model, optimizer, identity or {}, may_differ)
     trained = _for_training(model, config)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     signals: list[int] = []
@@ -158,15 +151,15 @@ def fit(
             if tracker.is_due(config.log_every):
                 tracker.log_updates(rate, norm)
             if evaluate and tracker.is_due(config.eval_every):
-                metrics, ends_early = _measure(model, evaluate, tracker)
-                if ends_early:
+                metrics = _measure(model, evaluate, tracker)
+                if ends_early(tracker.step):
                     break
             stop_signal = distributed.largest_of_processes(max(signals, default=0))
             if config.save_every and (stop_signal or tracker.is_due(config.save_every)):
-                state = {**tracker.state(), "identity": identity}
+                state = {**tracker.state(), "identity": identity or {}}
                 checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
             _stop_at(stop_signal, tracker.step, config)
-    # A signal during the last save also stops whatever would be trained next.
+    # A signal during the last evaluation or save also stops whatever would be trained next.
     _stop_at(max(signals, default=0), tracker.step, config)
     return metrics
 
@@ -185,17 +178,13 @@ def _for_training(model: nn.Module, config: LoopConfig) -> nn.Module:
 
 def _measure(
     model: Model, evaluate: Callable[[Model, int], dict[str, Any]], tracker: Tracker
-) -> tuple[dict[str, Any], bool]:
-    """The metrics of an evaluation, and whether it ends training."""
-    ends = False
-    try:
-        with tracker.paused():
-            metrics = evaluate(model, tracker.step)
-    except EarlyStop as stop:
-        metrics, ends = stop.metrics, True
+) -> dict[str, Any]:
+    """The metrics of an evaluation, which go to the log."""
+    with tracker.paused():
+        metrics = evaluate(model, tracker.step)
     tracker.log("eval", metrics)
     model.train()
-    return metrics, ends
+    return metrics
 
 
 def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
