@@ -487,7 +487,7 @@ ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "errors": set(),
     "identity": set(),
     "randomness": {"errors"},
-    "storage": {"errors"},
+    "storage": {"errors", "identity"},
     "ops": set(),
     "model": {"ops", "errors", "identity"},
     "data": ANYWHERE,

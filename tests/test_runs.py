@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.storage.files import write_json
-from exlm.storage.runs import (
+from exlm.identity import (
     DEFAULTS,
-    finished_result,
+    IDENTITY_IF_CHANGED,
+    NOT_IDENTITY,
     first_difference,
     identity,
-    resumable_directory,
 )
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.storage.files import write_json
+from exlm.storage.runs import finished_result, resumable_directory
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.metrics import score_predictions
 from exlm.train.loop import LoopConfig

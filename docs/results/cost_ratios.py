@@ -26,8 +26,8 @@ from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, update
-from exlm.train.optim import build_optimizer
+from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.update import update
 
 HERE = Path(__file__).parent
 LINES = HERE / "cost-ratios.jsonl"
@@ -64,10 +64,8 @@ def measure(
         config = ArchitectureConfig(**sizes, num_attention_heads=4, **SETTINGS, **switches)
         networks[name] = ExLMForMaskedLM(config.build(tokenizer)).train()
         distributed.place_model(networks[name])
-    loop = LoopConfig()
-    optimizers = {
-        name: build_optimizer(network, loop.optimizer) for name, network in networks.items()
-    }
+    settings = OptimizerConfig()
+    optimizers = {name: build_optimizer(network, settings) for name, network in networks.items()}
     shortest = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
     for _ in range(ROUNDS):
         for step in range(BATCHES):
@@ -78,7 +76,16 @@ def measure(
                     for number, batch in batches(step)
                 ]
                 start = time.process_time()
-                update(network, optimizers[name], pretraining_loss, ready, loop, seed=0, step=0)
+                update(
+                    model=network,
+                    optimizer=optimizers[name],
+                    loss=pretraining_loss,
+                    micro_batches=ready,
+                    precision="auto",
+                    clip_norm=settings.clip_norm,
+                    seed=0,
+                    step=0,
+                )
                 seconds = time.process_time() - start
                 shortest[name, step] = min(shortest[name, step], seconds)
     times = {name: sum(shortest[name, step] for step in range(BATCHES)) for name in MODELS}

@@ -1,7 +1,65 @@
-"""Metadata of a dataclass's field: whether two runs that differ in it can be the same run
-(`identity` in `exlm/storage/runs.py`)."""
+"""Which settings make two runs the same.
 
-# For settings that do not change what a run computes, or that another setting contains.
+`identity` makes the record of a run's settings: those of dataclasses, but for fields that are
+marked otherwise. `first_difference` compares two records."""
+
+import json
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+# Metadata of a dataclass's field that does not change what a run computes, or that another setting
+# contains.
 NOT_IDENTITY = {"identity": "never"}
-# For settings that earlier versions did not have, and whose default is what those versions did.
+# Metadata of a field that earlier versions did not have, and whose default is what those versions
+# did: the record has it only where it differs from the default.
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
+
+# The settings of a model with IDENTITY_IF_CHANGED. Some versions recorded them with their default
+# too, or as null, others not.
+DEFAULTS = {"model.state_share": 0.5}
+LONGEST = 80  # characters of a value in a message
+
+
+def identity(config: Any, section: str = "") -> dict[str, Any]:
+    """The settings of a dataclass that two runs must share to be the same, in types of JSON, by
+    name: `section.name`, or `section.name.inner` of a dataclass in it."""
+    settings: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        rule = field.metadata.get("identity")
+        name = f"{section}.{field.name}" if section else field.name
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if rule == "never" or (rule == "if changed" and value == default):
+            continue
+        if is_dataclass(value):
+            settings.update(identity(value, name))
+        else:
+            settings[name] = json.loads(json.dumps(value))
+    return settings
+
+
+def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
+    """Name, earlier value and value, for a message, of the first setting of `now` that was another
+    one `before`; None if all are the same. A setting in a dictionary is named `dictionary.name`,
+    and may also be one that was recorded only `before`, so that it has its default now."""
+    before = _with_defaults(before)
+    for name, value in _with_defaults(now).items():
+        earlier = before.get(name)
+        if isinstance(value, dict) and isinstance(earlier, dict):
+            inner = first_difference(earlier, dict.fromkeys(earlier) | value)
+            if inner:
+                inner_name, earlier_in_words, in_words = inner
+                return f"{name}.{inner_name}", earlier_in_words, in_words
+        elif earlier != value:
+            earlier_in_words = repr(earlier)[:LONGEST] if name in before else "not recorded"
+            in_words = "the default" if value is None else repr(value)[:LONGEST]
+            return name, earlier_in_words, in_words
+    return None
+
+
+def _with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, also those of DEFAULTS that are not recorded."""
+    missing = {name: x for name, x in DEFAULTS.items() if settings.get(name) is None}
+    return {**settings, **missing}

@@ -109,8 +109,8 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
     )
     add = loop.Tracker.add
 
-    def watched(self: Any, sums: Any) -> None:
-        add(self, sums)
+    def watched(self: Any, *values: Any) -> None:
+        add(self, *values)
         seen.append(
             (_resident(), len(os.listdir("/proc/self/fd"))) if len(seen) % 1000 == 0 else (0, 0)
         )

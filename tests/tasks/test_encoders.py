@@ -17,7 +17,7 @@ from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage import models as stored_models
+from exlm.storage import tokenizers as stored_tokenizers
 from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -313,14 +313,14 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
         asked.append(url)
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(stored_models, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(stored_tokenizers, "get_hf_file_metadata", no_answer)
     monkeypatch.setattr(
         AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
     )
     error = refused("runs/exlmm", files, tmp_path)
     assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
-        stored_models.load_tokenizer("bertt")
+        stored_tokenizers.load_tokenizer("bertt")
     assert len(asked) == 2
     assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
     assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)

@@ -16,8 +16,7 @@ from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.storage.models import load_tokenizer
 from exlm.train.distributed import process_group
-from exlm.train.loop import LoopConfig, update
-from exlm.train.optim import OptimizerConfig
+from exlm.train.update import update
 
 Updates = list[dict[str, Any]]
 
@@ -35,8 +34,8 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
     )
     network = ExLMForMaskedLM(config.build(tokenizer, 1, prior)).double()
     wrapped = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
-    optimizer = torch.optim.SGD(network.parameters())
-    loop, found = LoopConfig(3, OptimizerConfig(0.1, 0, clip_norm=0.0), precision="fp32"), []
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    found: Updates = []
 
     def keep_gradients(*_: Any) -> None:
         found[-1]["gradients"] = {
@@ -51,13 +50,13 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
         return gather(examples)
 
     source.gather = noted  # type: ignore[method-assign]
-    for step in range(loop.steps):
+    for step in range(3):
         found.append({"examples": []})
         parts = [
             (number, complete_batch(network.config, batch, prior))
             for number, batch in batches(step)
         ]
-        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step)
+        sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, "fp32", 0.0, 3, step)
         found[-1]["loss"] = sums.mean_loss
     return found
 

@@ -37,7 +37,7 @@ from exlm.randomness import Purpose, draw
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
-from exlm.train import checkpoint, distributed, loop, tracking
+from exlm.train import checkpoint, distributed, tracking, update
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.train.double_updates import updates
@@ -247,18 +247,13 @@ def test_the_result_is_a_hugging_face_directory(whole, corpus):
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_curves_go_to_tensorboard_where_it_is_installed(
-    recipe, tmp_path, monkeypatch, capsys, installed
-):
+def test_curves_go_to_tensorboard_where_it_is_installed(recipe, tmp_path, monkeypatch, installed):
     if installed:
         pytest.importorskip("tensorboard")
     else:
         monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    tracking.tensorboard_is_installed.cache_clear()
     pretrain_with(recipe, output=str(tmp_path / "run"))
-    tracking.tensorboard_is_installed.cache_clear()
     assert (tmp_path / "run/tensorboard").exists() == installed
-    assert ("pip install 'exlm[tensorboard]'" in capsys.readouterr().out) != installed
     assert (tmp_path / "run/log.jsonl").exists()
 
 
@@ -327,10 +322,10 @@ def test_a_lost_process_is_noticed_before_anything_waits_for_a_gpu(monkeypatch):
     def lose_contact(values):
         raise RuntimeError("Connection closed by peer")
 
-    monkeypatch.setattr(loop, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "rank_and_world", lambda: (0, 2))
     monkeypatch.setattr(distributed, "sum_over_processes", lose_contact)
     with pytest.raises(RuntimeError, match="peer"):
-        loop._add_processes(NeverReady(), tokens=3, signal_here=0)
+        update._add_processes(NeverReady(), tokens=3)
 
 
 class HostReads(TorchDispatchMode):
@@ -359,7 +354,7 @@ def test_an_update_reads_from_the_device_once(monkeypatch):
 
     before = model.weight.detach().clone()
     with HostReads() as reads:
-        loop.update(model, optimizer, loss, [(0, batch), (1, batch)], LoopConfig(), 0, 0)
+        update.update(model, optimizer, loss, [(0, batch), (1, batch)], "fp32", 1.0, seed=0, step=0)
     assert (len(lists), reads.count) == (1, 0)
     assert not torch.equal(model.weight, before)
 
@@ -426,14 +421,13 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
 
 
 def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
+    """The last of the damaged ones is kept."""
     (whole / "result.json").unlink()
-    for _ in range(3):
+    for _ in range(2):
         damage_flip(whole / "checkpoint-00000010")
         pretrain_with(recipe, output=str(whole))
         (whole / "result.json").unlink()
-    name = "damaged-checkpoint-00000010"
-    damaged = {path.name for path in whole.glob("damaged-*")}
-    assert damaged == {name, f"{name}-2", f"{name}-3"}
+    assert [path.name for path in whole.glob("damaged-*")] == ["damaged-checkpoint-00000010"]
 
 
 @pytest.fixture

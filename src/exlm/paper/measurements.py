@@ -33,8 +33,8 @@ from exlm.storage.files import to_json_types, write_json
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.storage.runs import finished_result, machine
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, update
-from exlm.train.optim import build_optimizer
+from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.update import update
 
 Call = Callable[[], object]
 WARM_UP = 3  # pairs of steps that are not timed
@@ -227,8 +227,8 @@ def timed_updates(
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.place_model(network)
-    config = LoopConfig(precision=precision)  # type: ignore[arg-type]
-    optimizer = build_optimizer(network, config.optimizer)
+    settings = OptimizerConfig()
+    optimizer = build_optimizer(network, settings)
     masked = MaskedBatches(
         corpus,
         tokenizer,
@@ -245,7 +245,18 @@ def timed_updates(
             batches.append((number, complete_batch(network.config, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         # The seed and the step, both 0, matter to dropout alone.
-        yield partial(update, network, optimizer, pretraining_loss, batches, config, 0, 0), tokens
+        update_once = partial(
+            update,
+            model=network,
+            optimizer=optimizer,
+            loss=pretraining_loss,
+            micro_batches=batches,
+            precision=precision,
+            clip_norm=settings.clip_norm,
+            seed=0,
+            step=0,
+        )
+        yield update_once, tokens
 
 
 def seconds(call: Call, device: str) -> float:

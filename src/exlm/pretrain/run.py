@@ -1,6 +1,5 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
-from collections.abc import Collection
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
+from exlm.identity import identity
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import autocast, used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
@@ -24,7 +24,7 @@ from exlm.randomness import DRAWS_VERSION
 from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
 from exlm.storage.manifest import damage
 from exlm.storage.models import load_tokenizer, save_model
-from exlm.storage.runs import GRID_REPORT, finished_result, identity, lock, machine
+from exlm.storage.runs import GRID_REPORT, finished_result, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 
@@ -37,6 +37,9 @@ MEMORY_ADVICE = (
     "the result changes by rounding alone, or with dropout by which units are dropped; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
+# How the names of settings begin that `--resume_anyway` may change. The others are the texts, the
+# architecture and the start.
+CHANGEABLE = ("train.", "data.", "prior.", "seed")
 # Nats per masked token: with a smaller difference the links between states tell nothing.
 SMALLEST_TIE = 0.001
 
@@ -76,9 +79,7 @@ def pretrain(
         distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
-        fixed = _fixed_settings(recipe, corpus)
-        changeable = _changeable_settings(recipe, device)
-        settings = {**fixed, **changeable}
+        settings = _settings(recipe, corpus, device)
         advice = f"choose another output, and add --start_from {directory} to go on from it"
         result = finished_result(directory / "result.json", "identity", settings, advice)
         if result and damage(directory) is None:
@@ -88,11 +89,10 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        may_differ = changeable if resume_anyway else ()
-        scores = _train(recipe, corpus, tokenizer, network, settings, may_differ)
+        scores = _train(recipe, corpus, tokenizer, network, settings, resume_anyway)
         if rank > 0:
             return {}
-        result = _result(recipe, fixed, changeable, network, scores)
+        result = _result(recipe, settings, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -110,21 +110,18 @@ def _check_output(directory: Path) -> None:
         )
 
 
-def _fixed_settings(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
-    """What a run shares with its checkpoints even if it is resumed with `--resume_anyway`: texts,
-    architecture, and the weights it started from, or None."""
-    return {
+def _settings(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
+    """The settings that two runs must share to be the same. `start`, the hash of the weights that
+    the run started from, may be None."""
+    settings = {
         "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
         **identity(recipe.model, "model"),
+        **identity(recipe.train, "train"),
+        **identity(recipe.data, "data"),
+        "seed": recipe.seed,
     }
-
-
-def _changeable_settings(recipe: Recipe, device: str) -> dict[str, Any]:
-    """All other settings that change what a run computes, which `--resume_anyway` may change."""
-    settings = identity(recipe.train, "train") | identity(recipe.data, "data")
-    settings["seed"] = recipe.seed
     # What auto means differs between machines.
     precision = used_precision(distributed.device(device), recipe.train.precision)
     settings["train.precision"] = precision
@@ -144,8 +141,7 @@ def _build(
     config.molecules = corpus.molecules
     config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
-    goes_on = recipe.train.save_every > 0 and bool(checkpoint.candidates(Path(recipe.output)))
-    if recipe.start_from and not goes_on:
+    if recipe.start_from and not checkpoint.candidates(Path(recipe.output)):
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)
@@ -162,10 +158,11 @@ def _train(
     tokenizer: PreTrainedTokenizerFast,
     network: ExLMForMaskedLM,
     settings: dict[str, Any],
-    may_differ: Collection[str],
+    resume_anyway: bool,
 ) -> dict[str, Any]:
     """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
     on from there; InputError if one of the settings was another one then and may not differ."""
+    changeable = [name for name in settings if name.startswith(CHANGEABLE)]
     data = recipe.data
     objective = recipe.model.objective
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
@@ -196,7 +193,7 @@ def _train(
             seed=recipe.seed,
             evaluate=measure,
             identity={**settings, "random streams": DRAWS_VERSION},
-            may_differ=may_differ,
+            may_differ=changeable if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         )
@@ -214,8 +211,7 @@ def pretraining_loss(
 
 def _result(
     recipe: Recipe,
-    fixed: dict[str, Any],
-    changeable: dict[str, Any],
+    settings: dict[str, Any],
     network: ExLMForMaskedLM,
     scores: dict[str, Any],
 ) -> dict[str, Any]:
@@ -231,9 +227,9 @@ def _result(
         "processor_seconds": sum(processor_seconds),
         "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
-        "identity": {**{name: x for name, x in fixed.items() if x is not None}, **changeable},
+        "identity": {name: x for name, x in settings.items() if name != "start" or x},
         "recipe": to_json_types(recipe),
-        "precision": changeable["train.precision"],
+        "precision": settings["train.precision"],
     }
 
 

@@ -1,4 +1,4 @@
-"""Runs and their directories: which settings make two runs the same, a lock, the machine.
+"""The directories of runs: whether their settings are those of now, a lock, the machine.
 
 There are two answers to other settings. What took long is refused, with the name of the setting
 that differs (`finished_result`, checkpoints); what is cheap to repeat is made anew
@@ -9,7 +9,6 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from exlm.errors import InputError
+from exlm.identity import first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
-
-# The settings of a model with IDENTITY_IF_CHANGED. Some versions recorded them with their default
-# too, or as null, others not.
-DEFAULTS = {"model.state_share": 0.5}
-LONGEST = 80  # characters of a value in a message
 
 GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
 
@@ -30,53 +25,6 @@ GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seed
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"
 PROGRESS = "kept"
-
-
-def identity(config: Any, section: str = "") -> dict[str, Any]:
-    """The settings of a dataclass that two runs must share to be the same, in types of JSON, by
-    name: `section.name`, or `section.name.inner` of a dataclass in it."""
-    settings: dict[str, Any] = {}
-    for field in fields(config):
-        value = getattr(config, field.name)
-        rule = field.metadata.get("identity")
-        name = f"{section}.{field.name}" if section else field.name
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        if rule == "never" or (rule == "if changed" and value == default):
-            continue
-        if is_dataclass(value):
-            settings.update(identity(value, name))
-        else:
-            settings[name] = to_json_types(value)
-    return settings
-
-
-def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
-    """Name, earlier value and value, for a message, of the first setting of `now` that was another
-    one `before`; None if all are the same. A setting in a dictionary is named `dictionary.name`,
-    and may also be one that was recorded only `before`, so that it has its default now."""
-    return _first_difference(with_defaults(before), with_defaults(now))
-
-
-def with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, also those of DEFAULTS that are not recorded."""
-    missing = {name: x for name, x in DEFAULTS.items() if settings.get(name) is None}
-    return {**settings, **missing}
-
-
-def _first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
-    for name, value in now.items():
-        earlier = before.get(name)
-        if isinstance(value, dict) and isinstance(earlier, dict):
-            inner = _first_difference(earlier, dict.fromkeys(earlier) | value)
-            if inner:
-                return f"{name}.{inner[0]}", *inner[1:]
-        elif earlier != value:
-            before_in_words = repr(before[name])[:LONGEST] if name in before else "not recorded"
-            in_words = "the default" if value is None else repr(value)[:LONGEST]
-            return name, before_in_words, in_words
-    return None
 
 
 def finished_result(

@@ -26,16 +26,9 @@ from transformers import (
 
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line
-from exlm.storage.models import (
-    check_name,
-    check_tokenizer,
-    load_fast_tokenizer,
-    load_tokenizer,
-    verify,
-    weight_hash,
-    without_reports,
-)
+from exlm.storage.models import check_tokenizer, verify, weight_hash, without_reports
 from exlm.storage.shipped import model_path
+from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:

@@ -15,9 +15,10 @@ import pandas as pd
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
+from exlm.identity import identity
 from exlm.ops.precision import used_precision
 from exlm.storage.files import render, to_json_types, write_yaml
-from exlm.storage.runs import identity, lock
+from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash

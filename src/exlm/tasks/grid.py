@@ -11,12 +11,12 @@ from tqdm import tqdm
 
 from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
+from exlm.identity import identity
 from exlm.storage.files import read_or_empty, replacing, to_json_types, write_json
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.runs import (
     GRID_REPORT,
     finished_result,
-    identity,
     machine,
     resumable_directory,
 )

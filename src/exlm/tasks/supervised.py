@@ -19,8 +19,9 @@ from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import goodness
 from exlm.train import distributed
-from exlm.train.loop import ADVICE, EarlyStop, LoopConfig, LossFunction, fit
+from exlm.train.loop import ADVICE, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
+from exlm.train.update import LossFunction
 
 # in the directory of a seed whose training is not finished (`unfinished`)
 UNFINISHED = "unfinished"
@@ -114,9 +115,11 @@ def train_best_epoch(
         epoch = step // batches.per_epoch
         values = score(model)
         best.keep_if_best(model, epoch, goodness(values[metric], metric))
-        if hyper.patience and epoch - best.epoch >= hyper.patience:
-            raise EarlyStop(values)
         return values
+
+    def ends_early(step: int) -> bool:
+        epochs_since_best = step // batches.per_epoch - best.epoch
+        return hyper.patience > 0 and epochs_since_best >= hyper.patience
 
     distributed.place_model(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -129,6 +132,7 @@ def train_best_epoch(
             directory=run_dir,
             seed=batches.seed,
             evaluate=evaluate,
+            ends_early=ends_early,
             description="/".join(run_dir.parts[-2:]),
             checkpoints=progress,
         )

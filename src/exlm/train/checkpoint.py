@@ -9,6 +9,7 @@ the previous checkpoint as it was."""
 import json
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from exlm.errors import InputError
+from exlm.identity import first_difference
 from exlm.storage.files import sync
 from exlm.storage.manifest import damage, new_directory, write_manifest
-from exlm.storage.runs import first_difference
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"
@@ -33,9 +34,20 @@ def save(
     state: dict[str, Any],
     keep: int,
 ) -> None:
-    """Writes a checkpoint and removes all but the newest `keep`. `state` has what `resume` returns:
-    the `step`, which is the number of finished updates, the `identity` of the run, and more.
-    InputError if it cannot be written (disk full); earlier checkpoints are then untouched."""
+    """Writes a checkpoint, in the main process, and removes all but the newest `keep`; the other
+    processes wait. `state` has what `resume` returns: the `step`, which is the number of finished
+    updates, the `identity` of the run, and more. InputError if it cannot be written (disk full);
+    earlier checkpoints are then untouched."""
+    if distributed.is_main():
+        _write(directory, model, optimizer, state)
+        for path in candidates(directory)[keep:]:
+            shutil.rmtree(path, ignore_errors=True)
+    distributed.barrier()
+
+
+def _write(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+) -> None:
     step = state["step"]
     moments = {
         f"{name}/{key}": value.detach()
@@ -58,8 +70,6 @@ def save(
             "checkpoints are intact, free some space and run the same command to go on from the "
             "newest"
         ) from error
-    for path in candidates(directory)[keep:]:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def candidates(directory: Path) -> list[Path]:
@@ -69,17 +79,22 @@ def candidates(directory: Path) -> list[Path]:
 
 @torch.no_grad()
 def resume(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
+    directory: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    identity: dict[str, Any],
+    may_differ: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """Restores weights and optimizer in place from the newest undamaged checkpoint; damaged newer
     ones are renamed. Returns the saved state, including `step`, or None if there is no checkpoint.
-    InputError if a setting of `identity` differs from the checkpoint's, or if all existing
-    checkpoints are damaged."""
+    InputError if a setting of `identity` differs from the checkpoint's and may not, or if all
+    existing checkpoints are damaged."""
     path = _newest_undamaged(directory)
     if path is None:
         return None
     state = json.loads((path / "state.json").read_text())
-    if difference := first_difference(state["identity"], identity):
+    compared = {name: value for name, value in identity.items() if name not in may_differ}
+    if difference := first_difference(state["identity"], compared):
         name, before, now = difference
         raise InputError(
             f"{path} was trained with {name} {before}, this run has {now}; restore it, use "
@@ -117,19 +132,10 @@ def _newest_undamaged(directory: Path) -> Path | None:
     if distributed.is_main():
         for path, reason in damaged.items():
             print(f"warning: {path} is passed over and set aside: {reason}", file=sys.stderr)
-            _set_aside(path)
+            aside = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
     return newest
-
-
-def _set_aside(path: Path) -> None:
-    """Renames a damaged checkpoint to `damaged-NAME`, or to `damaged-NAME-2` and so on if an
-    earlier one is there."""
-    aside = path.with_name(f"damaged-{path.name}")
-    number = 1
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"damaged-{path.name}-{number}")
-    path.rename(aside)
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

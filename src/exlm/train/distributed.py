@@ -135,6 +135,15 @@ def sum_over_processes(values: list[float]) -> list[float]:
     return tensor.tolist()
 
 
+def largest_of_processes(value: int) -> int:
+    """The largest of the numbers that the processes have."""
+    if not dist.is_initialized():
+        return value
+    tensor = torch.tensor(value)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return int(tensor)
+
+
 def barrier() -> None:
     """Waits for all processes."""
     sum_over_processes([0.0])

@@ -72,6 +72,16 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     return config.learning_rate * remaining
 
 
+def set_learning_rate(
+    optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: int, steps: int
+) -> float:
+    """Gives `optimizer` the learning rate of an update, and returns it."""
+    rate = learning_rate(config, step, steps)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if
     `config.decay` is `all`."""

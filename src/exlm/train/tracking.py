@@ -5,49 +5,42 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from exlm.errors import TrainingStopped
 from exlm.storage.files import read_log, write_text
 from exlm.train import distributed
-
-
-class Sums(NamedTuple):
-    """Sums over the micro-batches and processes of one update, or of several."""
-
-    total: float = 0.0  # of the loss
-    terms: float = 0.0  # how many were added, such as masked tokens
-    infeasible: float = 0.0
-    tokens: float = 0.0
-
-    @property
-    def mean_loss(self) -> float:
-        return self.total / max(self.terms, 1.0)
+from exlm.train.update import Sums
 
 
 class Tracker:
     """Counts the updates of a run, and shows them in a progress bar. Means between two records go
     to `log.jsonl` and TensorBoard in `directory`.
 
-    `state` is that of the checkpoint where the run begins. Records after its step are removed,
-    since the run repeats them. Only the main process writes and shows anything."""
+    `state` is that of the checkpoint from which a run goes on, or None. Records after its step are
+    removed, since the run repeats them. Only the main process writes and shows anything."""
 
     def __init__(
         self,
         directory: Path,
-        state: dict[str, Any],
+        state: dict[str, Any] | None,
         steps: int,
         loss_name: str,
         description: str,
     ) -> None:
-        self.step: int = state["step"]
-        self.sums = Sums(*state["sums"])
-        self.infeasible_in_a_row: int = state["infeasible_run"]
+        self.steps = steps
+        self.step = 0
+        self.sums = Sums()
+        self.infeasible_in_a_row = 0
+        if state is not None:
+            self.step = state["step"]
+            self.sums = Sums(*state["sums"])
+            self.infeasible_in_a_row = state["infeasible_run"]
         self.loss_name = loss_name
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard
@@ -64,7 +57,7 @@ class Tracker:
             records = [record for record in read_log(path) if record["step"] <= self.step]
             write_text(path, "".join(json.dumps(record) + "\n" for record in records))
             self.file = path.open("a")
-            if tensorboard_is_installed():
+            if find_spec("tensorboard") is not None:
                 # It takes a second to import.
                 from torch.utils.tensorboard import SummaryWriter
 
@@ -82,13 +75,23 @@ class Tracker:
             "infeasible_run": self.infeasible_in_a_row,
         }
 
-    def add(self, sums: Sums) -> None:
-        """Counts one update."""
+    def is_due(self, every: int) -> bool:
+        """Whether something is done now: every so many updates (0: never), and after the last."""
+        return self.step == self.steps or (every > 0 and self.step % every == 0)
+
+    def add(self, sums: Sums, max_infeasible: int) -> None:
+        """Counts one update. TrainingStopped if the last `max_infeasible` updates all had sequences
+        that had to be skipped."""
         self.step += 1
         self.sums = Sums(*(a + b for a, b in zip(self.sums, sums, strict=True)))
         self.infeasible_in_a_row = self.infeasible_in_a_row + 1 if sums.infeasible else 0
         self.bar.set_postfix({self.loss_name: f"{sums.mean_loss:.3f}"}, refresh=False)
         self.bar.update()
+        if self.infeasible_in_a_row >= max_infeasible:
+            raise TrainingStopped(
+                f"{self.infeasible_in_a_row} updates in a row up to step {self.step} had "
+                "sequences without any alignment of finite probability"
+            )
 
     def log_updates(self, learning_rate: float, grad_norm: float) -> None:
         """Writes the means and sums since the last call. Processor time is that of all threads of
@@ -141,17 +144,6 @@ def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
             yield from flat(value, f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}", value
-
-
-@cache
-def tensorboard_is_installed() -> bool:
-    """Whether curves can be written for TensorBoard; if not, a sentence says so, once."""
-    if find_spec("tensorboard") is not None:
-        return True
-    tqdm.write(
-        "TensorBoard is not installed (pip install 'exlm[tensorboard]'); log.jsonl has all numbers"
-    )
-    return False
 
 
 def clocks() -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from exlm.errors import InputError
+from exlm.identity import identity
 from exlm.storage.files import to_json_types
-from exlm.storage.runs import identity
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment

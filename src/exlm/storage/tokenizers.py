@@ -1,0 +1,137 @@
+"""Tokenizers in directories and on the Hugging Face hub.
+
+The commands of this library leave out the spaces around a text before they call a tokenizer; other
+tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
+`load_fast_tokenizer` takes that back. A tokenizer is thus the same after any number of saves
+(`tokenizer_hash`)."""
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from exlm.errors import InputError, first_line
+from exlm.storage.files import write_text
+from exlm.storage.shipped import model_path
+
+# a normalizer, as tokenizer.json has it
+STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+
+
+def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
+    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and
+    `mask` tokens. `cls` and `sep` serve for missing `bos` and `eos` (as for BERT). InputError
+    without such a tokenizer or another token."""
+    tokenizer = load_fast_tokenizer(str(path_or_name))
+    tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
+    tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
+    required = ("bos", "eos", "pad", "mask")
+    missing = [name for name in required if getattr(tokenizer, f"{name}_token_id") is None]
+    if missing:
+        raise InputError(
+            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; "
+            "add it with tokenizer.add_special_tokens and save the tokenizer again"
+        )
+    return tokenizer
+
+
+def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is
+    none."""
+    name = model_path(name)
+    try:
+        check_name(name)
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    # Damaged tokenizers raise anything, even a bare Exception.
+    except Exception as error:
+        raise InputError(
+            f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')}); "
+            "give a directory saved with save_pretrained, or a hub name"
+        ) from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise InputError(
+            f"the tokenizer {name} has no fast version (tokenizer.json); "
+            "convert it to a fast one first"
+        )
+    tokenizer._tokenizer = _without_stripping(tokenizer.backend_tokenizer)
+    return tokenizer
+
+
+def save_tokenizer(directory: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Writes a tokenizer for other tools, which give it texts as they are: it leaves out the spaces
+    around a text, as the commands of this library do before they call one, and it neither cuts nor
+    pads, however it was called before. `load_fast_tokenizer` takes the first back."""
+    ignores_ends = tokenizer(" C ")["input_ids"] == tokenizer("C")["input_ids"]
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.save_pretrained(directory)
+    if ignores_ends:
+        return
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    steps = [step for step in (STRIP, definition["normalizer"]) if step]
+    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    # A normalizer gets the pieces between the tokens that are not called normalized. All are, so
+    # that it gets the whole text: the space behind a mask belongs to the next word. Only those of
+    # an alphabet are not, which would get capital letters.
+    if not _capitalizes(tokenizer.backend_tokenizer, tokenizer.all_special_tokens):
+        for token in definition["added_tokens"]:
+            token["normalized"] |= token["special"]
+    write_text(directory / "tokenizer.json", json.dumps(definition, indent=2, ensure_ascii=False))
+
+
+def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
+    """Takes back what `save_tokenizer` changed, so that this is the tokenizer of the corpus again
+    (`tokenizer_hash`)."""
+    definition = json.loads(tokenizer.to_str())
+    special_tokens = [token for token in definition["added_tokens"] if token["special"]]
+    first, *others = (definition["normalizer"] or {}).get("normalizers") or [None]
+    strips = first == STRIP and len(others) < 2
+    are_normalized = all(token["normalized"] for token in special_tokens)
+    names = [token["content"] for token in special_tokens]
+    if not strips or not (are_normalized or _capitalizes(tokenizer, names)):
+        return tokenizer
+    definition["normalizer"] = others[0] if others else None
+    for token in special_tokens:
+        token["normalized"] = False
+    return Tokenizer.from_str(json.dumps(definition))
+
+
+def _capitalizes(tokenizer: Tokenizer, words: list[str]) -> bool:
+    """Whether the normalizer changes the case of these words and no more."""
+    if tokenizer.normalizer is None:
+        return False
+    normalized = [tokenizer.normalizer.normalize_str(word) for word in words]
+    return normalized != words and normalized == [word.upper() for word in words]
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 of the tokenizer's definition without padding and truncation, in hexadecimal."""
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    definition["padding"] = definition["truncation"] = None
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def check_name(name: str) -> None:
+    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its
+    local cache has. The hub is asked once and for a few seconds. Without a network, transformers
+    would try again for half a minute."""
+    if Path(name).exists():
+        return
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    try:
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            # A repository may hold a tokenizer alone.
+            with suppress(EntryNotFoundError):
+                get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
+    # The hub may not allow the name, not be reached, not have the model or not let us read it.
+    except Exception as error:
+        raise OSError(
+            f"no such directory, and not found on the hub: {first_line(error)}"
+        ) from error

@@ -1,0 +1,134 @@
+"""One optimizer step on the micro-batches of all processes.
+
+Sums are added over micro-batches and processes and divided once by the global count. Every
+micro-batch seeds dropout by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU
+adds some sums in any order. How a batch is divided changes an update by rounding and by what
+dropout drops: other units, with the same probabilities."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from exlm.errors import OutOfMemory, TrainingStopped
+from exlm.ops.precision import autocast, training_products
+from exlm.randomness import Purpose, draw
+from exlm.train import distributed
+
+# what the loss takes, on any device; attention_mask [B, S] is among it
+MicroBatch = dict[str, Any]
+# with its number within the update, which seeds dropout
+NumberedBatch = tuple[int, MicroBatch]
+# from a model and a micro-batch to a sum, the count it was summed over, and the sequences skipped
+LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
+
+
+class Sums(NamedTuple):
+    """Sums over the micro-batches and processes of one update, or of several."""
+
+    total: float = 0.0  # of the loss
+    terms: float = 0.0  # how many were added, such as masked tokens
+    infeasible: float = 0.0
+    tokens: float = 0.0
+
+    @property
+    def mean_loss(self) -> float:
+        return self.total / max(self.terms, 1.0)
+
+
+def update(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: LossFunction,
+    micro_batches: list[NumberedBatch],
+    precision: str,
+    clip_norm: float,
+    seed: int,
+    step: int,
+) -> tuple[Sums, float]:
+    """Makes one optimizer step on the mean gradient of all micro-batches and processes. `clip_norm`
+    is the largest norm of that gradient (0: any); `seed` is that of dropout.
+
+    Returns the sums, and the gradient's norm before clipping. TrainingStopped if one of them is not
+    finite, OutOfMemory if memory runs out."""
+    sums_here, tokens_here = _add_gradients(model, loss, micro_batches, precision, seed, step)
+    device_sums, tokens, processes = _add_processes(sums_here, tokens_here)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    # DDP has averaged the sums over processes; undo that and divide by the global count.
+    _, count, _ = device_sums
+    scale = processes / count.clamp(min=1.0)
+    torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+    norm_of_mean = torch.nn.utils.get_total_norm(gradients)
+    # One process waits for the device here alone.
+    results = torch.cat([device_sums, norm_of_mean.double().view(1)])
+    total, terms, infeasible, norm = results.tolist()
+    if not (math.isfinite(norm) and math.isfinite(total)):
+        raise TrainingStopped(
+            f"the loss or its gradient is not finite at step {step + 1} "
+            f"(loss sum {total}, gradient norm {norm})"
+        )
+    if clip_norm:
+        torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return Sums(total, terms, infeasible, tokens), norm
+
+
+def _add_gradients(
+    model: nn.Module,
+    loss: LossFunction,
+    micro_batches: list[NumberedBatch],
+    precision: str,
+    seed: int,
+    step: int,
+) -> tuple[Tensor, int]:
+    """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
+    returns, [3] float64 on the device, and the number of tokens."""
+    device = next(model.parameters()).device
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    tokens = 0
+    for i, (number, batch) in enumerate(micro_batches, 1):
+        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
+        # Only the last micro-batch adds up gradients over the processes.
+        alone: AbstractContextManager = nullcontext()
+        if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
+            alone = model.no_sync()
+        with alone, training_products(device, precision):
+            try:
+                with autocast(device, precision):
+                    total, count, infeasible = loss(model, batch)
+                total.backward()
+            except (MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                rows, length = batch["attention_mask"].shape
+                raise OutOfMemory(
+                    f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
+                    f"tokens ({error})"
+                ) from error
+        totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
+        tokens += int(batch["attention_mask"].sum())
+    return totals, tokens
+
+
+def _add_processes(sums: Tensor, tokens: int) -> tuple[Tensor, float, int]:
+    """The sums of what the loss returns [3] on the device, and of the tokens, over all processes,
+    and their number. One process does not wait for the device."""
+    _, processes = distributed.rank_and_world()
+    if processes == 1:
+        return sums, float(tokens), 1
+    # The host's number first: a lost process is noticed here. To read the sums waits for the
+    # device, which waits for the gradients of all processes.
+    [all_tokens] = distributed.sum_over_processes([float(tokens)])
+    totals = distributed.sum_over_processes(sums.tolist())
+    return sums.new_tensor(totals), all_tokens, processes
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        "can't allocate memory" in str(error)
+    )
