@@ -61,7 +61,7 @@ def pretrain(
         data: corpus, masking and batches.
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
-        resume_anyway: continue from a checkpoint although training settings (not data or model)
+        resume_anyway: continue from a checkpoint although training settings (not corpus or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
         options: the other settings of `Recipe`.
