@@ -20,7 +20,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
 MOLECULES = MAIN_TABLES["main-molecules"]
-CLASSIFICATION = [str(score).split()[0] for score in MOLECULES["columns"].values() if score]
+CLASSIFICATION = MOLECULES["finetune"]["recipes/molecules/finetune.yaml"]
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 

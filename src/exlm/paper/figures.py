@@ -55,7 +55,7 @@ def repeated_figures(family: Family) -> list[Drawing]:
     grid = family.grid()
     panels = {}
     for score in (*family.tasks, ACCURACY, CORRUPTION, ENTROPY):
-        if numbers := family.estimates(grid, score):
+        if numbers := family.results.numbers(grid, score):
             panels[title(score)] = numbers
     labels = {cell: f"r = {cell.r}" for cell in grid if cell in family.cells}
     curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
@@ -107,7 +107,7 @@ def entropy_bars(family: Family) -> list[Drawing]:
     states = sorted({cell.k for cell in cells})
     series = []
     for k, score in product(states, (ENTROPY, STATE_ENTROPY)):
-        numbers = family.estimates([cell for cell in cells if cell.k == k], score)
+        numbers = family.results.numbers([cell for cell in cells if cell.k == k], score)
         if numbers:
             series.append((k, score, numbers))
     width = 0.84 / len(series)
