@@ -132,22 +132,18 @@ def _cells(
 def _plus_steps(steps: int, agreeing: list[Pretraining], runs: Runs) -> dict[float, int]:
     """The number of updates of MLM++ for each mask ratio. MLM++ is a vanilla MLM with more updates
     than its family: the one whose number is closest to the family's times the cost ratio that was
-    measured in these runs, or else the one whose training took the most similar time."""
+    measured in these runs, or else the ratio of the hours that an update took."""
+    longer = [run for run in agreeing if run.steps > steps and run.cell == Cell(MLM, 1, run.cell.p)]
     exlm = [run for run in agreeing if run.steps == steps and run.cell.method != MLM]
+    if not (longer and exlm):
+        return {}
     ratios = [runs.costs[run.study].ratio for run in agreeing if run.study in runs.costs]
-
-    def cost_apart(mlm: Pretraining) -> float:
-        if ratios:
-            return abs(mlm.steps - ratios[0] * steps)
-        hours = [run.hours for run in exlm if run.cell.p == mlm.cell.p]
-        return abs(mlm.hours - fmean(hours)) if hours else 0.0
-
-    mlms = [run for run in agreeing if exlm and run.cell == Cell(MLM, 1, run.cell.p)]
+    hours = [fmean(run.hours / run.steps for run in members) for members in (exlm, longer)]
+    best = steps * (ratios[0] if ratios else hours[0] / hours[1])
     closest: dict[float, int] = {}
     # of two that are as close, the longer one
-    for mlm in sorted(mlms, key=lambda mlm: (cost_apart(mlm), -mlm.steps)):
-        if mlm.steps > steps:
-            closest.setdefault(mlm.cell.p, mlm.steps)
+    for mlm in sorted(longer, key=lambda mlm: (abs(mlm.steps - best), -mlm.steps)):
+        closest.setdefault(mlm.cell.p, mlm.steps)
     return closest
 
 

@@ -4,7 +4,7 @@ files and plots."""
 import base64
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -118,13 +118,13 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
     figures as files."""
     counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
-        for i, block in enumerate(section.blocks):
+        for block in section.blocks:
             counts[type(block), block.name] += 1
             count = counts[type(block), block.name]
             if count > 1:
                 # Names of the second family's files end in -2.
-                section.blocks[i] = replace(block, name=f"{block.name}-{count}")
-            section.blocks[i].write(directory)
+                block.name += f"-{count}"
+            block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))

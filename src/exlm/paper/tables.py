@@ -96,12 +96,10 @@ def main_table(
     columns = main["columns"]
     center = median if main["of_medians"] else fmean
     rows: list[Row] = []
-    for model, values in main["paper"].items():
-        is_own = model in VALUES["of_the_paper"]
-        whose = "its own models" if is_own else "other systems"
-        row = {"group": f"quoted from the paper: {whose}", "model": model}
-        row["source"] = "paper" if is_own else "quoted"
-        rows.append(row | dict(zip(columns, values, strict=True)))
+    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
+        for model, values in main[source].items():
+            row = {"group": f"quoted from the paper: {whose}", "source": source, "model": model}
+            rows.append(row | dict(zip(columns, values, strict=True)))
     for family in groups:
         results = Results(family.scores, center)
         for cell in main_cells(family):
@@ -153,16 +151,16 @@ def _experiment_table(
 def ablation_table(family: Family) -> Table:
     """ExLM without one of its parts, and the vanilla MLM, with hours of training. Empty if there is
     only one method."""
+    k, p = family.base_states, family.base_ratio
     cells = {}
     for cell in family.cells:
-        if (cell.p, cell.r) == (family.base_ratio, 1) and cell.k in (1, family.base_states):
+        if cell in (Cell(cell.method, 1, p), Cell(cell.method, k, p)):
             cells[cell.method] = cell
     if len(cells) < 2:
         return _experiment_table("ablations", family, [])
     printed = {}
     for method, numbers in ABLATIONS.items():
-        k = 1 if method in (MLM, PLUS) else family.base_states
-        cell = cells.setdefault(method, Cell(method, k, family.base_ratio))
+        cell = cells.setdefault(method, Cell(method, 1 if method in (MLM, PLUS) else k, p))
         printed[cell] = numbers
     in_order = sorted(cells.values(), key=lambda cell: rank(cell.method))
     return _experiment_table("ablations", family, in_order, printed)
