@@ -19,7 +19,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
 MOLECULES = MAIN_TABLES["main-molecules"]
-CLASSIFICATION = MOLECULES["finetune"]["recipes/molecules/finetune.yaml"]
+[CLASSIFICATION] = MOLECULES["finetune"].values()
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 

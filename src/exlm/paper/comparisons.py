@@ -135,7 +135,7 @@ def _terms(family: Family, claimed: Sequence[ClaimTerm]) -> list[Term]:
     if not by_name.keys() >= set(names):
         return []
     cells = [by_name[name] for name in names]
-    default_scores = family.shared_tasks(set(cells))
+    default_scores = family.shared_tasks(cells)
     if not default_scores and len({(cell.p, cell.r) for cell in cells}) == 1:
         default_scores = [ACCURACY]
     terms = []

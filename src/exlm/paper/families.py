@@ -1,7 +1,7 @@
 """Groups comparable runs into families, whose cells are those of the paper's tables."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import pandas as pd
@@ -59,13 +59,13 @@ class Family:
     def tunings_of(self, run: Pretraining) -> list[Finetuning]:
         return [tuning for tuning in self.tunings if tuning.model_id == run.id]
 
-    def shared_tasks(self, cells: Collection[Cell]) -> list[str]:
+    def shared_tasks(self, cells: Sequence[Cell]) -> list[str]:
         """The tasks scored in percent that all these cells have."""
-        return [
-            task
-            for task in self.percent_tasks
-            if len(self.results.numbers(cells, task)) == len(cells)
-        ]
+        shared = []
+        for task in self.percent_tasks:
+            if all(self.results.number(cell, task) for cell in cells):
+                shared.append(task)
+        return shared
 
     def select(self, *methods: str) -> list[Cell]:
         """The cells with these methods and without repeated tokens."""

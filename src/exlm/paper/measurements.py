@@ -93,8 +93,8 @@ def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict
     masks = int((batch["labels"] != IGNORED).sum(1).max())
     states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
     size = max(1, LOGITS // (states * model.config.vocab_size))
-    for start in range(0, len(batch["labels"]), size):
-        yield {name: values[start : start + size] for name, values in batch.items()}
+    for pieces in zip(*(values.split(size) for values in batch.values()), strict=True):
+        yield dict(zip(batch, pieces, strict=True))
 
 
 @torch.no_grad()

@@ -68,7 +68,7 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         _section("runs", [tables.runs_table(groups, runs), left_out]),
         not_run,
     ]
-    return [s for s in sections if s.blocks or (s is not_run and s.missing)]
+    return [section for section in sections if section.blocks or section.missing]
 
 
 def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
