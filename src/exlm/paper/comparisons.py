@@ -89,22 +89,22 @@ def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int)
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     scores. `sign` is -1 where lower is better."""
     plus = Cell(PLUS, 1, exlm.p)
-    columns = {"ExLM": scores, HOURS: [HOURS]}
-    row = cell_row(family, exlm, columns, family.results)
-    others = family.results.row(plus, columns)
-    if not (row["ExLM"] and others["ExLM"]):
+    row = cell_row(family, exlm, {"ExLM": scores}, family.results)
+    others = family.results.number(plus, *scores)
+    if not (row["ExLM"] and others):
         return []
+    hours = family.results.numbers([exlm, plus], HOURS)
     terms = [Term(sign, exlm, scores), Term(-sign, plus, scores)]
     gain, error = weighted_sum(family.results, terms)
     row |= {
         "group": family.label,
         "model": exlm.description,
         "score": ", ".join(map(title, scores)),
-        PLUS: others["ExLM"],
+        PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
         "interval": None,
         "ahead": AHEAD[decide(gain, error)],
-        "cost": Number(row[HOURS].value / others[HOURS].value, digits=2),
+        "cost": Number(hours[exlm].value / hours[plus].value, digits=2),
     }
     if error is not None:
         row["interval"] = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"

@@ -76,28 +76,33 @@ def repeated_figures(family: Family) -> list[Drawing]:
 def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) -> None:
     """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
     since its pʳ is almost 0."""
-    values = pd.DataFrame(index=sorted({cell.p for cell in grid}), dtype=float)
-    for r in sorted({cell.r for cell in grid}):
-        values[r] = pd.Series(
-            {cell.p: number.value for cell, number in numbers.items() if cell.r == r}, dtype=float
-        )
-    low = values.min(axis=None)
-    span = values.max(axis=None) - low or 1.0
-    shades = {"cmap": "YlGnBu", "vmin": low - 0.1 * span, "vmax": low + 1.2 * span}
-    mesh = axis.pcolormesh(values, edgecolor="white", linewidth=1.5, **shades)
+    ratios = sorted({cell.p for cell in grid})
+    repeats = sorted({cell.r for cell in grid})
+    values = np.full((len(ratios), len(repeats)), np.nan)
+    for cell, number in numbers.items():
+        values[ratios.index(cell.p), repeats.index(cell.r)] = number.value
+    low = float(np.nanmin(values))
+    span = float(np.nanmax(values)) - low or 1.0
+    axis.pcolormesh(
+        values,
+        cmap="YlGnBu",
+        vmin=low - 0.1 * span,
+        vmax=low + 1.2 * span,
+        edgecolor="white",
+        linewidth=1.5,
+    )
     axis.set_facecolor("#e3e6e9")
     for cell in grid:
-        number = numbers.get(cell)
-        text = str(number or "–").replace(" ± ", "\n± ")
-        is_dark = number is not None and mesh.norm(number.value) > 0.554
-        x = values.columns.get_loc(cell.r) + 0.5
-        y = values.index.get_loc(cell.p) + 0.5
+        x = repeats.index(cell.r) + 0.5
+        y = ratios.index(cell.p) + 0.5
+        text = str(numbers.get(cell, "–")).replace(" ± ", "\n± ")
+        is_dark = cell in numbers and numbers[cell].value > low + 0.62 * span
         ink = "white" if is_dark else "#101418"
         axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8.5)
     axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
-    axis.set_xticks(np.arange(len(values.columns)) + 0.5, map(str, values.columns))
-    axis.set_yticks(np.arange(len(values)) + 0.5, map(percent, values.index))
+    axis.set_xticks(np.arange(len(repeats)) + 0.5, [str(r) for r in repeats])
+    axis.set_yticks(np.arange(len(ratios)) + 0.5, [percent(p) for p in ratios])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
 

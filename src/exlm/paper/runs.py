@@ -247,7 +247,7 @@ def find_runs(roots: list[str]) -> Runs:
     runs.finetunings = [tuning for tuning in tunings.values() if not tuning.baseline]
     for tuning in runs.finetunings:
         tuning.model_id = _model_of(tuning, runs.pretrainings.values())
-    sources = [*runs.pretrainings.values(), *tunings.values()]
+    sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
     runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
     return runs

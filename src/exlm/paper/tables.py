@@ -39,7 +39,7 @@ PAPER_TITLES = [PAPER + title(task) for task in [*VALUES["ablation_tasks"], "avg
 
 def make_table(
     name: str,
-    rows: Sequence[Row],
+    rows: list[Row],
     scores: Sequence[str] = (),
     tunings: Iterable[Finetuning] = (),
     **words: Any,
@@ -238,7 +238,8 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
     """Files and runs that were found but are used in no table, with the reason."""
     tunings_used = [tuning for family in groups for tuning in family.tunings]
     settings_used = {(tuning.task, tuning.compared) for tuning in tunings_used}
-    ids_used = {run.id for family in groups for run in [*family.runs, *family.tunings]}
+    ids_used = {run.id for family in groups for run in family.runs}
+    ids_used |= {tuning.id for tuning in tunings_used}
     left_out = [(path, "damaged", problem) for path, problem in runs.damaged.items()]
     for run in runs.pretrainings.values():
         if run.id not in ids_used:
