@@ -11,7 +11,6 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from pages import fill, table
-from table_1 import PRINTED
 
 from exlm.paper.values import MAIN_TABLES, SHARES, title
 from exlm.tasks.baselines import BASELINES
@@ -20,7 +19,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
 MOLECULES = MAIN_TABLES["main-molecules"]
-CLASSIFICATION = [str(score).split()[0] for score in MOLECULES["columns"].values() if score]
+[CLASSIFICATION] = MOLECULES["finetune"].values()
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 
@@ -59,9 +58,7 @@ def classification(results: Results) -> str:
         if any(found):
             mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
             rows.append([title(name), *map(cell, found), mean])
-    for name, values in MOLECULES["paper"].items():
-        if name in PRINTED:
-            continue
+    for name, values in MOLECULES["quoted"].items():
         quoted = [name, *("" if value is None else str(value) for value in values)]
         rows.append([text and f"*{text}*" for text in quoted])
     return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)

@@ -13,13 +13,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median, stdev
 
+import pandas as pd
 import pytest
 
 from exlm.errors import InputError
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
-from exlm.paper.estimates import Number, decide, pivot, run_by_run, standard_error
+from exlm.paper.estimates import Number, Results, Term, decide, weighted_sum
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
@@ -76,7 +77,7 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     pretraining(tmp_path, "c", objective="mlm", steps=200)
     family = only_family(tmp_path)
     assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
-    assert family.comparable.steps == 100
+    assert family.label.endswith("100 updates of 4,096 tokens")
 
 
 def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
@@ -309,16 +310,18 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     family = only_family(tmp_path)
-    mean = family.estimate(Cell("ExLM", 4, 0.15), "rte")
-    middle = pivot(family.scores, median)[Cell("ExLM", 4, 0.15)]["rte"]
+    cell = Cell("ExLM", 4, 0.15)
+    mean = family.results.number(cell, "rte")
+    middle = Results(family.scores, median).number(cell, "rte")
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
         (72.0 + 61.0) / 2
     )
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
-    assert sorted(mean.centers.values()) == pytest.approx([61.0, 74.0])
-    assert family.estimate(Cell("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
-    assert standard_error([[(1, mean)]]) == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
+    assert sorted(family.results.run_by_run(cell, "rte")) == pytest.approx([61.0, 74.0])
+    assert family.results.number(cell, ACCURACY).value == pytest.approx(25.0)
+    _, error = weighted_sum(family.results, [Term(1, cell, ["rte"])])
+    assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
 
 def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
@@ -326,9 +329,11 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed)
         finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
     finetuning(tmp_path, "cola", model, "cola", [0.5])
-    mean = only_family(tmp_path).estimate(Cell("ExLM", 4, 0.15), "rte", "cola")
-    assert mean.value == pytest.approx(60.0) and len(mean.centers) == 1
-    assert only_family(tmp_path).estimate(Cell("ExLM", 4, 0.15), "rte", "mrpc") is None
+    results = only_family(tmp_path).results
+    cell = Cell("ExLM", 4, 0.15)
+    assert results.number(cell, "rte", "cola").value == pytest.approx(60.0)
+    assert len(results.run_by_run(cell, "rte", "cola")) == 1
+    assert results.number(cell, "rte", "mrpc") is None and results.number(cell) is None
 
 
 def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
@@ -351,7 +356,7 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     weights = hashlib.sha256(b"b" * 64).hexdigest()
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
     family = only_family(tmp_path)
-    assert family.estimate(Cell("ExLM", 4, 0.15), "rte") and not family.estimate(
+    assert family.results.number(Cell("ExLM", 4, 0.15), "rte") and not family.results.number(
         Cell("ExLM", 2, 0.15), "rte"
     )
 
@@ -362,8 +367,8 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     family = only_family(tmp_path)
-    assert sorted(tuning.path.name for tuning in family.tunings.values()) == ["t2", "t4"]
-    assert family.estimate(Cell("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
+    assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
+    assert family.results.number(Cell("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
     left_out = left_out_table(find_runs([str(tmp_path)]), [family]).rows
     reasons = {Path(row["file"]).name: row["why"] for row in left_out}
     assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
@@ -425,7 +430,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
     assert family.tasks == ["squad2", "bace", "esol"]
-    values = [family.estimate(Cell("ExLM", 4, 0.15), task).value for task in family.tasks]
+    values = [family.results.number(Cell("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -564,7 +569,7 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 def test_tables_survive_strange_words(tmp_path):
     rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Number(1 / 3, 0.1)}]
-    table = Table("t", "T & t", "50% of_it", rows)
+    table = Table("t", "T & t", "50% of_it", ["a|b", "paper: c"], rows)
     write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
     assert line["paper: c"] == repr(1 / 3) and line["a|b"] == 'x,"|<b>' and line["group"] == "a & b"
@@ -766,19 +771,18 @@ def test_the_rule_of_two_standard_errors(tmp_path):
         for seed, score in enumerate(scores):
             model = pretraining(tmp_path, f"{name}-{seed}", objective=name, seed=seed)
             finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
+    pretraining(tmp_path, "ablated", rotary="1d")
     family = only_family(tmp_path)
-    exlm, mlm = (
-        family.estimate(family.cells_by_name()[name], "rte") for name in ("ExLM", "Vanilla MLM")
-    )
+    exlm, mlm = (Cell("ExLM", 4, 0.15), Cell("Vanilla MLM", 1, 0.15))
+
+    def error(weight, other, score):
+        terms = [Term(weight, exlm, [score]), Term(-1, other, [score])]
+        return weighted_sum(family.results, terms)[1]
+
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
-    assert standard_error([[(1, exlm)], [(-1, mlm)]]) == pytest.approx(
-        (pooled * (1 / 3 + 1 / 2)) ** 0.5
-    )
-    assert standard_error([[(2, exlm)], [(-1, mlm)]]) == pytest.approx(
-        (pooled * (4 / 3 + 1 / 2)) ** 0.5
-    )
-    single = Number(1.0, centers={"a": 1.0})
-    assert standard_error([[(1, exlm)], [(-1, single)]]) is None
+    assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
+    assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
+    assert error(1, Cell("ExLM w/o 2D RoPE", 4, 0.15), ACCURACY) is None
 
 
 def test_a_label_says_corpus_size_and_updates(tmp_path):
@@ -950,16 +954,15 @@ def same(numbers, values):
 
 
 def test_the_papers_main_tables_are_the_sources(source):
+    def printed(name):
+        main = paper.MAIN_TABLES[name]
+        return [*main["quoted"].values(), *main["paper"].values()]
+
     rows = table_of(source, "table::classification")
-    assert len(rows) == len(paper.MAIN_TABLES["main-molecules"]["paper"])
-    for (_, numbers), values in zip(
-        rows, paper.MAIN_TABLES["main-molecules"]["paper"].values(), strict=True
-    ):
+    for (_, numbers), values in zip(rows, printed("main-molecules"), strict=True):
         same(numbers, values)
     rows = table_of(source, "tab:main_res")
-    for (_, numbers), values in zip(
-        rows, paper.MAIN_TABLES["main-text"]["paper"].values(), strict=True
-    ):
+    for (_, numbers), values in zip(rows, printed("main-text"), strict=True):
         padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
         same(padded, values)
 
@@ -990,16 +993,19 @@ def test_the_papers_stated_numbers_are_in_its_text(source):
     assert mnli == {(0.15, 1): 83.6, (0.789, 8): 82.8, (0.789, 1): 79.6, (0.387, 1): 83.3}
     assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
     hours = [paper.ABLATIONS[method][5] for method in ("Vanilla MLM", "ExLM")]
-    assert hours == [54.7, 104.2] and paper.VALUES["cost_ratio"] == 1.9
+    assert hours == [54.7, 104.2] and paper.VALUES["cost"]["times MLM"] == 1.9
 
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
-    marginal = Number(3.0, centers={"a": 1.0, "b": 3.0, "c": 5.0})
-    joint = Number(2.5, centers={"a": 0.5, "b": 2.5, "c": 4.5})
-    terms = [(1.0, marginal), (-1.0, joint)]
-    assert run_by_run(terms) == {"a": 0.5, "b": 0.5, "c": 0.5}
-    assert standard_error([terms]) == 0.0
+    cell = Cell("ExLM", 4, 0.15)
+    values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
+    rows = [(*cell, run, "marginal", value, None) for run, value in values]
+    rows += [(*cell, run, "joint", value - 0.5, None) for run, value in values]
+    columns = [*Cell._fields, "run", "score", "value", "error"]
+    results = Results(pd.DataFrame(rows, columns=columns))
+    terms = [Term(1, cell, ["marginal"]), Term(-1, cell, ["joint"])]
+    assert weighted_sum(results, terms) == (0.5, 0.0)
 
 
 def test_tables_of_one_name_have_headings_of_their_own(tmp_path):

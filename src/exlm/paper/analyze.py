@@ -28,6 +28,8 @@ from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
+# The settings for `exlm pretrain` of one model: data, model, train
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,8 @@ class Space:
 
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
-        cells = self.cells
-        if not cells:
-            pairs = itertools.product(self.mask_ratios, self.repeats)
-            cells = [(p, r) for p, r in pairs if p**r >= self.smallest]
+        pairs = itertools.product(self.mask_ratios, self.repeats)
+        cells = self.cells or [(p, r) for p, r in pairs if p**r >= self.smallest]
         return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
@@ -107,29 +107,18 @@ def analyze(
     train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
     data = replace(data, mask_ratio=data.one_mask_ratio)
     study = Study(output=output, data=data, model=model, train=train, tasks=tasks, **options)
-    # names and architectures now, to refuse early; the steps of MLM++ need the cost
-    models = variants(experiment, data, model, train, study.space)
-    study.check(experiment, models)
-    if experiment in ("entropy", "efficiency") or tasks is None:
-        tasks = {}
-    files = {name: _file_hashes(config.task) for name, config in tasks.items()}
+    # all jobs now, to refuse early what one of them could not do; the steps of MLM++ need the cost
+    jobs = study.jobs(experiment)
     write_yaml(Path(output) / "recipe.yaml", study)
     if experiment in ("efficiency", "ablations"):
         cost = study.cost_job()
         run_jobs([cost], own_processes)
-        ratio = read_or_empty(cost.result)["ratio"]
-        models = variants(experiment, data, model, train, study.space, ratio)
-    run_jobs(study.jobs(models, tasks, files), own_processes)
+        jobs = study.jobs(experiment, read_or_empty(cost.result)["ratio"])
+    run_jobs(jobs, own_processes)
     print(
         f"all of {experiment} is in {output}; "
         f"exlm report {output} --output DIR makes tables and figures of it"
     )
-
-
-def _file_hashes(task: TaskConfig) -> dict[str, str]:
-    """The SHA-256 of the files of a task, by path. OSError if one is missing."""
-    config, _ = resolve(task)
-    return {str(file): sha256(Path(file)) for file in task_files(config).values()}
 
 
 @dataclass(frozen=True)
@@ -162,23 +151,6 @@ class Study:
     def __post_init__(self) -> None:
         check_at_least(self, cost_steps=1)
 
-    def check(self, experiment: Experiment, models: dict[str, dict[str, Any]]) -> None:
-        """InputError, before the first training, if there are no models, or one of them cannot be
-        built."""
-        if experiment != "efficiency" and not (models and self.seeds and self.pretrain_seeds):
-            raise InputError(
-                f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
-                "and give every list of the recipe a value"
-            )
-        for name, settings in models.items():
-            data = settings["data"]
-            model = settings["model"]
-            try:
-                check_positions(data, model)
-                model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
-            except InputError as error:
-                raise InputError(f"{name}: {error}") from error
-
     def cost_job(self) -> Job:
         """Measures how many times the cost of an update of the MLM one of ExLM costs."""
         settings = {
@@ -192,25 +164,30 @@ class Study:
         run = partial(measure_cost, result, **settings)
         return Job("measuring the cost", result, run, settings)
 
-    def jobs(
-        self,
-        models: dict[str, dict[str, Any]],
-        tasks: dict[str, DownstreamConfig],
-        files: dict[str, dict[str, str]],
-    ) -> list[Job]:
-        """Pre-trains every model with every seed, and fine-tunes it on `tasks`, whose `files` have
-        these hashes. Only models with links between states are drawn."""
-        corpus_hash = Corpus(self.data.corpus).corpus_hash
+    def jobs(self, experiment: Experiment, cost_ratio: float = 1.0) -> list[Job]:
+        """Pre-trains every model of an experiment with every seed, and fine-tunes it on the tasks.
+        Only models with links between states are drawn. InputError if there are no models or one of
+        them cannot be built, OSError if a file of a task is missing."""
+        models = variants(experiment, self.data, self.model, self.train, self.space, cost_ratio)
+        if experiment != "efficiency" and not (models and self.seeds and self.pretrain_seeds):
+            raise InputError(
+                f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
+                "and give every list of the recipe a value"
+            )
+        is_tuned = experiment not in ("entropy", "efficiency")
+        tasks = self.tasks if self.tasks and is_tuned else {}
+        files = {name: _file_hashes(config.task) for name, config in tasks.items()}
         jobs = []
         for seed, (model_name, settings) in itertools.product(self.pretrain_seeds, models.items()):
+            _check(model_name, settings)
+            name = f"{model_name}/seed-{seed}"
+            run_dir = Path(self.output) / "pretrain" / name
             training = {**settings, "seed": seed}
             case = None
             if settings["model"].has_links:
                 training["prior"] = self.prior
                 case = self.case
-            identity = {**training, "corpus": corpus_hash}
-            name = f"{model_name}/seed-{seed}"
-            run_dir = Path(self.output) / "pretrain" / name
+            identity = {**training, "corpus": Corpus(self.data.corpus).corpus_hash}
             pretraining = Job(
                 "pre-training",
                 result=run_dir / "measurements.json",
@@ -232,7 +209,24 @@ class Study:
         return jobs
 
 
-def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
+def _check(name: str, settings: Settings) -> None:
+    """InputError if a model cannot be built."""
+    data = settings["data"]
+    model = settings["model"]
+    try:
+        check_positions(data, model)
+        model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def _file_hashes(task: TaskConfig) -> dict[str, str]:
+    """The SHA-256 of the files of a task, by path. OSError if one is missing."""
+    config, _ = resolve(task)
+    return {str(file): sha256(Path(file)) for file in task_files(config).values()}
+
+
+def pretrain_and_measure(run_dir: Path, recipe: Settings, case: str | None) -> None:
     """Pre-trains a model, measures it, and draws its states for the text `case`, if there is
     one."""
     pretrain(str(run_dir), **recipe)
@@ -248,55 +242,45 @@ def variants(
     train: LoopConfig,
     space: Space,
     cost_ratio: float = 1.0,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Settings]:
     """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
     name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
     `cost_ratio` times as many updates, so that its training costs as much as ExLM's, unless
     `space.plus_plus` says how many."""
-    variant = partial(_variant, data, model, train)
-    models: list[tuple[str, dict[str, Any]]] = []
+    models: dict[str, Settings] = {}
+
+    def add(
+        p: float, ending: str = "", repeat: int = 1, steps: int = train.steps, **switches: Any
+    ) -> None:
+        """A model with mask ratio p: `model` with these switches."""
+        architecture = replace(model, **switches)
+        name = f"{architecture.objective}-p{100 * p:g}"
+        if architecture.expands:
+            name += f"-k{architecture.num_states}"
+        elif repeat > 1:
+            name += f"-r{repeat}"
+        models[name + ending] = {
+            "data": replace(data, mask_ratio=p, repeat=repeat),
+            "model": architecture,
+            "train": replace(train, steps=steps),
+        }
+
     if experiment == "ablations":  # paper, section 5.3 and appendix
         p = data.one_mask_ratio
         times = space.plus_plus or cost_ratio
         steps = max(train.optimizer.warmup_steps, round(train.steps * times), 1)
-        models += [
-            variant(p, objective="mlm"),
-            variant(p, objective="exlm"),
-            variant(p, objective="ctc"),
-            variant(p, "-1d", objective="exlm", rotary="1d"),
-            variant(p, "-sparse", objective="exlm", dag="sparse"),
-            variant(p, "-plus-plus", steps=steps, objective="mlm"),
-        ]
+        add(p, objective="mlm")
+        add(p, objective="exlm")
+        add(p, objective="ctc")
+        add(p, "-1d", objective="exlm", rotary="1d")
+        add(p, "-sparse", objective="exlm", dag="sparse")
+        add(p, "-plus-plus", steps=steps, objective="mlm")
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-        models += [variant(p, repeat=r, objective="mlm") for p, r in space.grid()]
+        for p, r in space.grid():
+            add(p, repeat=r, objective="mlm")
     if experiment in ("sweep", "entropy"):  # section 5.3
         for p in space.sweep_mask_ratios:
-            models.append(variant(p, objective="mlm"))
-            models += [variant(p, objective="exlm", num_states=k) for k in space.states]
-    return dict(models)
-
-
-def _variant(
-    data: DataConfig,
-    model: ArchitectureConfig,
-    train: LoopConfig,
-    p: float,
-    ending: str = "",
-    repeat: int = 1,
-    steps: int | None = None,
-    **switches: Any,
-) -> tuple[str, dict[str, Any]]:
-    """The name and the settings of a model with mask ratio p: `model` with these switches. The name
-    gets the ending; `steps` replaces the number of updates of `train`."""
-    architecture = replace(model, **switches)
-    name = f"{architecture.objective}-p{100 * p:g}"
-    if architecture.expands:
-        name += f"-k{architecture.num_states}"
-    elif repeat > 1:
-        name += f"-r{repeat}"
-    settings = {
-        "data": replace(data, mask_ratio=p, repeat=repeat),
-        "model": architecture,
-        "train": replace(train, steps=steps or train.steps),
-    }
-    return name + ending, settings
+            add(p, objective="mlm")
+            for k in space.states:
+                add(p, objective="exlm", num_states=k)
+    return models

@@ -4,16 +4,25 @@ its price, and which claims of the paper our runs show."""
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from statistics import stdev
 
 import pandas as pd
 
-from exlm.paper.estimates import Number, decide, standard_error
+from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.families import Family
-from exlm.paper.page import Row, Table
-from exlm.paper.runs import Finetuning, Runs
-from exlm.paper.tables import sources
-from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, texts, title
+from exlm.paper.page import Table
+from exlm.paper.runs import Finetuning, Row, Runs
+from exlm.paper.tables import cell_row, make_table
+from exlm.paper.values import (
+    ACCURACY,
+    CLAIMS,
+    HOURS,
+    PLUS,
+    VALUES,
+    Cell,
+    ClaimTerm,
+    percent,
+    title,
+)
 from exlm.tasks.metrics import goodness
 
 # what the tables say of each result of `decide`
@@ -25,43 +34,29 @@ VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 def mine_table(runs: Runs) -> Table:
     """Every fine-tuning beside the baselines that had the same data, split and metric; the best of
     a data set first."""
-    groups: defaultdict[tuple[object, ...], list[Finetuning]] = defaultdict(list)
-    for tunings in (*runs.finetunings.values(), runs.baselines):
-        for tuning in tunings:
-            groups[tuning.task, tuning.metric, tuning.part, *tuning.data].append(tuning)
+    groups: defaultdict[tuple[str, str], list[Finetuning]] = defaultdict(list)
+    for tuning in [*runs.finetunings, *runs.baselines]:
+        groups[tuning.heading, tuning.data[0]].append(tuning)
+    headings = Counter(heading for heading, _ in groups)
     rows: list[Row] = []
-    headings = Counter(_heading(tunings[0]) for tunings in groups.values())
-    for tunings in sorted(groups.values(), key=lambda tunings: title(tunings[0].task)):
-        heading = _heading(tunings[0])
+    for (heading, hashes), tunings in sorted(groups.items(), key=lambda group: group[0][0]):
         if headings[heading] > 1:  # other tables of the same name
-            mark = hashlib.sha256(tunings[0].data[0].encode()).hexdigest()[:8]
-            heading += f", data {mark}"
+            heading += f", data {hashlib.sha256(hashes.encode()).hexdigest()[:8]}"
         settings = _different_settings(tunings)
         tunings.sort(key=lambda tuning: goodness(tuning.mean, tuning.metric), reverse=True)
-        rows += [_mine_row(tuning, heading, settings[tuning.id]) for tuning in tunings]
-    return Table("mine", *texts("tables", "mine"), rows)
-
-
-def _heading(tuning: Finetuning) -> str:
-    """The data set, metric and split of a fine-tuning, and settings that choose its rows."""
-    unit = ", %" if tuning.in_percent else ""
-    split = tuning.data[1] or "parts"
-    rows = f", {tuning.rows}" if tuning.rows else ""
-    return f"{title(tuning.task)}: {tuning.part} {tuning.metric}{unit}, split {split}{rows}"
-
-
-def _mine_row(tuning: Finetuning, heading: str, settings: str) -> Row:
-    """The mean score of a fine-tuning or a baseline over its seeds."""
-    spread = stdev(tuning.values) if len(tuning.values) > 1 else None
-    start = "random weights of " if tuning.from_scratch else ""
-    return {
-        "group": heading,
-        "model": title(tuning.baseline) if tuning.baseline else start + tuning.model,
-        "settings": settings,
-        "score": Number(tuning.mean, spread, digits=1 if tuning.in_percent else 3),
-        "seeds": len(tuning.values),
-        "runs": tuning.id,
-    }
+        for tuning in tunings:
+            start = "random weights of " if tuning.from_scratch else ""
+            digits = 1 if tuning.in_percent else 3
+            row = {
+                "group": heading,
+                "model": title(tuning.baseline) if tuning.baseline else start + tuning.start,
+                "settings": settings[tuning.id],
+                "score": Number(tuning.mean, spread(tuning.values), digits),
+                "seeds": len(tuning.values),
+                "runs": tuning.id,
+            }
+            rows.append(row)
+    return make_table("mine", rows)
 
 
 def _different_settings(tunings: Sequence[Finetuning]) -> dict[str, str]:
@@ -83,90 +78,93 @@ def worth_table(groups: Sequence[Family]) -> Table:
     rows: list[Row] = []
     for family in groups:
         for exlm in family.select("ExLM"):
-            plus = Cell(PLUS, 1, exlm.p)
-            for score in COLUMNS["worth"]:
-                rows += _gain(family, exlm, plus, [score], lower_is_better=True)
-            rows += _gain(family, exlm, plus, family.shared_tasks([exlm, plus]))
-    return Table("worth", *texts("tables", "worth"), rows)
+            for score in VALUES["worth"]:
+                rows += _gain(family, exlm, [score], sign=-1, digits=3)
+            tasks = family.shared_tasks([exlm, Cell(PLUS, 1, exlm.p)])
+            rows += _gain(family, exlm, tasks, sign=1, digits=2)
+    return make_table("worth", rows)
 
 
-def _gain(
-    family: Family, exlm: Cell, plus: Cell, scores: list[str], lower_is_better: bool = False
-) -> list[Row]:
-    """A row that says by how much ExLM is better; none if one of the cells has no such scores."""
-    ours = family.estimate(exlm, *scores)
-    others = family.estimate(plus, *scores)
-    if not (ours and others):
+def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int) -> list[Row]:
+    """A row that says by how much ExLM is better than MLM++; none if one of them has no such
+    scores. `sign` is -1 where lower is better."""
+    plus = Cell(PLUS, 1, exlm.p)
+    row = cell_row(family, exlm, {"ExLM": scores}, family.results)
+    others = family.results.number(plus, *scores)
+    if not (row["ExLM"] and others):
         return []
-    sign, digits = (-1, 3) if lower_is_better else (1, 2)
-    gain = sign * (ours.value - others.value)
-    error = standard_error([[(1, ours)], [(-1, others)]])
-    interval = None
-    if error is not None:
-        interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    hours = [family.numbers[cell][HOURS].value for cell in (exlm, plus)]
-    row = {
+    hours = family.results.numbers([exlm, plus], HOURS)
+    terms = [Term(sign, exlm, scores), Term(-sign, plus, scores)]
+    gain, error = weighted_sum(family.results, terms)
+    row |= {
         "group": family.label,
         "model": exlm.description,
         "score": ", ".join(map(title, scores)),
-        "ExLM": ours,
         PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
-        "interval": interval,
+        "interval": None,
         "ahead": AHEAD[decide(gain, error)],
-        "cost": Number(hours[0] / hours[1], digits=2),
+        "cost": Number(hours[exlm].value / hours[plus].value, digits=2),
     }
-    return [row | sources(family, exlm)]
+    if error is not None:
+        row["interval"] = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
+    return [row]
 
 
 def claims_table(groups: Sequence[Family]) -> Table:
     """All claims whose cells were run, each once: two names may mean the same cell."""
     rows: list[Row] = []
     for family in groups:
-        cells = family.cells_by_name()
         meanings = set()
-        for claim, terms in CLAIMS.items():
-            if not all(name in cells for _, name, *_ in terms):
-                continue
-            meaning = frozenset((weight, cells[name], *score) for weight, name, *score in terms)
-            if meaning not in meanings:
-                meanings.add(meaning)
-                rows += _finding(family, claim, cells)
-    return Table("findings", *texts("tables", "findings", count=len(rows)), rows)
+        for claim, claimed in CLAIMS.items():
+            terms = _terms(family, claimed)
+            if terms and frozenset(terms) not in meanings:
+                meanings.add(frozenset(terms))
+                rows += _finding(family, claim, terms)
+    return make_table("findings", rows, count=len(rows))
 
 
-def _finding(family: Family, claim: str, cells: dict[str, Cell]) -> list[Row]:
-    """A row with the verdict on a claim; none if a number is missing. A claim without a score
-    compares the mean over the tasks that its cells share. Without such tasks it compares held-out
-    accuracy, but only if p and r are the same in all cells."""
-    terms = CLAIMS[claim]
-    compared = {cells[name] for _, name, *_ in terms}
-    default_scores = family.shared_tasks(compared)
-    if not default_scores and len({(cell.p, cell.r) for cell in compared}) == 1:
+def _terms(family: Family, claimed: Sequence[ClaimTerm]) -> list[Term]:
+    """The terms of a claim for the cells of a family; none if a cell was not run. A claim without a
+    score compares the mean over the tasks that its cells share. Without such tasks it compares
+    held-out accuracy, but only if p and r are the same in all cells."""
+    k = f", k = {family.base_states}"
+    p = f", p = {percent(family.base_ratio)}"
+    by_name = {cell.description: cell for cell in family.cells}
+    names = [term.name.format(k=k, p=p) for term in claimed]
+    if not by_name.keys() >= set(names):
+        return []
+    cells = [by_name[name] for name in names]
+    default_scores = family.shared_tasks(cells)
+    if not default_scores and len({(cell.p, cell.r) for cell in cells}) == 1:
         default_scores = [ACCURACY]
-    by_cell: defaultdict[Cell, list[tuple[float, Number]]] = defaultdict(list)
-    weighted = []
-    titles = []
-    for weight, name, *score in terms:
-        scores = score or default_scores
-        number = family.estimate(cells[name], *scores)
+    terms = []
+    for term, cell in zip(claimed, cells, strict=True):
+        scores = [term.score] if term.score else default_scores
+        terms.append(Term(term.weight, cell, tuple(scores)))
+    return terms
+
+
+def _finding(family: Family, claim: str, terms: Sequence[Term]) -> list[Row]:
+    """A row with the verdict on a claim; none if a number is missing."""
+    numbers = []
+    for term in terms:
+        number = family.results.number(term.cell, *term.scores)
         if not number:
             return []
-        by_cell[cells[name]].append((weight, number))
-        weighted.append((weight, number))
-        titles.append(", ".join(map(title, scores)))
-    digits = max([2, *(number.digits for _, number in weighted)])
-    difference = sum(weight * number.value for weight, number in weighted)
-    error = standard_error(list(by_cell.values()))
-    seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+        numbers.append(number)
+    difference, error = weighted_sum(family.results, terms)
+    digits = max([2, *(number.digits for number in numbers)])
     words = []
-    for (weight, name, *_), (_, number) in zip(terms, weighted, strict=True):
-        words.append(f"{weight:+g} × {number.value:.{digits}f} {name}")
-    scored = " and ".join(dict.fromkeys(titles))
+    for claimed, number in zip(CLAIMS[claim], numbers, strict=True):
+        short_name = claimed.name.format(k="", p="")
+        words.append(f"{claimed.weight:+g} × {number.value:.{digits}f} {short_name}")
+    seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+    scores = " and ".join(dict.fromkeys(", ".join(map(title, term.scores)) for term in terms))
     row = {
         "group": family.label,
         "claim": claim,
         "our runs": VERDICTS[decide(difference, error)],
-        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({scored})",
+        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({scores})",
     }
     return [row]

@@ -2,11 +2,10 @@
 by which a difference counts."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, stdev, variance
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -15,94 +14,93 @@ from exlm.paper.values import VALUES, Cell
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table, in the unit in which it is printed, with its standard deviation over all
-    seeds and its digits after the decimal point. `centers` has one number per pre-training seed, by
-    the id of the run."""
+    """A number in a table, in the unit in which it is printed, with its standard deviation over
+    seeds and its digits after the decimal point."""
 
     value: float
     spread: float | None = None
     digits: int = 1
-    centers: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        spread = "" if self.spread is None else f" ± {self.spread:,.{self.digits}f}"
-        return f"{self.value:,.{self.digits}f}{spread}"
+        text = f"{self.value:,.{self.digits}f}"
+        return text if self.spread is None else f"{text} ± {self.spread:,.{self.digits}f}"
 
 
-# A pivot of the numbers of runs: a row for each cell, a column for each score.
-Pivot = dict[Cell, dict[str, Number]]
-# The terms of a weighted sum
-Terms = Sequence[tuple[float, Number]]
+class Results:
+    """The scores of cells, from a frame that has a row for each run, score and seed: the fields of
+    `Cell`, `run` (the id of the pre-training), `score`, `value`, and `error`, the standard error
+    over tokens. `center` (mean or median) is taken over the fine-tuning seeds of a run."""
+
+    def __init__(self, scores: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
+        # By cell: the scores [runs, scores], and the spread of each score over all seeds.
+        self.by_run: dict[Cell, pd.DataFrame] = {}
+        self.spreads: dict[Cell, pd.Series] = {}
+        key: Any
+        for key, rows in scores.groupby(list(Cell._fields)):
+            by_score = rows.groupby("score")
+            spreads = by_score["value"].agg(spread).astype(float)
+            self.by_run[Cell(*key)] = rows.pivot_table("value", "run", "score", center)
+            self.spreads[Cell(*key)] = spreads.fillna(by_score["error"].first())
+
+    def run_by_run(self, cell: Cell, *scores: str) -> pd.Series:
+        """The mean of these scores of each run that has all of them, by the id of the run."""
+        by_run = self.by_run.get(cell, pd.DataFrame())
+        return by_run.reindex(columns=list(scores)).mean(axis=1, skipna=False).dropna()
+
+    def number(self, cell: Cell, *scores: str) -> Number | None:
+        """A score of a cell, or the mean of several, over the runs that have all of them; None
+        without such a run. The spread is the standard deviation over all seeds, of several scores
+        over pre-training seeds; of a single number, the standard error over tokens, if known."""
+        values = self.run_by_run(cell, *scores)
+        if values.empty:
+            return None
+        over_seeds = self.spreads[cell][scores[0]] if len(scores) == 1 else spread(values)
+        digits = VALUES["digits"].get(scores[0], 1)
+        return Number(fmean(values), None if pd.isna(over_seeds) else over_seeds, digits)
+
+    def row(self, cell: Cell, columns: Mapping[str, Sequence[str]]) -> dict[str, Number | None]:
+        """The columns of a table, each the mean of some scores."""
+        return {title: self.number(cell, *scores) for title, scores in columns.items()}
+
+    def numbers(self, cells: Iterable[Cell], score: str) -> dict[Cell, Number]:
+        """The score of each of these cells that has it."""
+        numbers = {cell: self.number(cell, score) for cell in cells}
+        return {cell: number for cell, number in numbers.items() if number}
 
 
-def in_cells(scores: pd.DataFrame, places: Iterable[tuple[str, Cell, str]]) -> pd.DataFrame:
-    """Those rows of `Runs.scores` that have a place, with the fields of their `Cell` and with
-    `run`. Each of `places` names the source, its cell, and the run of which it is a seed."""
-    rows = [(source, *cell, run) for source, cell, run in places]
-    return pd.DataFrame(rows, columns=["source", *Cell._fields, "run"]).merge(scores, on="source")
+class Term(NamedTuple):
+    """A term of a weighted sum: the mean of several scores of a cell."""
+
+    weight: float
+    cell: Cell
+    scores: Sequence[str]
 
 
-def pivot(scores: pd.DataFrame, center: Callable[[pd.Series], float] = fmean) -> Pivot:
-    """The numbers of all cells, from the rows of `in_cells`. `center` (mean or median) is taken
-    over the fine-tuning seeds of a run, then the mean over runs. The spread is the standard
-    deviation over all seeds; of a single number, the standard error over tokens, if known."""
-    numbers: Pivot = defaultdict(dict)
-    key: Any
-    for key, rows in scores.groupby([*Cell._fields, "score"]):
-        *cell, score = key
-        centers = {str(run): center(values) for run, values in rows.groupby("run")["value"]}
-        spread = stdev(rows["value"]) if len(rows) > 1 else rows["error"].iloc[0]
-        numbers[Cell(*cell)][score] = Number(
-            fmean(centers.values()),
-            None if pd.isna(spread) else spread,
-            VALUES["digits"].get(score, 1),
-            centers,
-        )
-    return numbers
+def spread(values: Iterable[float]) -> float | None:
+    """The standard deviation; None for a single number."""
+    numbers = list(values)
+    return stdev(numbers) if len(numbers) > 1 else None
 
 
-def average(numbers: Mapping[str, Number], scores: Sequence[str]) -> Number | None:
-    """The mean of several scores of a cell, over the runs that have all of them; None without such
-    a run. Its spread is the standard deviation over pre-training seeds."""
-    if not scores or not numbers.keys() >= set(scores):
-        return None
-    if len(scores) == 1:
-        return numbers[scores[0]]
-    sums = run_by_run([(1.0, numbers[score]) for score in scores])
-    if not sums:
-        return None
-    centers = {run: value / len(scores) for run, value in sums.items()}
-    spread = stdev(centers.values()) if len(centers) > 1 else None
-    return Number(fmean(centers.values()), spread, numbers[scores[0]].digits, centers)
-
-
-def run_by_run(terms: Terms) -> dict[str, float]:
-    """A weighted sum of scores of one cell, by the id of each run that has all of them."""
-    numbers = [number for _, number in terms]
-    runs = [run for run in numbers[0].centers if all(run in each.centers for each in numbers)]
-    return {run: math.fsum(weight * each.centers[run] for weight, each in terms) for run in runs}
-
-
-def standard_error(cells: Sequence[Terms]) -> float | None:
-    """The standard error of a sum over independent cells, each with its terms, pooled over their
-    pre-training seeds; None if a cell has one seed. Several scores of the same runs are not
-    independent, so they are added up in every run."""
-    weighted = [_weight_and_values(terms) for terms in cells]
-    seeds = [values for _, values in weighted]
-    if min(map(len, seeds)) < 2:
-        return None
-    squares = sum((len(values) - 1) * variance(values) for values in seeds)
-    pooled = squares / sum(len(values) - 1 for values in seeds)
-    return math.sqrt(pooled * sum(weight**2 / len(values) for weight, values in weighted))
-
-
-def _weight_and_values(terms: Terms) -> tuple[float, list[float]]:
-    """The terms of a cell as one: a weight, and a value for every pre-training seed. A sum of
-    several terms has the weight 1."""
-    if len(terms) > 1:
-        return 1.0, list(run_by_run(terms).values())
-    [(weight, number)] = terms
-    return weight, list(number.centers.values())
+def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float | None]:
+    """A sum of scores, and its standard error, pooled over the pre-training seeds of the cells;
+    None if a cell has one seed. Cells are independent. Several scores of the same runs are not, so
+    they are added up in every run."""
+    total = 0.0
+    sums: dict[Cell, Any] = {}
+    weights: dict[Cell, float] = {}
+    for weight, cell, scores in terms:
+        values = results.run_by_run(cell, *scores)
+        total += weight * fmean(values)
+        sums[cell] = sums.get(cell, 0) + weight * values
+        weights[cell] = abs(weight)
+    seeds = {cell: (values / weights[cell]).dropna() for cell, values in sums.items()}
+    if min(map(len, seeds.values())) < 2:
+        return total, None
+    squares = sum((len(values) - 1) * variance(values) for values in seeds.values())
+    pooled = squares / sum(len(values) - 1 for values in seeds.values())
+    share = sum(weights[cell] ** 2 / len(values) for cell, values in seeds.items())
+    return total, math.sqrt(pooled * share)
 
 
 def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:

@@ -2,6 +2,8 @@
 plots."""
 
 import io
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from statistics import fmean
@@ -11,11 +13,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
 from exlm.paper.page import Drawing
+from exlm.paper.runs import Pretraining
 from exlm.paper.values import (
     ACCURACY,
     CORRUPTION,
@@ -33,8 +35,7 @@ from exlm.storage.files import read_log
 
 POINTS = 100  # drawn of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-# By the title of a curve, the key and the kind of the records in the log.
-CURVES = {heading: tuple(column) for heading, column in VALUES["curves"].items()}
+CURVES: dict[str, str] = VALUES["curves"]
 # As a decorator, it changes the style inside that function only.
 styled = matplotlib.rc_context(VALUES["style"])
 
@@ -55,22 +56,20 @@ def repeated_figures(family: Family) -> list[Drawing]:
     grid = family.grid()
     panels = {}
     for score in (*family.tasks, ACCURACY, CORRUPTION, ENTROPY):
-        if numbers := family.estimates(grid, score):
+        if numbers := family.results.numbers(grid, score):
             panels[title(score)] = numbers
     labels = {cell: f"r = {cell.r}" for cell in grid if cell in family.cells}
     curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
     if not panels:
         return curves
     across = min(len(panels), 3)
-    down = -(-len(panels) // across)
+    down = math.ceil(len(panels) / across)
     height = 0.72 * len({cell.p for cell in grid}) + 0.95
     plot = Figure(figsize=(4.0 * across, height * down))
-    axes = plot.subplots(down, across, squeeze=False).ravel()
-    for axis, heading in zip(axes, panels, strict=False):
-        _heat_map(axis, grid, panels[heading])
+    for number, (heading, numbers) in enumerate(panels.items(), 1):
+        axis = plot.add_subplot(down, across, number)
         axis.set_title(heading)
-    for axis in axes[len(panels) :]:
-        axis.remove()
+        _heat_map(axis, grid, numbers)
     return [_figure("repeated-mlm", family, plot), *curves]
 
 
@@ -82,18 +81,28 @@ def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) 
     values = np.full((len(ratios), len(repeats)), np.nan)
     for cell, number in numbers.items():
         values[ratios.index(cell.p), repeats.index(cell.r)] = number.value
-    shares = (values - np.nanmin(values)) / (np.nanmax(values) - np.nanmin(values) or 1.0)
-    axis.pcolormesh(shares, cmap="YlGnBu", vmin=-0.1, vmax=1.2, edgecolor="white", linewidth=1.5)
+    low = float(np.nanmin(values))
+    span = float(np.nanmax(values)) - low or 1.0
+    axis.pcolormesh(
+        values,
+        cmap="YlGnBu",
+        vmin=low - 0.1 * span,
+        vmax=low + 1.2 * span,
+        edgecolor="white",
+        linewidth=1.5,
+    )
     axis.set_facecolor("#e3e6e9")
-    for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
-        cell = Cell(MLM, 1, p, r)
-        text = str(numbers.get(cell, "–" if cell in grid else "")).replace(" ± ", "\n± ")
-        ink = "white" if shares[y, x] > 0.62 else "#101418"
-        axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
+    for cell in grid:
+        x = repeats.index(cell.r) + 0.5
+        y = ratios.index(cell.p) + 0.5
+        text = str(numbers.get(cell, "–")).replace(" ± ", "\n± ")
+        is_dark = cell in numbers and numbers[cell].value > low + 0.62 * span
+        ink = "white" if is_dark else "#101418"
+        axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8.5)
     axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
-    axis.set_xticks([x + 0.5 for x in range(len(repeats))], [str(r) for r in repeats])
-    axis.set_yticks([y + 0.5 for y in range(len(ratios))], [percent(p) for p in ratios])
+    axis.set_xticks(np.arange(len(repeats)) + 0.5, [str(r) for r in repeats])
+    axis.set_yticks(np.arange(len(ratios)) + 0.5, [percent(p) for p in ratios])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
 
@@ -107,7 +116,7 @@ def entropy_bars(family: Family) -> list[Drawing]:
     states = sorted({cell.k for cell in cells})
     series = []
     for k, score in product(states, (ENTROPY, STATE_ENTROPY)):
-        numbers = family.estimates([cell for cell in cells if cell.k == k], score)
+        numbers = family.results.numbers([cell for cell in cells if cell.k == k], score)
         if numbers:
             series.append((k, score, numbers))
     width = 0.84 / len(series)
@@ -163,30 +172,29 @@ def _training_curves(
     """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
     several cells with logs. `labels` are those of the lines. A number without any log gets no
     column, without columns there is no figure."""
-    logs = {cell: _mean_log(family, cell, over_hours) for cell in labels}
-    rows = []
-    for p in sorted({cell.p for cell in labels}):
-        cells = [cell for cell, log in logs.items() if cell.p == p and not log.empty]
-        if len(cells) > 1:
-            rows.append(cells)
-    logged = {column for cells in rows for cell in cells for column in logs[cell]}
-    columns = [heading for heading in headings if CURVES[heading] in logged]
+    logs = {cell: _mean_log(family.cells[cell], over_hours) for cell in labels}
+    logs = {cell: log for cell, log in logs.items() if not log.empty}
+    cells_at = Counter(cell.p for cell in logs)
+    ratios = sorted(p for p in cells_at if cells_at[p] > 1)
+    logged = {heading for cell in logs if cell.p in ratios for heading in logs[cell]}
+    columns = [heading for heading in headings if heading in logged]
     if not columns:
         return []
-    plot = Figure(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))
-    axes = plot.subplots(len(rows), len(columns), squeeze=False, sharex=True)
-    for axis, (cells, column) in zip(axes.flat, product(rows, columns), strict=True):
+    plot = Figure(figsize=(3.7 * len(columns), 2.2 * len(ratios) + 0.3))
+    axes = plot.subplots(len(ratios), len(columns), squeeze=False, sharex=True)
+    for axis, (p, heading) in zip(axes.flat, product(ratios, columns), strict=True):
+        cells = [cell for cell in logs if cell.p == p]
         for cell, colour in zip(cells, COLOURS, strict=False):
-            if CURVES[column] in logs[cell]:
-                line = logs[cell][CURVES[column]].dropna()
+            if heading in logs[cell]:
+                line = logs[cell][heading].dropna()
                 line = line[:: max(1, len(line) // POINTS)]
                 axis.plot(line, label=labels[cell], color=colour, linewidth=1.4)
-        axis.set_title(f"{column}, p = {percent(cells[0].p)}")
-        axis.set_yscale("log" if column.endswith("perplexity") else "linear")
+        axis.set_title(f"{heading}, p = {percent(p)}")
+        axis.set_yscale("log" if heading.endswith("perplexity") else "linear")
         # 2.5, and neither 2.5 x 10^0 nor a distance from 0.9999
-        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
-        if column == "own mask":
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
+        if heading == "own mask":
             axis.set_ylim(0, 1.05)
         axis.grid()
     for axis in axes[:, 0]:
@@ -196,19 +204,18 @@ def _training_curves(
     return [_figure(name, family, plot)]
 
 
-def _mean_log(family: Family, cell: Cell, over_hours: bool) -> pd.DataFrame:
-    """The logs of a cell, as means over its seeds: a row per update or hour, a column per key and
-    kind of record. All updates of a run are taken as equally long."""
-    records = []
-    for run in family.cells[cell]:
-        for record in read_log(run.path / "log.jsonl"):
-            # A loss is logged under the name of its objective, in earlier runs as `loss`.
-            names = {key: "loss" if key.endswith("_loss") else key for key in record}
-            records.append({names[key]: value for key, value in record.items()})
-    if not records:
-        return pd.DataFrame()
-    means = pd.DataFrame(records).groupby(["step", "kind"]).mean(numeric_only=True)
-    log = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
+def _mean_log(members: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
+    """The logs of a cell, as means over its seeds: a row per update or hour, a column per curve.
+    All updates of a run are taken as equally long."""
+    records = pd.DataFrame([row for run in members for row in read_log(run.path / "log.jsonl")])
+    if records.empty:
+        return records
+    # A loss is logged under the name of its objective, in earlier runs as `loss`.
+    losses = records.filter(regex="loss$").mean(axis=1)
+    records["loss"] = losses.where(records["kind"] == "train")
+    means = records.groupby("step").mean(numeric_only=True)
+    log = means.reindex(columns=list(CURVES.values())).dropna(axis=1, how="all")
+    log = log.rename(columns={key: heading for heading, key in CURVES.items()})
     if over_hours:
-        log.index *= fmean(run.hours / run.steps for run in family.cells[cell])
+        log.index *= fmean(run.hours / run.steps for run in members)
     return log

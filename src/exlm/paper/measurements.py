@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -93,8 +93,8 @@ def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict
     masks = int((batch["labels"] != IGNORED).sum(1).max())
     states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
     size = max(1, LOGITS // (states * model.config.vocab_size))
-    for start in range(0, len(batch["labels"]), size):
-        yield {name: values[start : start + size] for name, values in batch.items()}
+    for pieces in zip(*(values.split(size) for values in batch.values()), strict=True):
+        yield dict(zip(batch, pieces, strict=True))
 
 
 @torch.no_grad()
@@ -180,28 +180,27 @@ def compare(
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
     device = distributed.device().type
-    settings_of: dict[str, dict[str, Any]] = {}
-    for objective in ("mlm", "exlm"):
-        settings_of[objective] = {
-            "data": data,
-            "model": replace(model, objective=objective),
-            "precision": precision,
-            "prior": prior.at(0, steps),
-        }
-    updates = {name: timed_updates(**settings) for name, settings in settings_of.items()}
-    times = {name: np.empty(WARM_UP + steps) for name in settings_of}
-    tokens = np.empty(WARM_UP + steps)
-    for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+    updates_of = {}
+    for name in ("mlm", "exlm"):
+        architecture = replace(model, objective=name)
+        strength = prior.at(0, steps)
+        updates_of[name] = partial(timed_updates, data, architecture, precision, strength)
+    updates = {name: begin() for name, begin in updates_of.items()}
+    rows = []
+    for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+        row: dict[str, float] = {}
         for name, updates_of_model in updates.items():
-            update_once, tokens[step] = next(updates_of_model)
-            times[name][step] = seconds(update_once, device)
-    times = {name: values[WARM_UP:] for name, values in times.items()}
+            update_once, row["tokens"] = next(updates_of_model)
+            row[name] = seconds(update_once, device)
+        rows.append(row)
+    times = pd.DataFrame(rows[WARM_UP:])  # seconds of each pair of steps
+    total = times.sum()
     models = {}
-    for name, settings in settings_of.items():
+    for name, begin in updates_of.items():
         models[name] = {
             "seconds_per_step": times[name].mean(),
-            "tokens_per_second": tokens[WARM_UP:].sum() / times[name].sum(),
-            "peak_memory_bytes": in_own_process(partial(peak_memory, device, **settings)),
+            "tokens_per_second": total["tokens"] / total[name],
+            "peak_memory_bytes": in_own_process(peak_memory, device, begin),
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
@@ -211,8 +210,8 @@ def compare(
         "pairs": steps,
         "clock": "GPU time" if device == "cuda" else clock,
         "models": models,
-        "ratio": times["exlm"].sum() / times["mlm"].sum(),
-        "ratio_quartiles": np.quantile(times["exlm"] / times["mlm"], (0.25, 0.75)).tolist(),
+        "ratio": total["exlm"] / total["mlm"],
+        "ratio_quartiles": (times["exlm"] / times["mlm"]).quantile([0.25, 0.75]).tolist(),
     }
 
 
@@ -276,15 +275,15 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(device: str, **settings: Any) -> int:
-    """By how many bytes two updates of `timed_updates(**settings)` raise the peak of memory. Call
-    it by `in_own_process`: on a CPU it is the resident memory of the whole process."""
-    begin = 0 if device == "cuda" else resident_memory("VmRSS")
-    for update_once, _ in itertools.islice(timed_updates(**settings), 2):
+def peak_memory(device: str, begin_updates: Callable[[], Iterator[tuple[Call, int]]]) -> int:
+    """By how many bytes two updates of `timed_updates` raise the peak of memory. Call it by
+    `in_own_process`: on a CPU it is the resident memory of the whole process."""
+    before = 0 if device == "cuda" else resident_memory("VmRSS")
+    for update_once, _ in itertools.islice(begin_updates(), 2):
         update_once()
-    return (
-        torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
-    )
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resident_memory("VmHWM") - before
 
 
 def resident_memory(name: str) -> int:

@@ -4,20 +4,18 @@ files and plots."""
 import base64
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.estimates import Number
+from exlm.paper.runs import Row
 from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
-# By the title of its column, each cell: a number, a Number, a text, or None if it was not run.
-Row = dict[str, Any]
 
 
 def cell_text(cell: Number | str | float | None) -> str:
@@ -46,22 +44,21 @@ TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.low
 
 @dataclass
 class Table:
-    """A table with a caption. Its files are called `name`. The longest row has all columns; where
-    others lack one, the cell is empty. Two keys are not columns. `group` is a heading above the
-    rows that share it. `source` is `paper` for the paper's own results, `quoted` for results of
-    other systems in the paper, else `ours`. Ids of runs in a column `runs` become links."""
+    """A table with a caption. Its files are called `name`. Where a row lacks a column, the cell is
+    empty. Two keys of rows are not columns. `group` is a heading above the rows that share it.
+    `source` is `paper` for the paper's own results, `quoted` for results of other systems in the
+    paper, else `ours`. Ids of runs in a column `runs` become links."""
 
     name: str
     title: str
     caption: str
+    columns: list[str]
     rows: list[Row]
     lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
 
     def __post_init__(self) -> None:
-        longest = max(self.rows, key=len, default={})
-        self.columns = [column for column in longest if column not in ("group", "source")]
         empty = {"group": "", "source": "ours", **dict.fromkeys(self.columns, "")}
-        self.rows = [empty | row for row in self.rows]
+        self.rows = [{key: row.get(key, empty[key]) for key in empty} for row in self.rows]
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
@@ -121,13 +118,13 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
     figures as files."""
     counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
-        for i, block in enumerate(section.blocks):
+        for block in section.blocks:
             counts[type(block), block.name] += 1
             count = counts[type(block), block.name]
             if count > 1:
                 # Names of the second family's files end in -2.
-                section.blocks[i] = replace(block, name=f"{block.name}-{count}")
-            section.blocks[i].write(directory)
+                block.name += f"-{count}"
+            block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))

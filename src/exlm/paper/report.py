@@ -52,7 +52,9 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [tables.efficiency_table(runs.costs)], _analyze("efficiency", groups)),
+        _section(
+            "cost", [tables.efficiency_table(runs.costs.values())], _analyze("efficiency", groups)
+        ),
     ]
     not_run = _section("not-run", [])
     for section in experiments:
@@ -66,13 +68,13 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         _section("runs", [tables.runs_table(groups, runs), left_out]),
         not_run,
     ]
-    return [s for s in sections if s.blocks or (s is not_run and s.missing)]
+    return [section for section in sections if section.blocks or section.missing]
 
 
 def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
     counts = {
         "Pre-trainings": f"{len(runs.pretrainings)}, in groups of equal settings: {len(groups)}",
-        "Fine-tunings": sum(len(tunings) for tunings in runs.finetunings.values()),
+        "Fine-tunings": len(runs.finetunings),
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
         "Left out of the tables of the paper's experiments": len(left_out.rows),
@@ -111,9 +113,9 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     """The section of a main table, for the families fine-tuned on one of its tasks, and for the
     baselines that had the same data (any data, if there is no such family)."""
     main = MAIN_TABLES[name]
-    tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
+    tasks = [task for its_tasks in main["finetune"].values() for task in its_tasks]
     tuned = [family for family in groups if set(tasks) & set(family.tasks)]
-    data = {tuning.data for family in tuned for tuning in family.tunings.values()}
+    data = {tuning.data for family in tuned for tuning in family.tunings}
     baselines = []
     for tuning in runs.baselines:
         if tuning.task in tasks and (not tuned or tuning.data in data):
@@ -122,11 +124,9 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     start = f"exlm pretrain {main['pretrain']}\n{_finetune(main['finetune'], tasks)}"
     section = _section(name, [table] if tuned or baselines else [], start)
     for family in tuned:
-        main_runs = [run for cell in tables.main_cells(family) for run in family.cells[cell]]
-        lacking = []
-        for task in tasks:
-            if not all((run.id, task) in family.tunings for run in main_runs):
-                lacking.append(task)
+        done = {(tuning.model_id, tuning.task) for tuning in family.tunings}
+        ids = [run.id for cell in tables.main_cells(family) for run in family.cells[cell]]
+        lacking = [task for task in tasks if not done >= {(run_id, task) for run_id in ids}]
         if lacking:
             finetune = _finetune(main["finetune"], lacking)
             section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
@@ -147,10 +147,11 @@ def _cases(groups: Sequence[Family]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for family in groups:
-        for cell, run in family.members:
+        for run in family.runs:
             drawing = run.path / "case.svg"
             if drawing.is_file():
-                caption = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
+                place = f"{run.cell.description}, seed {run.seed}"
+                caption = f"{place}, run {run.id} ({family.label})."
                 figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 

@@ -4,7 +4,6 @@ are one data frame, with a row for each run, score and seed."""
 import hashlib
 import json
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
@@ -17,24 +16,18 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
-from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, title
+from exlm.paper.estimates import Number
+from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, percent, title
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]
+# By the title of its column, each cell of a table: a number, a Number, a text, or None if it was
+# not run.
+Row = dict[str, Any]
 Record = TypeVar("Record")
-# The settings of a task that decide what rows there are and what is to be predicted, each with the
-# values that leave all as they are.
-ROW_SETTINGS: dict[str, list[Any]] = {
-    "label_columns": [None],
-    "positive": [None],
-    "mask_column": [None],
-    "train_rows": [None],
-    "duplicates": ["keep"],
-    "on_invalid": ["skip", "error"],
-    "standardize": [None, "none", "canonical"],
-}
+VARIED = {*EXLM_ONLY, *VALUES["varied"]}
 
 
 class ScoreOfRun(NamedTuple):
@@ -47,37 +40,26 @@ class ScoreOfRun(NamedTuple):
     error: float | None = None
 
 
-class Comparable(NamedTuple):
-    """What comparable runs have in common: settings with their values as JSON, the number of
-    updates, and those settings of EXLM_ONLY that the objective uses."""
-
-    settings: frozenset[tuple[str, str]]
-    steps: int
-    exlm_only: frozenset[tuple[str, Any]]
-
-    def is_part_of(self, other: "Comparable") -> bool:
-        """Whether the family of the other has all runs of this one, and more: it is equal, but has
-        more settings of EXLM_ONLY."""
-        is_equal = (self.settings, self.steps) == (other.settings, other.steps)
-        return is_equal and self.exlm_only < other.exlm_only
-
-
 class Pretraining:
     """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
     if this is damaged."""
 
-    def __init__(self, result: Json, path: Path) -> None:
+    def __init__(self, path: Path, result: Json) -> None:
         recipe = result["recipe"]
-        identity = result["identity"]
         data = recipe["data"]
+        identity = result["identity"]
         self.path = path
-        self.result = result
-        # the first 8 hexadecimal digits of the SHA-256 of its identity
+        # where it was first written
+        self.output = Path(recipe.get("output", path))
+        # the output directory of the `exlm analyze` that made this run
+        parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
+        self.study = next(parents, None)
         self.id = _identifier(identity)
+        self.weights: str | None = None  # their SHA-256, if known
+        self.device = _device(result)
         self.seed = int(recipe["seed"])
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(result["training_seconds"]) / 3600
-        self.weights: str | None = None  # their SHA-256, if known
         self.parameters = int(result["parameters"])
         self.corpus = corpus_name(data["corpus"])
         self.tokens_per_batch = int(data["tokens_per_batch"])
@@ -85,73 +67,129 @@ class Pretraining:
         names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
         self.model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
         low, high = share_bounds(data["mask_ratio"])
-        self.cell = Cell(
-            method=_method(self.model),
-            k=self.model.states_per_mask,
-            p=(low + high) / 2,
-            r=int(data.get("repeat", 1)),
-        )
-        settings = dict(identity)
-        for name in (*EXLM_ONLY, *VALUES["varied"]):
-            settings.pop(name, None)
+        repeat = int(data.get("repeat", 1))
+        method = _method(self.model)
+        self.cell = Cell(method, self.model.states_per_mask, (low + high) / 2, repeat)
+        settings = {key: identity[key] for key in identity.keys() - VARIED}
         if low < high:
             # Such runs are compared among themselves, in the cell of their mean share.
             settings["data.mask_ratio"] = (low, high)
-        if not (settings and self.corpus):
-            raise ValueError("a setting is missing")
-        compared = frozenset((key, json.dumps(value)) for key, value in settings.items())
-        self.comparable = Comparable(compared, self.steps, _exlm_only(self.model, identity))
+        # What comparable runs have in common, as JSON, and what must not contradict.
+        self.settings = frozenset((key, json.dumps(value)) for key, value in settings.items())
+        self.exlm_only = _exlm_only(self.model, identity)
         evaluation = _held_out_scores("evaluation", result["evaluation"])
         self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
-        # the output directory of the `exlm analyze` that made this run
-        parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
-        self.study = next(parents, None)
+
+    def row(self) -> Row:
+        """Its row in the list of all runs."""
+        values = {row.score: row.value for row in self.scores}
+        results = [f"{name} {values[name]:.2f}" for name in VALUES["result"] if name in values]
+        return {
+            "run": self.id,
+            "kind": "pre-training",
+            "p, %": 100 * self.cell.p,
+            "r": self.cell.r,
+            "updates": self.steps,
+            "seeds": str(self.seed),
+            "result": ", ".join(results),
+            "hours": Number(self.hours, digits=2),
+            "device": self.device,
+            "directory": str(self.path),
+        }
 
 
 class Finetuning:
     """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
     content of its results.json."""
 
-    def __init__(self, result: Json, path: Path) -> None:
-        settings = result["settings"]
-        data = settings["task"]
+    def __init__(self, path: Path, result: Json) -> None:
+        given = result["settings"]
+        data = given["task"]
         self.path = path
-        self.result = result
         self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
         self.id = _identifier([self.settings, result["seeds"], result["best"]])
+        self.best = result["best"] or "one setting"  # of a grid of hyper-parameters
+        self.device = _device(result)
+        self.seeds: list[int] = result["seeds"]
+        self.departures: list[str] = given.get("departures") or []  # from the published data
         self.task = file_task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
-        self.baseline: str | None = settings.get("baseline")
-        # the last parts of the path of the model that was fine-tuned
-        self.model = "/".join(Path(settings.get("model", "")).parts[-3:])
-        self.name = f"{title(self.task)} from {self.model}"
-        self.from_scratch = bool(settings.get("from_scratch"))
+        self.baseline: str | None = given.get("baseline")
+        # the model that was fine-tuned: its path, SHA-256 and, once it is found, the id of its run
+        self.model = Path(given.get("model", ""))
+        self.start = "/".join(self.model.parts[-3:])
+        self.name = f"{title(self.task)} from {self.start}"
+        self.weights: str | None = given.get("model_sha256")
+        self.model_id: str | None = None
+        self.from_scratch = bool(given.get("from_scratch"))
         self.metric = str(result["metric"])
         is_questions = data.get("task_type") == "question_answering"
         self.in_percent = is_questions or self.metric in SHARES
-        self.part = "test" if "test" in result else "valid"  # the part whose scores are reported
-        self.scores = _task_scores(result, self.task, self.part, is_questions)
+        part = "test" if "test" in result else "valid"  # the part whose scores are reported
+        self.scores = _task_scores(result, self.task, part, is_questions)
         # of its own metric, one for each seed
         self.values = [row.value for row in self.scores if row.score == self.task]
         # Columns that were found stand in the result of a seed; of runs of earlier versions only
         # those that were named are known.
         columns = result["runs"][0].get("label_columns") if self.task not in GLUE else None
-        self.rows = _row_settings(
-            {**data, "label_columns": columns or data.get("label_columns")}, self.task
-        )
-        # If these hashes, split and rows differ, scores cannot be compared.
-        hashes = settings.get("data_sha256")
-        self.data = (json.dumps(hashes), data.get("split"), self.rows)
-        # What must be equal to compare: hyper-parameters or their grid, data, and the start.
+        columns = columns or data.get("label_columns")
+        rows = _row_settings({**data, "label_columns": columns}, self.task)
+        # If these differ, scores cannot be compared: hashes of the data, split and rows.
+        self.data = (json.dumps(given.get("data_sha256")), data.get("split"), *rows)
+        unit = ", %" if self.in_percent else ""
+        words = [f"{part} {self.metric}{unit}", f"split {data.get('split') or 'parts'}", *rows]
+        self.heading = f"{title(self.task)}: {', '.join(words)}"
+        # What must be equal to compare models: hyper-parameters or their grid, data, and the start.
         grid = result.get("cells")
         training = self.settings["train"] if grid is None else sorted(grid)
         options = {key: data[key] for key in data if key not in ("dataset", "data_dir")}
-        start = settings.get("start_from") is not None
-        self.compared = json.dumps([training, options, hashes, start], sort_keys=True)
+        start = given.get("start_from") is not None
+        self.compared = json.dumps([training, options, self.data[0], start], sort_keys=True)
 
     @property
     def mean(self) -> float:
         return fmean(self.values)
+
+    def row(self) -> Row:
+        """Its row in the list of all runs."""
+        return {
+            "run": self.id,
+            "kind": "baseline" if self.baseline else "fine-tuning",
+            "seeds": " ".join(map(str, self.seeds)),
+            "result": f"{self.metric} {self.mean:.2f}",
+            "device": self.device,
+            "directory": str(self.path),
+        }
+
+
+class Cost:
+    """The cost of a step, from the content of efficiency.json."""
+
+    def __init__(self, path: Path, content: Json) -> None:
+        self.ratio = float(content["ratio"])
+        ratio = percent(content["mask_ratio"])
+        layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+        low, high = content["ratio_quartiles"]
+        mlm = content["models"]["mlm"]
+        exlm = content["models"]["exlm"]
+        group = f"ours: {path}, p = {ratio}, {content['pairs']} pairs, {_device(content)}"
+        both = {"group": group, "clock": content["clock"]}
+        label = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+        quartiles = f"{low:.2f}–{high:.2f}"
+        # the rows of a table: the MLM, and ExLM
+        self.rows: list[Row] = [
+            both | _cost_columns(mlm, 1.0) | {"model": MLM},
+            both | _cost_columns(exlm, self.ratio) | {"model": label, "quartiles": quartiles},
+        ]
+
+
+def _cost_columns(measured: Json, times: float) -> Row:
+    return {
+        "ms per step": 1000 * float(measured["seconds_per_step"]),
+        "tokens per second": round(measured["tokens_per_second"]),
+        "memory, GB": Number(measured["peak_memory_bytes"] / 1e9, digits=2),
+        "times MLM": Number(times, digits=2),
+    }
 
 
 class Runs:
@@ -159,10 +197,9 @@ class Runs:
 
     def __init__(self) -> None:
         self.pretrainings: dict[str, Pretraining] = {}  # by id
-        # by the id of the pre-training, which is None if the pre-training was not found
-        self.finetunings: dict[str | None, list[Finetuning]] = defaultdict(list)
+        self.finetunings: list[Finetuning] = []
         self.baselines: list[Finetuning] = []
-        self.costs: dict[Path, Json] = {}  # contents of efficiency.json, by directory
+        self.costs: dict[Path, Cost] = {}  # by directory
         self.damaged: dict[Path, str] = {}  # for each unusable file, what is wrong with it
         # all numbers: `source`, the id of the run that has it, and the fields of `ScoreOfRun`
         self.scores = pd.DataFrame()
@@ -193,60 +230,58 @@ def find_runs(roots: list[str]) -> Runs:
         if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
             measured = partial(_held_out_scores, "measured")
             run.scores += runs.read(folder / "measurements.json", measured) or []
-            runs.pretrainings.setdefault(run.id, run)
             run.weights = runs.read(folder / "manifest.json", _weight_hash)
-        tuning = runs.read(folder / GRID_REPORT, partial(Finetuning, path=folder))
+            runs.pretrainings.setdefault(run.id, run)
+        tuning = runs.read(folder / GRID_REPORT, partial(Finetuning, folder))
         # no seed has a score if, for example, the data have no labels
         if tuning and tuning.task and tuning.values:
             tunings.setdefault(tuning.id, tuning)
-        if cost := runs.read(folder / "efficiency.json", _cost):
+        if cost := runs.read(folder / "efficiency.json", partial(Cost, folder)):
             runs.costs[folder] = cost
     if not (runs.pretrainings or tunings or runs.costs):
         raise InputError(
             f"there is no finished run in {', '.join(roots)} ({len(runs.damaged)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    for tuning in tunings.values():
-        if tuning.baseline:
-            runs.baselines.append(tuning)
-        else:
-            model = _model_of(tuning, runs.pretrainings.values())
-            runs.finetunings[model].append(tuning)
+    runs.baselines = [tuning for tuning in tunings.values() if tuning.baseline]
+    runs.finetunings = [tuning for tuning in tunings.values() if not tuning.baseline]
+    for tuning in runs.finetunings:
+        tuning.model_id = _model_of(tuning, runs.pretrainings.values())
     sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
     runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
     return runs
 
 
-def _row_settings(data: Json, task: str) -> str:
-    """Those of ROW_SETTINGS that change something, in words. A MoleculeNet set has its columns."""
+def _row_settings(data: Json, task: str) -> list[str]:
+    """The settings of a task that choose its rows, without those that are as usual. A MoleculeNet
+    set has its columns."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
+    usual_values = VALUES["row_settings"] | {"label_columns": [None, usual_columns]}
     words = []
-    for name, usual_values in ROW_SETTINGS.items():
-        value = data.get(name, usual_values[0])
-        if value not in usual_values and not (name == "label_columns" and value == usual_columns):
+    for name, usual in usual_values.items():
+        value = data.get(name, usual[0])
+        if value not in usual:
             words.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
-    return ", ".join(words)
+    return words
 
 
 def _pretraining(path: Path, result: Json) -> Pretraining | None:
     """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
-    return None if "scores" in result else Pretraining(result, path)
+    return None if "scores" in result else Pretraining(path, result)
 
 
 def _model_of(tuning: Finetuning, pretrainings: Iterable[Pretraining]) -> str | None:
     """The id of the pre-training with the same weights or, if weights are not known, at the same
     path."""
-    path = Path(tuning.result["settings"]["model"])
-    weights = tuning.result["settings"].get("model_sha256")
+    same_path = []
     for run in pretrainings:
-        if weights and run.weights == weights:
-            return run.id
-    for run in pretrainings:
-        is_unsure = not (weights and run.weights)
-        if is_unsure and path in (run.path, Path(run.result["recipe"].get("output", run.path))):
-            return run.id
-    return None
+        if tuning.weights and run.weights:
+            if tuning.weights == run.weights:
+                return run.id
+        elif tuning.model in (run.path, run.output):
+            same_path.append(run.id)
+    return same_path[0] if same_path else None
 
 
 def _method(model: ArchitectureConfig) -> str:
@@ -309,17 +344,11 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
     return scores
 
 
-def _cost(content: Json) -> Json:
-    """The content, if it has all that the report shows."""
-    numbers = [content[name] for name in ("ratio", "num_states", "mask_ratio", "pairs")]
-    numbers += content["ratio_quartiles"]
-    for objective in ("mlm", "exlm"):
-        measured = content["models"][objective]
-        numbers += [measured["seconds_per_step"], measured["tokens_per_second"]]
-        numbers.append(measured["peak_memory_bytes"])
-    if not all(isinstance(number, int | float) for number in numbers) or not content["clock"]:
-        raise ValueError("a number or the clock is missing")
-    return content
+def _device(result: Json) -> str:
+    """The GPU or processor that a result was computed on, if the result names it."""
+    machine = result.get("machine") or {}
+    device = machine.get("device") or "cpu"
+    return str((machine.get("processor") if device == "cpu" else device) or "not recorded")
 
 
 def _weight_hash(manifest: Json) -> str | None:

@@ -17,9 +17,6 @@ def _content(name: str) -> dict[str, Any]:
 
 VALUES = _content("values.yaml")
 TEXTS = _content("texts.yaml")
-# For each claim, the terms of a weighted sum: weight, cell and, if it is not the mean over tasks,
-# score.
-CLAIMS: dict[str, list[list[Any]]] = _content("claims.yaml")
 
 METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
@@ -55,6 +52,17 @@ class Cell(NamedTuple):
         return f"{self.label}, p = {percent(self.p)}{repeated}"
 
 
+class ClaimTerm(NamedTuple):
+    """A term of the weighted sum that a claim says is positive; claims.yaml describes the name."""
+
+    weight: float
+    name: str
+    score: str | None = None
+
+
+CLAIMS = {
+    claim: [ClaimTerm(*term) for term in terms] for claim, terms in _content("claims.yaml").items()
+}
 # Numbers as the paper prints them, in the order of its columns. None is a dash.
 PrintedRow = list[float | None]
 ABLATIONS: dict[str, PrintedRow] = VALUES["ablations"]
