@@ -277,9 +277,9 @@ def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path)
     # a column of a .csv file, as standard input may be
     path = write(tmp_path / "c.txt", 'text\n"a gorgeous\nfilm"\ndull\n')
     assert read_frame(path)["text"].tolist() == ["a gorgeous\nfilm", "dull"]
-    # a quotation among texts with commas
-    path = write(tmp_path / "b.tsv", 'text\ty\n"a gorgeous, witty film"\t1\nlong, dull\t0\n')
-    assert read_frame(path)["text"].tolist() == ['"a gorgeous, witty film"', "long, dull"]
+    # a quotation that goes on shows that quotes are part of the text
+    path = write(tmp_path / "b.tsv", 'text\ty\n"a gorgeous film"\t1\n"long", he said\t0\n')
+    assert read_frame(path)["text"].tolist() == ['"a gorgeous film"', '"long", he said']
 
 
 def test_one_of_several_columns_of_smiles_has_to_be_named(tmp_path):
