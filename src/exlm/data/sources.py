@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, is_table
+from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
@@ -29,9 +29,8 @@ class Source:
 
 def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], list[str]]:
     """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
-    directories that were left out. A .txt file has a text on each line, unless it is a table with
-    tabs or has molecules with names. InputError if an input does not exist or has nothing that can
-    be read."""
+    directories that were left out. InputError if an input does not exist or has nothing that can be
+    read."""
     sources: list[Source] = []
     left_out: list[str] = []
     for name in inputs:
@@ -44,8 +43,6 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
             files, others = _data_files(path)
             for file in files:
                 reader = str(format_of(file))
-                if reader == "txt" and not (header and is_table(str(file))):
-                    reader = "lines"
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out

@@ -39,6 +39,7 @@ class Record(NamedTuple):
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
     otherwise. Between tabs every row needs all cells; else missing ones at its end are ""."""
+    csv.field_size_limit(LONGEST)  # Python's own limit is lower
     lines = first_lines(name)
     # Excel writes it above the header: sep=;
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
@@ -60,14 +61,15 @@ def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _separator(lines: list[str], usual: str) -> str:
-    """The separator that divides the header of a table, and most of its first lines, into as many
-    cells; of several such the one that makes most cells, as decimal commas make fewer. The usual
-    one if none divides the header."""
+    """The separator that divides the header of a table, and half of its first lines or more, into
+    as many cells; of several such the one that divides the most lines, or makes the most cells, as
+    decimal commas make fewer. The usual one if there is none."""
 
     def fit(mark: str) -> tuple[int, int, bool]:
         header, *others = [len(row) for row in csv.reader(lines, delimiter=mark)] or [0]
-        alike = others.count(header) if header > 1 else -1
-        return alike, header, mark == usual
+        alike = others.count(header)
+        divides = header > 1 and 2 * alike >= len(others)
+        return (alike, header, mark == usual) if divides else (-1, 0, mark == usual)
 
     return max(SEPARATORS, key=fit)
 
@@ -90,7 +92,6 @@ def _quotes_enclose_cells(name: str) -> bool:
 def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell: it
     may have swallowed rows."""
-    csv.field_size_limit(LONGEST)  # Python's own limit is lower
     good_rows = 0  # with the header, so that this is also the number of the next row
     try:
         for row in csv.reader(text_lines(name), delimiter=separator, strict=True):
