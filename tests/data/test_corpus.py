@@ -421,8 +421,8 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("cut.smi.zst", zstandard.compress(b"CCO\n" * 1000)[:-3], "cut.smi.zst cannot be read"),
         (
             "latin.txt",
-            "café".encode("latin-1"),
-            "latin.txt cannot be read: it is not UTF-8: line 1 has the byte 0xe9 after 'caf'",
+            "café au lait".encode("latin-1"),
+            "latin.txt cannot be read: it is not UTF-8: it has the byte 0xe9 after 'caf'",
         ),
         ("bad.jsonl", b'{"smiles": "CC"}\nCC\n', "bad.jsonl, row 2: 'CC' is not a JSON object"),
         ("number.jsonl", b'{"smiles": 3}\n', "number.jsonl, row 1: 3 is not text"),

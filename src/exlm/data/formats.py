@@ -19,6 +19,7 @@ from exlm.data.files import (
     check_length,
     first_lines,
     plain_suffix,
+    read_errors,
     text_lines,
 )
 from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
@@ -41,7 +42,7 @@ HUB_NAME = re.compile(
 
 
 def format_of(path: str | Path) -> str | None:
-    """The key of READERS that a file's name stands for, or None."""
+    """The format that a file's name stands for: a key of READERS, "txt" or None."""
     if str(path) == STANDARD_INPUT:
         return "txt"
     suffix = plain_suffix(path)
@@ -50,32 +51,26 @@ def format_of(path: str | Path) -> str | None:
     return SUFFIXES.get(suffix)
 
 
-def _lines(name: str, options: TableOptions) -> Iterator[Record]:
-    for line in text_lines(name):
-        yield Record({"text": line.rstrip("\r\n")})
-
-
-def _smi(name: str, options: TableOptions) -> Iterator[Record]:
-    for line in text_lines(name):
-        smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
-        yield Record({"smiles": smiles, "name": title})
-
-
-def _txt(name: str, options: TableOptions) -> Iterator[Record]:
-    """What the first lines look like: objects of JSON, sequences and their names, molecules and
-    their names, tagged words, or a table; else each line is a text."""
-    lines = first_lines(name)
+def kind_of(path: str | Path, options: TableOptions) -> str | None:
+    """The key of READERS for a file, or None. Of a .txt file and of standard input, the first lines
+    decide: objects of JSON, sequences and their names, molecules and their names, tagged words, or
+    a table; else each line is a text."""
+    kind = format_of(path)
+    if kind != "txt":
+        return kind
+    with read_errors(path):
+        lines = first_lines(str(path))
     if options.columns_if_missing or not options.header:
-        return read_tsv(name, options)
+        return "tsv"
     if lines and re.fullmatch(r"\s*\{.*\}\s*", lines[0]):
-        return _jsonl(name, options)
+        return "jsonl"
     if _are_sequences(lines):
-        return _fasta(name, options)
+        return "fasta"
     if _are_molecules_with_names(lines):
-        return _smi(name, options)
+        return "smi"
     if _are_tagged_words(lines):
-        return _conll(name, options)
-    return read_tsv(name, options) if _are_cells(lines) else _lines(name, options)
+        return "conll"
+    return "tsv" if _are_cells(lines) else "lines"
 
 
 def _are_sequences(lines: list[str]) -> bool:
@@ -115,6 +110,17 @@ def _are_cells(lines: list[str]) -> bool:
         if are_alike and not has_spaces:
             return True
     return False
+
+
+def _lines(name: str, options: TableOptions) -> Iterator[Record]:
+    for line in text_lines(name):
+        yield Record({"text": line.rstrip("\r\n")})
+
+
+def _smi(name: str, options: TableOptions) -> Iterator[Record]:
+    for line in text_lines(name):
+        smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
+        yield Record({"smiles": smiles, "name": title})
 
 
 def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
@@ -260,11 +266,11 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 
 # Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
-    "smi": _smi, "txt": _txt, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
+    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
     "parquet": _parquet, "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": read_xlsx,
     "lines": _lines, "hub": _hub,
 }  # fmt: skip
-SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
+SUFFIXES = {f".{kind}": kind for kind in ("smi", "txt", *READERS) if kind not in ("lines", "hub")}
 SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
 SUFFIXES |= {".conllu": "conll"}
 _PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
-from exlm.data.files import LARGEST, first_lines, open_text, read_errors
-from exlm.data.formats import READABLE, READERS, format_of
+from exlm.data.files import LARGEST, open_text, read_errors
+from exlm.data.formats import READABLE, READERS, kind_of
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
@@ -65,7 +63,7 @@ def read_file_chunks(
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
     those of the frame `like`."""
-    kind = format_of(path)
+    kind = kind_of(path, options)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     if options.sheet is not None and kind != "xlsx":
@@ -169,12 +167,11 @@ def read_json(path: str | Path) -> Any:
 
 
 def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
-    """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
-    number or empty, and none is another spelling of another: 1.1 and 1.10 are ids. They stay texts
-    while rows are read, so that a CSV file gets them back as they were; `write_frame` makes them
-    numbers in a format that has numbers."""
-    lines = first_lines(str(path)) if format_of(path) in ("csv", "tsv", "txt") else []
-    if not lines or lines[0].startswith("{"):
+    """The columns of a file without types (CSV, TSV) in which every cell is a number or empty, and
+    none is another spelling of another: 1.1 and 1.10 are ids. They stay texts while rows are read,
+    so that a CSV file gets them back as they were; `write_frame` makes them numbers in a format
+    that has numbers."""
+    if kind_of(path, AS_USUAL) not in ("csv", "tsv"):
         return frozenset()
     texts = frame.select_dtypes(exclude="number")
     return frozenset(
@@ -224,7 +221,7 @@ def write_frame(
 ) -> None:
     """Write a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
     a format has none. The texts of the columns `numbers` become numbers where a format has them.
-    InputError for cells that a format cannot hold."""
+    InputError for cells that a format cannot hold, such as times with a zone."""
     if path.suffix not in (".csv", ".tsv"):
         frame = with_numbers(frame, numbers)
     if path.suffix not in (".parquet", ".jsonl"):
@@ -232,68 +229,54 @@ def write_frame(
         for name in frame.select_dtypes("object"):
             cells = [_without_list(cell) for cell in frame[name]]
             frame[name] = pd.Series(cells, frame.index, dtype=object)
-    with replacing(path) as file, _refusing_cells(path):
-        if path.suffix == ".parquet":
-            pq.write_table(as_arrow(frame), file)
-        elif path.suffix == ".jsonl":
-            with file.open("w", encoding="utf-8") as stream:
-                for record in frame.to_dict("records"):
-                    print(json.dumps(_in_json(record), ensure_ascii=False), file=stream)
-        elif path.suffix == ".xlsx":
-            _write_sheet(frame, file)
-        elif path.suffix == ".csv":
-            # pandas would leave a carriage return without quotes, and read it as a line's end.
-            quote_texts = _any_text_has(frame, "\r")
-            in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
-            frame.to_csv(file, index=False, header=header, quoting=in_csv)
-        else:
-            # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
-            quote_all = _any_text_has(frame, '^"|[\t\n\r]')
-            in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
-            frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
-        sync(file)
-
-
-@contextmanager
-def _refusing_cells(path: Path) -> Iterator[None]:
-    """InputError for cells that a format cannot hold, such as bytes, or times with a zone."""
     try:
-        yield
-    except InputError:
-        raise
-    except (ValueError, OverflowError) as error:
+        with replacing(path) as file:
+            _write(frame, file, path.suffix, header)
+            sync(file)
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
             f"{path} cannot hold a column of the table: {first_line(error)}; "
             "write a .parquet file, or leave the column out"
         ) from error
 
 
+def _write(frame: pd.DataFrame, file: Path, suffix: str, header: bool) -> None:
+    if suffix == ".parquet":
+        pq.write_table(as_arrow(frame), file)
+    elif suffix == ".jsonl":
+        # pandas would round numbers to 15 digits
+        cells = frame.astype(object).where(frame.notna(), None)
+        with file.open("w", encoding="utf-8") as stream:
+            for record in cells.to_dict("records"):
+                print(_as_json(record), file=stream)
+    elif suffix == ".xlsx":
+        _write_sheet(frame, file)
+    elif suffix == ".csv":
+        # pandas would leave a carriage return without quotes, and read it as a line's end.
+        quote_texts = _any_text_has(frame, "\r")
+        in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
+        frame.to_csv(file, index=False, header=header, quoting=in_csv)
+    else:
+        # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
+        quote_all = _any_text_has(frame, '^"|[\t\n\r]')
+        in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
+        frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
+
+
 def _without_list(cell: Any) -> Any:
     """A list or a record as JSON; any other cell as it is."""
-    if not isinstance(cell, (list, dict)):
-        return cell
-    return json.dumps(cell, ensure_ascii=False, default=_as_json)
+    return _as_json(cell) if isinstance(cell, (list, dict)) else cell
 
 
-def _in_json(value: Any) -> Any:
-    """A cell as JSON has it: null for what is missing or infinite, times as texts."""
-    if isinstance(value, dict):
-        return {str(name): _in_json(item) for name, item in value.items()}
-    if isinstance(value, (list, np.ndarray)):
-        return [_in_json(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if value is pd.NA or value is pd.NaT:
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _as_json(value: Any) -> str:
+    """A value as JSON. Times and other objects become texts. ValueError for infinite numbers."""
 
+    def in_json(item: Any) -> Any:
+        if isinstance(item, (np.ndarray, np.generic)):
+            return item.tolist()
+        return item.isoformat() if hasattr(item, "isoformat") else str(item)
 
-def _as_json(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
