@@ -724,10 +724,10 @@ def test_a_header_in_the_middle_of_joined_files_is_no_row(tmp_path):
     assert table.problems == ["", "repeats the names of the columns", ""]
 
 
-def test_a_title_above_the_header_is_told(tmp_path):
+def test_a_title_above_the_header_is_no_header(tmp_path):
     for title in ("Results of May,,,,", "Compound,,Result,,"):
         (tmp_path / "t.csv").write_text(f"{title}\nsmiles,id,logP,note,by\nCCO,1,1.0,a,b\n")
-        with pytest.raises(InputError, match="seems to be a title; delete the lines above"):
+        with pytest.raises(InputError, match="cannot tell the text column.*Unnamed: 1"):
             make_table(read_file(tmp_path / "t.csv"), "t.csv", None, None)
 
 

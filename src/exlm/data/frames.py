@@ -183,19 +183,14 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
 
 
 def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
-    """The frame, with the texts of some of its `number_columns` as numbers."""
+    """The frame, with the texts of some of its `number_columns` as numbers: whole ones where all
+    are, missing where a text is empty."""
     frame = frame.copy(deep=False)
     for name in numbers:
-        frame[name] = _as_numbers(frame[name])
+        texts = frame[name].mask(frame[name].eq(""))
+        # with missing values, plain integers would become floats
+        frame[name] = pd.to_numeric(texts, dtype_backend="numpy_nullable")
     return frame
-
-
-def _as_numbers(column: pd.Series) -> pd.Series:
-    """A column of `number_columns`, whole numbers where all are, missing where it is empty."""
-    if column.str.fullmatch(r"-?\d+|").all():
-        # pandas would write its own whole numbers with missing ones as floats
-        return pd.Series([int(cell) if cell else None for cell in column], column.index, object)
-    return column.mask(column.eq("")).astype(float)
 
 
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
