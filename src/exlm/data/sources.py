@@ -7,13 +7,12 @@ from pathlib import Path
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, kind_of
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, kind_of
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
-ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
-TABLES = ("csv", "tsv", "xlsx", "jsonl", "parquet")
+LISTS = ("lines", "smi", "fasta")  # formats that have one column of texts
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 
@@ -79,18 +78,17 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
     """Yields (text, fault) for every row: the stripped text, "" where it is missing or must not be
     used, and the reason if known. InputError if the source is damaged or has no rows, or if it is
     unclear which column to read."""
-    if source.reader in ONE_TEXT:
-        text_column = None
+    is_list = source.reader in LISTS
     number = 0
     column = None
     with read_errors(source.name):
         records = READERS[source.reader](source.name, TableOptions(source.header))
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:
-                column = choose_column(cells, text_column, source.name)
+                column = choose_column(cells, None if is_list else text_column, source.name)
             text = _text(cells.get(column), f"{source.name}, row {number}")
             # `NA` may be two residues, but not in a table
-            is_missing = source.reader in TABLES and len(cells) > 1 and text in MISSING_TEXTS
+            is_missing = not is_list and len(cells) > 1 and text in MISSING_TEXTS
             yield "" if is_missing or fault else text, fault
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
@@ -100,6 +98,6 @@ def _text(cell: object, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
     if cell is None:
         return ""
-    if not isinstance(cell, str) or HALF_CHARACTER.search(cell):
+    if not isinstance(cell, str):
         raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
     return cell.strip()
