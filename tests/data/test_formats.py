@@ -136,6 +136,23 @@ def test_lines_with_equally_many_fields_are_a_table(tmp_path):
     assert texts(prose) == ["Bye, then.", "Hello, you."]
 
 
+@pytest.mark.parametrize(
+    ("content", "is_table"),
+    [
+        ("ticket\tutterance\n1\tBye\n2\n", True),
+        ("\tOnce upon a time.\n\tThere was a king.\n", False),
+        ("A line, with a comma.\nAnother, too.\n", False),
+        ("Notes\tof May\nOnce upon a time.\n", False),
+        ("smiles\nCCO\n", True),
+    ],
+)
+def test_every_command_takes_a_text_file_for_the_same(tmp_path, content, is_table):
+    path = write(tmp_path / "a.txt", content)
+    [source], _ = find_sources([path])
+    assert source.reader == ("tsv" if is_table else "lines")
+    assert (list(read_frame(path)) != ["text"]) is is_table
+
+
 def test_half_a_character_is_the_fault_of_its_row_alone(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a \\ud83d"}\n{"text": "b \\ud83d\\ude00"}\n')
     table = make_table(read_file(path), path, None, [])

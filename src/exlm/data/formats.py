@@ -100,15 +100,17 @@ def _are_tagged_words(lines: list[str]) -> bool:
 
 def _are_cells(lines: list[str]) -> bool:
     """Whether lines are those of a table: the first has a usual name of a column of texts, or all
-    have as many cells, two or more. In prose, spaces follow the commas, and more words."""
+    have as many cells, two or more; of those between tabs, one other line is enough. In prose,
+    spaces follow the commas, and a paragraph may begin with a tab."""
     for mark in "\t,;":
         header, *others = list(csv.reader(lines, delimiter=mark)) or [[]]
         has_spaces = any(cell.startswith(" ") for cell in header)
         is_prose = has_spaces and any(len(cell.split()) > 2 for cell in header)
         if text_columns(header) and not is_prose:
             return True
-        are_alike = bool(others) and all(len(row) == len(header) > 1 for row in others)
-        if are_alike and not has_spaces:
+        are_alike = [len(row) == len(header) > 1 for row in others]
+        is_divided = any(are_alike) if mark == "\t" else bool(others) and all(are_alike)
+        if is_divided and all(header) and not has_spaces:
             return True
     return False
 

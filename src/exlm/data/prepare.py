@@ -77,7 +77,7 @@ def prepare(
             .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
             or what `exlm` wrote), Hugging Face data sets (`owner/name`,
             `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
-            the first word is read, of a .txt file every line, unless it is a table with tabs or has
+            the first word is read, of a .txt file every line, unless its first lines are a table or
             molecules with names.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
@@ -111,12 +111,9 @@ def _write_corpus(
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
     first_texts = list(islice(_texts(read_chunks(sources, options.text_column)), FIRST_ROWS))
-    fixed_tokenizer = None
+    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     if options.tokenizer in ALPHABETS:
-        fixed_tokenizer = letter_tokenizer(options.tokenizer)
         _note_nucleotides(first_texts)
-    elif options.tokenizer not in LEARNED:
-        fixed_tokenizer = load_tokenizer(options.tokenizer)
     reads_smiles = options.tokenizer == "smiles"
     reads_letters = False
     if fixed_tokenizer is not None:
@@ -154,6 +151,13 @@ def _write_corpus(
         **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
         **_identity(folder, tokenizer_of_corpus, writer),
     }
+
+
+def _fixed_tokenizer(name: str) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of an alphabet, or a saved one; None if one is to be learned from the rows."""
+    if name in ALPHABETS:
+        return letter_tokenizer(name)
+    return None if name in LEARNED else load_tokenizer(name)
 
 
 def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:

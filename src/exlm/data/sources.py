@@ -66,12 +66,10 @@ def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
 
 def _is_data(file: Path, directory: Path) -> bool:
     """Whether a file in an input directory may hold data, by its name and its folders."""
-    for folder in file.parents:
-        if folder == directory:
-            break
-        if folder.name.startswith(".") or (folder / MANIFEST).exists():
-            return False
-    return not file.name.lower().startswith(NOT_DATA)
+    *folders, _ = file.relative_to(directory).parents
+    is_hidden = any(folder.name.startswith(".") for folder in folders)
+    is_output = any((directory / folder / MANIFEST).exists() for folder in folders)
+    return not (is_hidden or is_output or file.name.lower().startswith(NOT_DATA))
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
