@@ -45,11 +45,8 @@ def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Rec
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
     separator = named_separator[1] if named_separator else _separator(lines, usual)
     # Columns are given for files of GLUE, in which quotes are part of the text.
-    may_have_quotes = separator != "\t" or not options.columns_if_missing
-    if may_have_quotes and (separator != "\t" or _quotes_enclose_cells(name)):
-        rows = _csv_rows(name, separator)
-    else:
-        rows = _unquoted_rows(name)
+    is_plain = separator == "\t" and (options.columns_if_missing or not _quotes_enclose_cells(name))
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, separator)
     if named_separator:
         next(rows)
     return _records(rows, options, name, may_be_short=separator != "\t")
