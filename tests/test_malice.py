@@ -279,7 +279,7 @@ def test_a_title_of_angle_brackets(tmp_path):
 def test_a_line_that_is_no_text_and_has_no_end(tmp_path, little_memory):
     path = tmp_path / "in.smi.gz"
     _bomb(path, b"\xff", b"C" * 2**20, 20)
-    with pytest.raises(InputError, match="not UTF-8: line 1"):
+    with pytest.raises(InputError, match="not UTF-8: it has the byte 0xff"):
         read_frame(path)
 
 

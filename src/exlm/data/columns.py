@@ -103,16 +103,8 @@ def looks_like_data(name: str) -> bool:
 
 
 def check_header(columns: Iterable[Any], where: object) -> None:
-    """Raises InputError if a name looks like data: the table has no header line. So if half of
-    them, and not the first, have no name: a title stands above the header."""
-    names = list(map(str, columns))
-    named = [name for name in names if not name.startswith("Unnamed: ")]
-    if 2 * len(named) <= len(names) and names[0] in named:
-        raise InputError(
-            f"{where}: its first line names {len(named)} of {len(names)} columns, so it seems to "
-            "be a title; delete the lines above the names of the columns"
-        )
-    for name in names:
+    """Raises InputError if a name looks like data: the table has no header line."""
+    for name in map(str, columns):
         if looks_like_data(name):
             raise InputError(
                 f"{where} seems to have no header line, as its first line has {name[:80]!r}; "

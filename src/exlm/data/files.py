@@ -11,7 +11,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -47,18 +47,20 @@ def read_errors(name: str | Path) -> Iterator[None]:
         raise InputError(f"{name}: no such file; check its path") from error
     except READ_ERRORS as error:
         reason = first_line(error)
+        advice = "correct the file, or get a whole copy"
         if isinstance(error, UnicodeDecodeError):
-            raise InputError(
-                f"{name} cannot be read: it is not UTF-8: {not_utf8(name) or reason}; save it as "
-                "UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
+            line = error.object[: error.start].rpartition(b"\n")[2]
+            before = line[-20:].decode(errors="replace")
+            byte = error.object[error.start]
+            reason = f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}"
+            advice = (
+                "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
                 "iconv -f cp1252 -t utf-8"
-            ) from error
-        raise InputError(
-            f"{name} cannot be read: {reason}; correct the file, or get a whole copy"
-        ) from error
+            )
+        raise InputError(f"{name} cannot be read: {reason}; {advice}") from error
 
 
-def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
+def open_text(name: str | Path, newline: str = "") -> TextIO:
     """A UTF-8 file, or a UTF-16 file that begins with a mark of it, plain or compressed as its name
     says (COMPRESSIONS). Damage raises one of READ_ERRORS."""
     path = _standard_input().name if str(name) == STANDARD_INPUT else str(name)
@@ -71,7 +73,7 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
         stream = openers.get(suffix, open)(path, "rb")
     file = io.BufferedReader(stream)
     is_utf16 = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig", errors, newline=newline)
+    return io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig", newline=newline)
 
 
 def text_lines(name: str, newline: str = "") -> Iterator[str]:
@@ -131,17 +133,3 @@ def plain_stem(path: str | Path) -> str:
 def _without_compression(path: str | Path) -> Path:
     path = Path(path)
     return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-
-
-def not_utf8(name: str | Path) -> str | None:
-    """Says which line is the first that is not UTF-8. Python's own error does not: it decodes
-    blocks, not lines."""
-    number = 0
-    with suppress(*READ_ERRORS), open_text(name, "surrogateescape") as file:
-        while line := file.readline(LONGEST):
-            number += 1
-            if bad := re.search("[\udc80-\udcff]", line):
-                byte = ord(bad[0]) - 0xDC00
-                before = line[: bad.start()][-20:]
-                return f"line {number} has the byte 0x{byte:02x} after {before!r}"
-    return None

@@ -4,8 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,15 @@ from exlm.data.files import (
 from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
 from exlm.errors import InputError, first_line, import_optional
 
+PANDAS_INDEX = "__index_level_0__"  # the column of an index that has no name
 LONGEST_SENTENCE = 100_000  # words
 # the columns of .conllu
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
-ENTITY_TAG = re.compile(r"O|[BIESLU]-\S+")
+TAG = r"(O|[BIESLU]-\S+)"
+ENTITY_TAG = re.compile(TAG)
+# the first lines of a sentence with a running number, a word and its tag, as in GermEval
+NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
 HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
@@ -40,13 +43,76 @@ HUB_NAME = re.compile(
 
 
 def format_of(path: str | Path) -> str | None:
-    """The key of READERS that a file's name stands for, or None."""
+    """The format that a file's name stands for: a key of READERS, "txt" or None."""
     if str(path) == STANDARD_INPUT:
         return "txt"
     suffix = plain_suffix(path)
     if suffix in (".parquet", ".xlsx") and Path(path).suffix.lower() in COMPRESSIONS:
         return None
     return SUFFIXES.get(suffix)
+
+
+def kind_of(path: str | Path, options: TableOptions) -> str | None:
+    """The key of READERS for a file, or None. Of a .txt file and of standard input, the first lines
+    decide: objects of JSON, sequences and their names, molecules and their names, tagged words, or
+    a table; else each line is a text."""
+    kind = format_of(path)
+    if kind != "txt":
+        return kind
+    with read_errors(path):
+        lines = first_lines(str(path))
+    if options.columns_if_missing or not options.header:
+        return "tsv"
+    if lines and re.fullmatch(r"\s*\{.*\}\s*", lines[0]):
+        return "jsonl"
+    if _are_sequences(lines):
+        return "fasta"
+    if _are_molecules_with_names(lines):
+        return "smi"
+    if _are_tagged_words(lines):
+        return "conll"
+    return "tsv" if _are_cells(lines) else "lines"
+
+
+def _are_sequences(lines: list[str]) -> bool:
+    """Whether lines are those of a FASTA file. Prose may begin with > as well."""
+    lines = [line.strip() for line in lines if not line.startswith((";", "#"))]
+    residues = [line for line in lines if not line.startswith(">")]
+    begins_with_name = bool(residues) and lines[0] not in residues
+    return begins_with_name and all(re.fullmatch(r"[A-Za-z*.-]*", line) for line in residues)
+
+
+def _are_molecules_with_names(lines: list[str]) -> bool:
+    """Whether lines have molecules and, some of them, names behind these."""
+    words = [line.split() for line in lines[:10] if line.strip()]
+    # A word of up to three letters may be a molecule by accident.
+    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
+
+
+def _are_tagged_words(lines: list[str]) -> bool:
+    """Whether each line has a word and, at its end, the tag of a named entity."""
+    words = [line.split() for line in lines if not line.startswith(("#", "-DOCSTART-"))]
+    return len(words) > 2 and all(
+        len(fields) > 1 and ENTITY_TAG.fullmatch(fields[-1]) for fields in words
+    )
+
+
+def _are_cells(lines: list[str]) -> bool:
+    """Whether lines are those of a table: the first has a usual name of a column of texts, or all
+    have as many cells, two or more; of those between tabs, one other line is enough. In prose,
+    spaces follow the commas, and a paragraph may begin with a tab."""
+    for mark in "\t,;":
+        header, *others = list(csv.reader(lines, delimiter=mark)) or [[]]
+        has_spaces = any(cell.startswith(" ") for cell in header)
+        is_prose = has_spaces and any(len(cell.split()) > 2 for cell in header)
+        if text_columns(header) and not is_prose:
+            return True
+        are_alike = [len(row) == len(header) > 1 for row in others]
+        is_divided = any(are_alike) if mark == "\t" else bool(others) and all(are_alike)
+        if is_divided and all(header) and not has_spaces:
+            return True
+    return False
 
 
 def _lines(name: str, options: TableOptions) -> Iterator[Record]:
@@ -58,81 +124,6 @@ def _smi(name: str, options: TableOptions) -> Iterator[Record]:
     for line in text_lines(name):
         smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
         yield Record({"smiles": smiles, "name": title})
-
-
-def _txt(name: str, options: TableOptions) -> Iterator[Record]:
-    """As .jsonl if the first line is a JSON object; as .fasta if the first lines are names behind >
-    and sequences; as .smi if they have molecules and names; as .conll if they end with the tags of
-    named entities; as a table if the first line has a tab or the name of a text column, if all
-    first lines have as many fields, or if the options say what its header is; lines otherwise."""
-    first = (first_lines(name) or [""])[0]
-    with suppress(ValueError, RecursionError):
-        if isinstance(json.loads(first), dict):
-            return _jsonl(name, options)
-    if options.columns_if_missing or not options.header:
-        return read_tsv(name, options)
-    if _has_sequences(name):
-        return _fasta(name, options)
-    if _has_molecules_and_names(name):
-        return _smi(name, options)
-    if _has_tagged_words(name):
-        return _conll(name, options)
-    has_text_column = bool(text_columns(re.split("[,;]", first))) and not _is_prose(first)
-    if "\t" in first or has_text_column or _has_fields(name):
-        return read_tsv(name, options)
-    return _lines(name, options)
-
-
-def _has_molecules_and_names(name: str) -> bool:
-    """Whether the first lines of a file have molecules and, some of them, names behind these."""
-    words = [line.split() for line in first_lines(name)[:10] if line.strip()]
-    # A word of up to three letters may be a molecule by accident.
-    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
-    return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
-
-
-def _has_tagged_words(name: str) -> bool:
-    """Whether each of the first lines has a word and, at its end, the tag of a named entity."""
-    lines = [line.split() for line in first_lines(name) if not line.startswith(("#", "-DOCSTART-"))]
-    return len(lines) > 2 and all(
-        len(line) > 1 and ENTITY_TAG.fullmatch(line[-1]) for line in lines
-    )
-
-
-def _has_fields(name: str) -> bool:
-    """Whether the first lines of a file have equally many fields, two or more, between commas or
-    semicolons without a space behind them, as in prose."""
-    for separator in ",;":
-        rows = list(csv.reader(first_lines(name), delimiter=separator))
-        widths = {len(row) for row in rows}
-        if len(rows) > 1 and len(widths) == 1 and widths != {1}:
-            return not any(cell.startswith(" ") for cell in rows[0])
-    return False
-
-
-def _is_prose(line: str) -> bool:
-    """Whether commas are those of a sentence: spaces stand behind them, and three words between
-    them."""
-    return ", " in line and any(len(field.split()) > 2 for field in line.split(","))
-
-
-def is_table(name: str) -> bool:
-    """Whether a .txt file is a table: its first line has tabs and the name of a text column between
-    them, or it has molecules or sequences and names. Prose may have a tab or a comma in its first
-    line."""
-    with read_errors(name):
-        columns = (first_lines(name) or [""])[0].split("\t")
-        has_text_column = len(columns) > 1 and bool(text_columns(columns))
-        return has_text_column or _has_molecules_and_names(name) or _has_sequences(name)
-
-
-def _has_sequences(name: str) -> bool:
-    """Whether the first lines are those of a FASTA file."""
-    lines = [line.strip() for line in first_lines(name) if not line.startswith((";", "#"))]
-    names = [line for line in lines if line.startswith(">")]
-    if not names or names[0] != lines[0] or len(names) == len(lines):
-        return False
-    return all(re.fullmatch(r"[A-Za-z*.-]*", line) for line in lines if line not in names)
 
 
 def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
@@ -156,10 +147,13 @@ def _with_whole_characters(cells: dict[str, Any]) -> Record:
 
 
 def _parquet(name: str, options: TableOptions) -> Iterator[Record]:
+    """The rows of a table; an index of pandas is a column as any other."""
     with pyarrow.parquet.ParquetFile(name) as file:
-        check_different(file.schema_arrow.names, name)
+        columns = ["index" if x == PANDAS_INDEX else x for x in file.schema_arrow.names]
+        check_different(columns, name)
         for batch in file.iter_batches(batch_size=4096):
-            yield from map(Record, batch.to_pylist())
+            batch.validate(full=True)
+            yield from map(Record, batch.rename_columns(columns).to_pylist())
 
 
 def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
@@ -188,39 +182,23 @@ def _conll(name: str, options: TableOptions) -> Iterator[Record]:
     """Sentences between blank lines: a word in each line and behind it its labels, the last of them
     in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
     numbers before the words, `tags` are the parts of speech (UPOS)."""
-    sentence: list[str] = []
-    has_numbers = _has_numbered_tags(name)
-    # The added line ends the last sentence.
-    for line in chain(text_lines(name), [""]):
-        if line.strip() and not line.startswith("-DOCSTART-"):
-            sentence.append(line)
-            if len(sentence) > LONGEST_SENTENCE:
-                raise InputError(
-                    f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
-                    "put a blank line between sentences"
-                )
-            continue
-        if rows := _without_comments(sentence):
-            if has_numbers:  # the first tag counts, a nested one stands before it here
-                rows = [[row[1], *row[3:], *row[2:3]] for row in rows if len(row) > 1]
+    has_numbers = bool(NUMBERED_TAGS.search("\n".join(first_lines(name))))
+    for is_sentence, group in groupby(text_lines(name), _has_word):
+        lines = list(islice(group, LONGEST_SENTENCE + 1))
+        if is_sentence and len(lines) > LONGEST_SENTENCE:
+            raise InputError(
+                f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
+                "put a blank line between sentences"
+            )
+        rows = _without_comments(lines) if is_sentence else []
+        if rows and has_numbers:  # the first tag counts, a nested one stands before it here
+            rows = [[row[1], *row[3:], *row[2:3]] for row in rows if len(row) > 1]
+        if rows:
             yield _sentence(rows)
-        sentence = []
 
 
-def _has_numbered_tags(name: str) -> bool:
-    """Whether the first lines of a file have a running number, a word and the tag of an entity, as
-    in GermEval, maybe with another tag behind."""
-    number = 0
-    for line in first_lines(name):
-        fields = line.split()
-        if not fields or line.startswith("#"):
-            continue
-        number = 1 if fields[0] == "1" else number + 1
-        if len(fields) not in (3, 4) or fields[0] != str(number):
-            return False
-        if not ENTITY_TAG.fullmatch(fields[2]):
-            return False
-    return number > 0
+def _has_word(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith("-DOCSTART-")
 
 
 def _without_comments(lines: list[str]) -> list[list[str]]:
@@ -292,14 +270,13 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
     yield from map(Record, rows)
 
 
-# Each yields the records of the file of that name; options are for tables. `txt` is a list or a
-# table, as its first lines say; `prepare` reads such a file as `lines` unless it `is_table`.
+# Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
-    "smi": _smi, "txt": _txt, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
+    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
     "parquet": _parquet, "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": read_xlsx,
     "lines": _lines, "hub": _hub,
 }  # fmt: skip
-SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
+SUFFIXES = {f".{kind}": kind for kind in ("smi", "txt", *READERS) if kind not in ("lines", "hub")}
 SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
 SUFFIXES |= {".conllu": "conll"}
 _PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_different
-from exlm.data.files import LARGEST, first_lines, open_text, read_errors
-from exlm.data.formats import READABLE, READERS, format_of
+from exlm.data.files import LARGEST, open_text, read_errors
+from exlm.data.formats import READABLE, READERS, kind_of
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
+TYPED = ("jsonl", "parquet")  # formats that tell a missing cell from an empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 # A number as programs write it. Zeros in front, more digits than a float has, and an exponent
 # without a sign, as in the well 1E02, are an id's.
@@ -65,50 +63,31 @@ def read_file_chunks(
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
     those of the frame `like`."""
-    kind = format_of(path)
+    kind = kind_of(path, options)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     if options.sheet is not None and kind != "xlsx":
         raise InputError(f"{path} has no sheets; leave out sheet, which is for .xlsx files")
-    columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
-        for frame, faults in _chunks(kind, path, options, rows, columns):
-            if start == 0 and len(faults) == len(frame) > 0:
+        records = _without_blank_end(READERS[kind](str(path), options))
+        while chunk := list(islice(records, rows)):
+            faults = {row: record.fault for row, record in enumerate(chunk, start) if record.fault}
+            if start == 0 and len(faults) == len(chunk):
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
                     "check the separator and the header, in which row names need a name, too"
                 )
+            frame = _with_whole_numbers(chunk, None if like is None else like.columns)
+            if kind not in TYPED:
+                frame = frame.fillna("")
             if like is not None:
                 frame = frame.astype(like.dtypes)
             frame.index += start
-            faults = {start + row: fault for row, fault in faults.items()}
             start += len(frame)
-            if len(frame):
-                yield FileRows(frame, faults)
+            yield FileRows(frame, faults)
     if not start:
         raise InputError(f"{path}: holds no data rows")
-
-
-def _chunks(
-    kind: str,
-    path: str | Path,
-    options: TableOptions,
-    rows: int | None,
-    columns: pd.Index | None,
-) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
-    """At most `rows` rows of a file at a time, without the blank lines at its end."""
-    if kind == "parquet":
-        with pq.ParquetFile(path) as file:
-            check_different(file.schema_arrow.names, path)
-            for table in file.iter_batches(rows) if rows else [file.read()]:
-                yield _from_arrow(table), {}
-        return
-    records = _without_blank_end(READERS[kind](str(path), options))
-    while chunk := list(islice(records, rows)):
-        frame = _with_whole_numbers(chunk, columns)
-        faults = {row: record.fault for row, record in enumerate(chunk) if record.fault}
-        yield frame if kind == "jsonl" else frame.fillna(""), faults
 
 
 def _with_whole_numbers(records: list[Record], columns: Any) -> pd.DataFrame:
@@ -119,24 +98,6 @@ def _with_whole_numbers(records: list[Record], columns: Any) -> pd.DataFrame:
         cells = [record.cells.get(name) for record in records]
         if all(cell is None or type(cell) is int for cell in cells):
             frame[name] = pd.Series(cells, dtype=object)
-    return frame
-
-
-def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
-    table.validate(full=True)  # text that is no UTF-8 would be noticed only later
-    try:
-        # floats would change the last digits of long whole numbers
-        frame = table.to_pandas(integer_object_nulls=True)
-        # An index is a column like any other, unless it is a range of numbers without a name.
-        is_range = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
-        frame = frame.reset_index(drop=is_range)
-    except Exception as error:  # damaged metadata of pandas raise anything
-        raise pa.ArrowInvalid(first_line(error)) from error
-    for field in table.schema:
-        if pa.types.is_nested(field.type) and field.name in frame:
-            # As JSONL has them; pandas makes arrays of lists.
-            lists = [x.tolist() if isinstance(x, np.ndarray) else x for x in frame[field.name]]
-            frame[field.name] = pd.Series(lists, frame.index, object)
     return frame
 
 
@@ -169,12 +130,11 @@ def read_json(path: str | Path) -> Any:
 
 
 def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
-    """The columns of a file without types (CSV, TSV, standard input) in which every cell is a
-    number or empty, and none is another spelling of another: 1.1 and 1.10 are ids. They stay texts
-    while rows are read, so that a CSV file gets them back as they were; `write_frame` makes them
-    numbers in a format that has numbers."""
-    lines = first_lines(str(path)) if format_of(path) in ("csv", "tsv", "txt") else []
-    if not lines or lines[0].startswith("{"):
+    """The columns of a file without types (CSV, TSV) in which every cell is a number or empty, and
+    none is another spelling of another: 1.1 and 1.10 are ids. They stay texts while rows are read,
+    so that a CSV file gets them back as they were; `write_frame` makes them numbers in a format
+    that has numbers."""
+    if kind_of(path, AS_USUAL) not in ("csv", "tsv"):
         return frozenset()
     texts = frame.select_dtypes(exclude="number")
     return frozenset(
@@ -186,19 +146,14 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
 
 
 def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
-    """The frame, with the texts of some of its `number_columns` as numbers."""
+    """The frame, with the texts of some of its `number_columns` as numbers: whole ones where all
+    are, missing where a text is empty."""
     frame = frame.copy(deep=False)
     for name in numbers:
-        frame[name] = _as_numbers(frame[name])
+        texts = frame[name].mask(frame[name].eq(""))
+        # with missing values, plain integers would become floats
+        frame[name] = pd.to_numeric(texts, dtype_backend="numpy_nullable")
     return frame
-
-
-def _as_numbers(column: pd.Series) -> pd.Series:
-    """A column of `number_columns`, whole numbers where all are, missing where it is empty."""
-    if column.str.fullmatch(r"-?\d+|").all():
-        # pandas would write its own whole numbers with missing ones as floats
-        return pd.Series([int(cell) if cell else None for cell in column], column.index, object)
-    return column.mask(column.eq("")).astype(float)
 
 
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
@@ -224,7 +179,7 @@ def write_frame(
 ) -> None:
     """Write a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
     a format has none. The texts of the columns `numbers` become numbers where a format has them.
-    InputError for cells that a format cannot hold."""
+    InputError for cells that a format cannot hold, such as times with a zone."""
     if path.suffix not in (".csv", ".tsv"):
         frame = with_numbers(frame, numbers)
     if path.suffix not in (".parquet", ".jsonl"):
@@ -232,68 +187,54 @@ def write_frame(
         for name in frame.select_dtypes("object"):
             cells = [_without_list(cell) for cell in frame[name]]
             frame[name] = pd.Series(cells, frame.index, dtype=object)
-    with replacing(path) as file, _refusing_cells(path):
-        if path.suffix == ".parquet":
-            pq.write_table(as_arrow(frame), file)
-        elif path.suffix == ".jsonl":
-            with file.open("w", encoding="utf-8") as stream:
-                for record in frame.to_dict("records"):
-                    print(json.dumps(_in_json(record), ensure_ascii=False), file=stream)
-        elif path.suffix == ".xlsx":
-            _write_sheet(frame, file)
-        elif path.suffix == ".csv":
-            # pandas would leave a carriage return without quotes, and read it as a line's end.
-            quote_texts = _any_text_has(frame, "\r")
-            in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
-            frame.to_csv(file, index=False, header=header, quoting=in_csv)
-        else:
-            # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
-            quote_all = _any_text_has(frame, '^"|[\t\n\r]')
-            in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
-            frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
-        sync(file)
-
-
-@contextmanager
-def _refusing_cells(path: Path) -> Iterator[None]:
-    """InputError for cells that a format cannot hold, such as bytes, or times with a zone."""
     try:
-        yield
-    except InputError:
-        raise
-    except (ValueError, OverflowError) as error:
+        with replacing(path) as file:
+            _write(frame, file, path.suffix, header)
+            sync(file)
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
             f"{path} cannot hold a column of the table: {first_line(error)}; "
             "write a .parquet file, or leave the column out"
         ) from error
 
 
+def _write(frame: pd.DataFrame, file: Path, suffix: str, header: bool) -> None:
+    if suffix == ".parquet":
+        pq.write_table(as_arrow(frame), file)
+    elif suffix == ".jsonl":
+        # pandas would round numbers to 15 digits
+        cells = frame.astype(object).where(frame.notna(), None)
+        with file.open("w", encoding="utf-8") as stream:
+            for record in cells.to_dict("records"):
+                print(_as_json(record), file=stream)
+    elif suffix == ".xlsx":
+        _write_sheet(frame, file)
+    elif suffix == ".csv":
+        # pandas would leave a carriage return without quotes, and read it as a line's end.
+        quote_texts = _any_text_has(frame, "\r")
+        in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
+        frame.to_csv(file, index=False, header=header, quoting=in_csv)
+    else:
+        # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
+        quote_all = _any_text_has(frame, '^"|[\t\n\r]')
+        in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
+        frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
+
+
 def _without_list(cell: Any) -> Any:
     """A list or a record as JSON; any other cell as it is."""
-    if not isinstance(cell, (list, dict)):
-        return cell
-    return json.dumps(cell, ensure_ascii=False, default=_as_json)
+    return _as_json(cell) if isinstance(cell, (list, dict)) else cell
 
 
-def _in_json(value: Any) -> Any:
-    """A cell as JSON has it: null for what is missing or infinite, times as texts."""
-    if isinstance(value, dict):
-        return {str(name): _in_json(item) for name, item in value.items()}
-    if isinstance(value, (list, np.ndarray)):
-        return [_in_json(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if value is pd.NA or value is pd.NaT:
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _as_json(value: Any) -> str:
+    """A value as JSON. Times and other objects become texts. ValueError for infinite numbers."""
 
+    def in_json(item: Any) -> Any:
+        if isinstance(item, (np.ndarray, np.generic)):
+            return item.tolist()
+        return item.isoformat() if hasattr(item, "isoformat") else str(item)
 
-def _as_json(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:

@@ -77,7 +77,7 @@ def prepare(
             .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
             or what `exlm` wrote), Hugging Face data sets (`owner/name`,
             `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
-            the first word is read, of a .txt file every line, unless it is a table with tabs or has
+            the first word is read, of a .txt file every line, unless its first lines are a table or
             molecules with names.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
@@ -110,19 +110,22 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    fixed_tokenizer = None
-    reads_smiles = options.tokenizer == "smiles"
+    first_texts = list(islice(_texts(read_chunks(sources, options.text_column)), FIRST_ROWS))
+    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     if options.tokenizer in ALPHABETS:
-        fixed_tokenizer = letter_tokenizer(options.tokenizer)
-        _note_nucleotides(_texts(read_chunks(sources, options.text_column)))
-    elif options.tokenizer not in LEARNED:
-        fixed_tokenizer = load_tokenizer(options.tokenizer)
+        _note_nucleotides(first_texts)
+    reads_smiles = options.tokenizer == "smiles"
+    reads_letters = False
+    if fixed_tokenizer is not None:
         reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
+        reads_letters = alphabet_name(fixed_tokenizer.backend_tokenizer) is not None
     if reads_smiles:
-        _check_smiles(_texts(read_chunks(sources, options.text_column)))
+        _check_smiles(first_texts)
     if options.molecules is None:
-        molecules = _molecules_by_default(options, fixed_tokenizer, reads_smiles, sources)
-        options = replace(options, molecules=molecules)
+        # The first rows decide for a saved tokenizer that may read anything.
+        reads_anything = fixed_tokenizer is not None and not reads_letters
+        molecules = reads_smiles or (reads_anything and are_molecules(first_texts))
+        options = replace(options, molecules=molecules and not options.packed)
     if options.standardize != "none" and not options.molecules:
         raise InputError(
             f"standardize={options.standardize} rewrites molecules; "
@@ -150,50 +153,38 @@ def _write_corpus(
     }
 
 
+def _fixed_tokenizer(name: str) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of an alphabet, or a saved one; None if one is to be learned from the rows."""
+    if name in ALPHABETS:
+        return letter_tokenizer(name)
+    return None if name in LEARNED else load_tokenizer(name)
+
+
 def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:
     """The texts of all rows that have one."""
     return (row.text for chunk in chunks for row in chunk if row.text)
 
 
-def _check_smiles(texts: Iterator[str]) -> None:
-    """Raises InputError if most of the first texts have characters that are no part of a SMILES."""
-    first_texts = list(islice(texts, FIRST_ROWS))
-    others = [text for text in first_texts if re.sub(SMILES_PATTERN, "", text)]
-    if 2 * len(others) > len(first_texts):
+def _check_smiles(texts: list[str]) -> None:
+    """Raises InputError if most texts have characters that are no part of a SMILES."""
+    others = [text for text in texts if re.sub(SMILES_PATTERN, "", text)]
+    if 2 * len(others) > len(texts):
         raise InputError(
-            f"{len(others)} of the first {len(first_texts)} rows are no SMILES, such as "
+            f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
         )
 
 
-def _note_nucleotides(texts: Iterator[str]) -> None:
-    """Says if most of the first texts are DNA or RNA, whose letters are residues, too."""
-    first_texts = list(islice(texts, FIRST_ROWS))
-    nucleotides = [text for text in first_texts if NUCLEOTIDES.fullmatch(text)]
-    if 2 * len(nucleotides) > len(first_texts):
+def _note_nucleotides(texts: list[str]) -> None:
+    """Says if most texts are DNA or RNA, whose letters are residues, too."""
+    nucleotides = [text for text in texts if NUCLEOTIDES.fullmatch(text)]
+    if 2 * len(nucleotides) > len(texts):
         print(
-            f"note: {len(nucleotides)} of the first {len(first_texts)} sequences look like DNA or "
-            "RNA; their letters are read as amino acids",
+            f"note: {len(nucleotides)} of the first {len(texts)} sequences look like DNA or RNA; "
+            "their letters are read as amino acids",
             file=sys.stderr,
         )
-
-
-def _molecules_by_default(
-    options: PrepareOptions,
-    fixed_tokenizer: PreTrainedTokenizerFast | None,
-    reads_smiles: bool,
-    sources: list[Source],
-) -> bool:
-    """Packed rows and letters of an alphabet are no molecules, SMILES tokenizers read molecules,
-    and for a saved tokenizer the first rows decide."""
-    if options.packed:
-        return False
-    if reads_smiles:
-        return True
-    if fixed_tokenizer is None or alphabet_name(fixed_tokenizer.backend_tokenizer):
-        return False
-    return are_molecules(_texts(read_chunks(sources, options.text_column)))
 
 
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:

@@ -242,7 +242,7 @@ class RowTokenizer:
             known_molecules = np.zeros(len(chunk), bool)
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
         texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
         keep_invalid = self.options.on_invalid == "keep"
         kept: list[tuple[Row, str, list[int]]] = []
         invalid: list[InvalidRow] = []
@@ -277,17 +277,13 @@ class RowTokenizer:
         tokens_of_chunk = np.fromiter(chain.from_iterable(ids for *_, ids in kept), np.uint32)
         return TokenizedChunk(tokens_of_chunk, self._examples(kept), invalid, counts)
 
-    @property
-    def _tokenizer(self) -> Tokenizer:
-        return _load(self.tokenizer_file)
-
     def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
             return [], []
         # This encoding knows the words, and takes longer than a batch.
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = _load(self.tokenizer_file).encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
     def _judge(
@@ -310,7 +306,7 @@ class RowTokenizer:
         if unknown_words:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
         if self.options.molecules:
-            decoded = self._tokenizer.decode(tokens, skip_special_tokens=False).strip()
+            decoded = _load(self.tokenizer_file).decode(tokens, skip_special_tokens=False).strip()
             if decoded != text:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
@@ -318,7 +314,7 @@ class RowTokenizer:
     def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
         differ in capitals may be, are in the same split."""
-        normalizer = self._tokenizer.normalizer
+        normalizer = _load(self.tokenizer_file).normalizer
         texts = [normalizer.normalize_str(text) if normalizer else text for _, text, _ in kept]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(tokens) for _, _, tokens in kept]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HALF_CHARACTER, HUB_NAME, READABLE, READERS, format_of, is_table
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, kind_of
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
-ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
-TABLES = ("csv", "tsv", "xlsx", "jsonl", "parquet")
+LISTS = ("lines", "smi", "fasta")  # formats that have one column of texts
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 
@@ -29,23 +28,21 @@ class Source:
 
 def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], list[str]]:
     """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
-    directories that were left out. A .txt file has a text on each line, unless it is a table with
-    tabs or has molecules with names. InputError if an input does not exist or has nothing that can
-    be read."""
+    directories that were left out. InputError if an input does not exist or has nothing that can be
+    read."""
+    options = TableOptions(header)
     sources: list[Source] = []
     left_out: list[str] = []
     for name in inputs:
         path = Path(name)
         if name == STANDARD_INPUT:
-            sources.append(Source(name, "txt", None, header))
+            sources.append(Source(name, str(kind_of(name, options)), None, header))
         elif not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name):
             sources.append(Source(name, "hub", None, header))
         else:
             files, others = _data_files(path)
             for file in files:
-                reader = str(format_of(file))
-                if reader == "txt" and not (header and is_table(str(file))):
-                    reader = "lines"
+                reader = str(kind_of(file, options))
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out
@@ -69,30 +66,27 @@ def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
 
 def _is_data(file: Path, directory: Path) -> bool:
     """Whether a file in an input directory may hold data, by its name and its folders."""
-    for folder in file.parents:
-        if folder == directory:
-            break
-        if folder.name.startswith(".") or (folder / MANIFEST).exists():
-            return False
-    return not file.name.lower().startswith(NOT_DATA)
+    *folders, _ = file.relative_to(directory).parents
+    is_hidden = any(folder.name.startswith(".") for folder in folders)
+    is_output = any((directory / folder / MANIFEST).exists() for folder in folders)
+    return not (is_hidden or is_output or file.name.lower().startswith(NOT_DATA))
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
     """Yields (text, fault) for every row: the stripped text, "" where it is missing or must not be
     used, and the reason if known. InputError if the source is damaged or has no rows, or if it is
     unclear which column to read."""
-    if source.reader in ONE_TEXT:
-        text_column = None
+    is_list = source.reader in LISTS
     number = 0
     column = None
     with read_errors(source.name):
         records = READERS[source.reader](source.name, TableOptions(source.header))
         for number, (cells, fault) in enumerate(records, 1):
             if column is None and cells:
-                column = choose_column(cells, text_column, source.name)
+                column = choose_column(cells, None if is_list else text_column, source.name)
             text = _text(cells.get(column), f"{source.name}, row {number}")
             # `NA` may be two residues, but not in a table
-            is_missing = source.reader in TABLES and len(cells) > 1 and text in MISSING_TEXTS
+            is_missing = not is_list and len(cells) > 1 and text in MISSING_TEXTS
             yield "" if is_missing or fault else text, fault
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
@@ -102,6 +96,6 @@ def _text(cell: object, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
     if cell is None:
         return ""
-    if not isinstance(cell, str) or HALF_CHARACTER.search(cell):
+    if not isinstance(cell, str):
         raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
     return cell.strip()
