@@ -25,7 +25,6 @@ from exlm.data.files import (
 from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
 from exlm.errors import InputError, first_line, import_optional
 
-PANDAS_INDEX = "__index_level_0__"  # the column of an index that has no name
 LONGEST_SENTENCE = 100_000  # words
 # the columns of .conllu
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
@@ -147,13 +146,10 @@ def _with_whole_characters(cells: dict[str, Any]) -> Record:
 
 
 def _parquet(name: str, options: TableOptions) -> Iterator[Record]:
-    """The rows of a table; an index of pandas is a column as any other."""
     with pyarrow.parquet.ParquetFile(name) as file:
-        columns = ["index" if x == PANDAS_INDEX else x for x in file.schema_arrow.names]
-        check_different(columns, name)
+        check_different(file.schema_arrow.names, name)
         for batch in file.iter_batches(batch_size=4096):
-            batch.validate(full=True)
-            yield from map(Record, batch.rename_columns(columns).to_pylist())
+            yield from map(Record, batch.to_pylist())
 
 
 def _fasta(name: str, options: TableOptions) -> Iterator[Record]:

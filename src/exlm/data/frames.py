@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.columns import check_different
 from exlm.data.files import LARGEST, open_text, read_errors
 from exlm.data.formats import READABLE, READERS, kind_of
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-TYPED = ("jsonl", "parquet")  # formats that tell a missing cell from an empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 # A number as programs write it. Zeros in front, more digits than a float has, and an exponent
 # without a sign, as in the well 1E02, are an id's.
@@ -68,26 +68,45 @@ def read_file_chunks(
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     if options.sheet is not None and kind != "xlsx":
         raise InputError(f"{path} has no sheets; leave out sheet, which is for .xlsx files")
+    columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
-        records = _without_blank_end(READERS[kind](str(path), options))
-        while chunk := list(islice(records, rows)):
-            faults = {row: record.fault for row, record in enumerate(chunk, start) if record.fault}
-            if start == 0 and len(faults) == len(chunk):
+        for frame, faults in _chunks(kind, path, options, rows, columns):
+            if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
                     "check the separator and the header, in which row names need a name, too"
                 )
-            frame = _with_whole_numbers(chunk, None if like is None else like.columns)
-            if kind not in TYPED:
-                frame = frame.fillna("")
             if like is not None:
                 frame = frame.astype(like.dtypes)
             frame.index += start
+            faults = {start + row: fault for row, fault in faults.items()}
             start += len(frame)
-            yield FileRows(frame, faults)
+            if len(frame):
+                yield FileRows(frame, faults)
     if not start:
         raise InputError(f"{path}: holds no data rows")
+
+
+def _chunks(
+    kind: str,
+    path: str | Path,
+    options: TableOptions,
+    rows: int | None,
+    columns: pd.Index | None,
+) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+    """At most `rows` rows of a file at a time, without the blank lines at its end."""
+    if kind == "parquet":
+        with pq.ParquetFile(path) as file:
+            check_different(file.schema_arrow.names, path)
+            for table in file.iter_batches(rows) if rows else [file.read()]:
+                yield _from_arrow(table), {}
+        return
+    records = _without_blank_end(READERS[kind](str(path), options))
+    while chunk := list(islice(records, rows)):
+        frame = _with_whole_numbers(chunk, columns)
+        faults = {row: record.fault for row, record in enumerate(chunk) if record.fault}
+        yield frame if kind == "jsonl" else frame.fillna(""), faults
 
 
 def _with_whole_numbers(records: list[Record], columns: Any) -> pd.DataFrame:
@@ -98,6 +117,24 @@ def _with_whole_numbers(records: list[Record], columns: Any) -> pd.DataFrame:
         cells = [record.cells.get(name) for record in records]
         if all(cell is None or type(cell) is int for cell in cells):
             frame[name] = pd.Series(cells, dtype=object)
+    return frame
+
+
+def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
+    table.validate(full=True)  # text that is no UTF-8 would be noticed only later
+    try:
+        # floats would change the last digits of long whole numbers
+        frame = table.to_pandas(integer_object_nulls=True)
+        # An index is a column like any other, unless it is a range of numbers without a name.
+        is_range = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+        frame = frame.reset_index(drop=is_range)
+    except Exception as error:  # damaged metadata of pandas raise anything
+        raise pa.ArrowInvalid(first_line(error)) from error
+    for field in table.schema:
+        if pa.types.is_nested(field.type) and field.name in frame:
+            # As JSONL has them; pandas makes arrays of lists.
+            lists = [x.tolist() if isinstance(x, np.ndarray) else x for x in frame[field.name]]
+            frame[field.name] = pd.Series(lists, frame.index, object)
     return frame
 
 
