@@ -123,7 +123,8 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
                 raise InputError(f"{name}: no sheet {sheet!r}; it has: {listed(book.sheet_names)}")
             if options.sheet is None:
                 _name_sheet(name, sheet, listed(book.sheet_names[1:]))
-            frame = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
+            cells = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
+        frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
         with pd.ExcelFile(name, "openpyxl", engine_kwargs={"data_only": False}) as book:
             _check_formulas(name, frame, book.book[sheet])
     except InputError:
