@@ -21,7 +21,7 @@ from exlm.storage.runs import identity, lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
-from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
+from exlm.tasks.grid import SEED_RESULT, Grid, best_seed_directory
 from exlm.tasks.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
 from exlm.tasks.table import first_reported_row
 from exlm.tasks.task import Task, kind_of
@@ -132,14 +132,14 @@ def run_task(
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
+        grid = Grid(directory, task.train_seed, cells, seeds, settings, task.metric)
         # a run that is refused changes nothing here
-        finished = finished_runs(directory, cells, seeds, settings)
-        for seed in seeds:
-            if not all(finished[cell, seed] for cell in cells):
-                task.split_of(seed)
+        to_train = [seed for seed in seeds for cell in cells if not grid.finished(cell, seed)]
+        for seed in to_train:
+            task.split_of(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
-        report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
+        report = grid.run()
     labels_scored = {
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
         for part, scores in report.get("labels", {}).items()

@@ -61,9 +61,9 @@ class TokenClassification(TableFinetuning):
         table = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
-        has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
-        unit = WORD if has_lists else _unit_of(table.texts, table.frame[label_column].fillna(""))
         cells = table.frame[label_column].fillna("")
+        has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
+        unit = WORD if has_lists else _unit_of(table.texts, cells)
         names = chain.from_iterable(labels_of_units(cells, units(table.texts, unit), unit))
         classes = sorted({*names} - {NO_LABEL})
         _check_classes(classes, config)
@@ -122,17 +122,17 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """The unit of which more texts have as many as labels: one blank in a protein makes no words of
     all. A text of one word says nothing of words."""
-    counts = []
+    sizes = {}
     for unit in (WORD, RESIDUE):
         units_of_texts = units(texts, unit)
         labels_of_texts = labels_of_units(labels, units_of_texts, unit)
-        pairs = zip(units_of_texts, labels_of_texts, strict=True)
-        counts.append([(len(of_text), len(of_labels)) for of_text, of_labels in pairs])
-    words, residues = counts
-    as_words = sum(in_text == in_labels > 1 for in_text, in_labels in words)
-    as_residues = sum(in_text == in_labels for in_text, in_labels in residues)
+        sizes[unit] = np.array([[*map(len, units_of_texts)], [*map(len, labels_of_texts)]])
+    words, labels_of_words = sizes[WORD]
+    residues, labels_of_residues = sizes[RESIDUE]
+    as_words = ((words == labels_of_words) & (words > 1)).sum()
+    as_residues = (residues == labels_of_residues).sum()
     if as_words == as_residues:
-        return WORD if any(in_text > 1 for in_text, _ in words) else RESIDUE
+        return WORD if (words > 1).any() else RESIDUE
     return WORD if as_words > as_residues else RESIDUE
 
 

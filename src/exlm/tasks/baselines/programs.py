@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.runs import lock
-from exlm.tasks.baselines.base import Baseline, BaselineInputs
+from exlm.tasks.baselines.base import BaselineInputs
 from exlm.train.loop import on_signals
 
 CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")
@@ -117,7 +117,3 @@ def _run(command: list[str], log: Path, folder: str | None = None) -> str:
 
 def _interrupt(number: int) -> None:
     raise Interrupted(number, "interrupted; run the same command to go on")
-
-
-CHEMPROP = Baseline(fit_chemprop, molecules=True, settings={}, packages=CHEMPROP_PACKAGES)
-ATTENTIVEFP = Baseline(fit_attentivefp, molecules=True, settings={}, packages=ATTENTIVEFP_PACKAGES)
