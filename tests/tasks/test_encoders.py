@@ -202,7 +202,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
         network, _ = load_finetuned(str(tmp_path / "seed-0"), TableFinetuning.model_classes)
         assert network.config.classifier_pooling == "mean"
     else:
-        with pytest.raises(InputError, match="set pooling to first"):
+        with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
             run(model, files, tmp_path, train)
 
 

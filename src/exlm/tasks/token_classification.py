@@ -12,15 +12,12 @@ from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
-from exlm.data.formats import format_of
-from exlm.data.frames import read_file_chunks
-from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text, row_name
 from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import load_labelled
+from exlm.tasks.datasets import load_labelled, read_files
 from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
@@ -74,12 +71,11 @@ class TokenClassification(TableFinetuning):
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)
         ]
-        mismatched = sum(map(bool, label_problems))
-        if 2 * mismatched > len(label_problems):
-            row = next(row for row, problem in enumerate(label_problems) if problem)
-            example = f"{row_name(table.frame.index[row])}: {label_problems[row]}"
+        wrong = [row for row, problem in enumerate(label_problems) if problem]
+        if len(wrong) > len(label_problems) / 2:
+            example = f"{row_name(table.frame.index[wrong[0]])}: {label_problems[wrong[0]]}"
             raise InputError(
-                f"{config.dataset}: {mismatched} of {len(label_problems)} rows do not have a label "
+                f"{config.dataset}: {len(wrong)} of {len(label_problems)} rows do not have a label "
                 f"for each residue or word ({example}); a row has a whole text and all its labels; "
                 "where a row is one word, write CoNLL"
             )
@@ -138,9 +134,7 @@ def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
 
 def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
-    sheet = config.sheet if format_of(config.dataset) == "xlsx" else None
-    options = TableOptions(config.header, sheet=sheet)
-    columns = next(read_file_chunks(config.dataset, options, rows=1)).frame.columns
+    columns = read_files(config)["train"].frame.columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:
         if name in names:
