@@ -124,13 +124,10 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     mean_probabilities = []
     probabilities_by_run = []
     for candidates_by_run in zip(*[run["candidates"] for run in runs], strict=True):
-        texts = list(dict.fromkeys(chain(*candidates_by_run)))
-        if not texts:
-            answers.append("")
-            mean_probabilities.append(np.nan)
-            probabilities_by_run.append(np.full(len(runs), np.nan))
-            continue
-        shares = [[by_text.get(text, 0.0) for text in texts] for by_text in candidates_by_run]
+        # There are none for a question that no model has read.
+        texts = list(dict.fromkeys(chain(*candidates_by_run))) or [""]
+        missing = 0.0 if any(candidates_by_run) else np.nan
+        shares = [[by_text.get(text, missing) for text in texts] for by_text in candidates_by_run]
         probabilities = np.array(shares)  # [runs, texts]
         means = (probabilities / len(runs)).sum(0)
         best = means.argmax()

@@ -46,6 +46,7 @@ _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(e
 HEADS: list[str] = _FAMILIES["heads"]
 DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
 POSITIONS_BEHIND_PADDING: list[str] = _FAMILIES["positions_behind_padding"]
+WITHOUT_POSITIONS: list[str] = _FAMILIES["without_positions"]
 
 
 def encoder_hash(name: str) -> str:
@@ -145,7 +146,7 @@ def _most_tokens(config: PreTrainedConfig) -> int | None:
     """How many tokens the absolute positions of a model allow; None for rotary and relative ones
     (XLNet says -1)."""
     positions = getattr(config, "max_position_embeddings", None) or -1
-    if config.model_type in ("exlm", "modernbert") or positions < 0:
+    if config.model_type in WITHOUT_POSITIONS or positions < 0:
         return None
     if any(family in config.model_type for family in POSITIONS_BEHIND_PADDING):
         return positions - (config.pad_token_id or 0) - 1

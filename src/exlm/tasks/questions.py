@@ -251,12 +251,12 @@ def _window(
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    in_context = np.array([sequence == 1 for sequence in encoding.sequence_ids(number)])
-    is_special = np.array([sequence is None for sequence in encoding.sequence_ids(number)])
+    # 0 for the question, 1 for the context, NaN for special tokens
+    texts = np.array(encoding.sequence_ids(number), dtype=float)
     offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
-    offsets[~in_context] = -1
+    offsets[texts != 1] = -1
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        positions = np.flatnonzero(is_special & (example["input_ids"] == token))
+        positions = np.flatnonzero(np.isnan(texts) & (example["input_ids"] == token))
         if len(positions):
             null = int(positions[0])
             return Window(row, example, offsets, null, label=(null, null))

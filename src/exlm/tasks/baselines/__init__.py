@@ -5,7 +5,7 @@ and gives a name. Models of scikit-learn (`estimators.py`) learn in this process
 (`programs.py`) runs in a Python environment of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Baseline:
 
     fit_predict: Callable[[BaselineInputs, Path], np.ndarray]
     molecules: bool
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
 
 
@@ -48,13 +48,10 @@ BASELINES = {
         estimators.fit_linear_to_molecules, molecules=True, settings=_FINGERPRINT | _STRENGTHS
     ),
     "chemprop": Baseline(
-        programs.fit_chemprop, molecules=True, settings={}, packages=programs.CHEMPROP_PACKAGES
+        programs.fit_chemprop, molecules=True, packages=programs.CHEMPROP_PACKAGES
     ),
     "attentivefp": Baseline(
-        programs.fit_attentivefp,
-        molecules=True,
-        settings={},
-        packages=programs.ATTENTIVEFP_PACKAGES,
+        programs.fit_attentivefp, molecules=True, packages=programs.ATTENTIVEFP_PACKAGES
     ),
     "tfidf-lr": Baseline(estimators.fit_linear_to_words, molecules=False, settings=_STRENGTHS),
 }

@@ -10,8 +10,6 @@ import numpy as np
 
 from exlm.data.chemistry import standardize
 from exlm.errors import InputError
-from exlm.storage.files import to_json_types
-from exlm.storage.runs import identity
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment
@@ -74,13 +72,8 @@ def baseline(
         hyper["epochs"] = epochs
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
-    settings = {
-        "baseline": name,
-        "task": identity(table_baseline.config),
-        **table_baseline.data_settings,
-    }
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, table_baseline, {"": hyper}, seeds, to_json_types(settings), recipe)
+    return run_task(directory, table_baseline, {"": hyper}, seeds, {"baseline": name}, recipe)
 
 
 class TableBaseline(TableTask):
