@@ -57,7 +57,7 @@ class Grid:
         runs = dict[str, list[Result]]()
         best = next(iter(self.cells))
         for cell in tqdm(self.cells, desc="grid", unit="cell", disable=len(self.cells) == 1):
-            runs[cell] = [self._finish(cell, seed) for seed in self.seeds]
+            runs[cell] = [self._result_of(cell, seed) for seed in self.seeds]
             worse = cell
             if self._goodness(runs[cell]) > self._goodness(runs[best]):  # of equal cells, the first
                 worse = best
@@ -95,7 +95,7 @@ class Grid:
         scores = summarise_runs(results)["valid"].get(self.metric, {})
         return goodness(scores.get("median"), self.metric)
 
-    def _finish(self, cell: str, seed: int) -> Result:
+    def _result_of(self, cell: str, seed: int) -> Result:
         """The result of a run, which is trained unless it is finished."""
         result = self.finished(cell, seed)
         if result is None:

@@ -17,13 +17,7 @@ from exlm.storage.models import weight_hash
 from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import (
-    COVERAGE,
-    ERRORS_IN_UNITS,
-    NEEDS_BOTH_CLASSES,
-    in_digits,
-    with_intervals,
-)
+from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, in_digits, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
 from exlm.tasks.table_predictor import TablePredictor
@@ -177,50 +171,39 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    _print_evaluation(report, predictions.main, bool(saved.get("error_units")))
+    _print_evaluation(report, bool(saved.get("error_units")))
     print(f"everything is in {target}")
     return report
 
 
-def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None:
-    """Prints what `evaluate` found. `main` is the name of the ensemble or of the only model;
-    `in_units`: whether errors are in `error_units`."""
+def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
+    """Prints what `evaluate` found; `in_units`: whether errors are in `error_units`."""
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
         print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
         print(ERRORS_IN_UNITS)
-    labels = report["labels"]
-    metrics = report["metrics"][main]
-    if labels and "tasks_scored" in metrics and metrics["tasks_scored"]["value"] < len(labels):
+    of_labels = pd.DataFrame(report["labels"]).T
+    undefined = of_labels.columns[of_labels.isna().any()]
+    if len(undefined):
         print(
-            f"{' and '.join(sorted(NEEDS_BOTH_CLASSES))} are means over the labels that have both "
-            f"classes here (tasks_scored of {len(labels)}), the other metrics over all of them"
+            f"{' and '.join(undefined)} are means over the labels that have them here; "
+            "the other labels have too few rows, or only one class"
         )
-    if labels:
-        undefined = sum(any(map(np.isnan, scores.values())) for scores in labels.values())
-        if in_units and undefined:
-            print(
-                f"{undefined} of {len(labels)} labels have too few rows for some metrics, which "
-                "are means over the others"
-            )
-        _print_table(f"every label by itself{', in its own units' if in_units else ''}:", labels)
-    classes = report["classes"]
-    if classes:
-        are_entities = "entities" in next(iter(classes.values()))
-        _print_table(f"every {'kind of entity' if are_entities else 'class'} by itself:", classes)
-    if 1 < len(report["confusion"]) <= MOST_CLASSES_SHOWN:
-        print("rows of each class (down) by the class that is predicted (across):")
-        print(pd.DataFrame(report["confusion"]).T.to_string())
-
-
-def _print_table(title: str, scores: dict[str, dict[str, float]]) -> None:
-    """Prints a line for every label or class, with its scores."""
-    table = pd.DataFrame(scores).T
-    counts = {name: int for name in ("rows", "positives", "entities") if name in table}
-    print(title)
-    print(table.astype(counts).to_string(max_rows=20, float_format=in_digits))
+    tables = {
+        f"every label by itself{', in its own units' if in_units else ''}": report["labels"],
+        "every class by itself": report["classes"],
+    }
+    if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
+        title = "rows of each class (down) by the class that is predicted (across)"
+        tables[title] = report["confusion"]
+    for title, lines in tables.items():
+        if lines:
+            table = pd.DataFrame(lines).T
+            counts = {name: int for name in ("rows", "positives", "entities") if name in table}
+            print(f"{title}:")
+            print(table.astype(counts).to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:
