@@ -52,7 +52,7 @@ TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
 PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
 
 
-def rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
+def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
     """The positions of the questions that a model can read, which alone are scored."""
     return np.flatnonzero(questions.index.isin({window.row for window in windows}))
 
@@ -104,7 +104,7 @@ class QuestionPredictor:
             name: partial(summarise_answers, score_answers(answered_questions, run))
             for name, run in runs.items()
         }
-        return Predictions(frame, counts, scorers, rows_with_windows(answered_questions, windows))
+        return Predictions(frame, counts, scorers, _rows_with_windows(answered_questions, windows))
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None: the questions of a file are answered together."""
@@ -142,7 +142,7 @@ class QuestionAnswering:
                     f"{self.max_length} tokens; raise task.max_length"
                 )
             self.splits[split] = (questions, windows)
-            self.read_rows[split] = rows_with_windows(questions, windows)
+            self.read_rows[split] = _rows_with_windows(questions, windows)
             rows_in_use = set(questions.index[self.read_rows[split]])
             for row, value, reason in unusable + unfit:
                 action = "kept" if row in rows_in_use else "left out"
