@@ -172,8 +172,8 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned,
     if family in LIMITED:
         run(model, files, tuned[0])  # it is finished, and says the same again
         out = capsys.readouterr().out
-        assert f"{len(cut)} texts are longer than the model reads and were cut" in out
-        assert f"{len(cut)} rows have something wrong" not in out
+        assert f"rows cut: {len(cut)} (see invalid_rows.csv), the first: train row 2" in out
+        assert "rows left out" not in out
 
 
 def test_dropout_reaches_every_layer(tuned):
@@ -202,7 +202,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
         network, _ = load_finetuned(str(tmp_path / "seed-0"), TableFinetuning.model_classes)
         assert network.config.classifier_pooling == "mean"
     else:
-        with pytest.raises(InputError, match="set pooling to first"):
+        with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
             run(model, files, tmp_path, train)
 
 

@@ -172,7 +172,10 @@ def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, 
     run(pretrained, table, tmp_path, ["nitrogen", "never"])
     assert "(the mean over 1 of 2 labels: the others have only one" in capsys.readouterr().out
     evaluate(str(tmp_path / "out"), str(table), str(tmp_path / "e.json"), resamples=0)
-    assert "roc_auc are means over the labels that have both classes" in capsys.readouterr().out
+    assert (
+        "roc_auc and average_precision are means over the labels that have them here"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_label_may_be_called_like_the_spread_of_another(pretrained, table, tmp_path):

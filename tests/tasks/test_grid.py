@@ -14,7 +14,7 @@ from exlm.storage.manifest import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.finetune import finetune
-from exlm.tasks.grid import best_seed_directory, run_grid, seed_directories
+from exlm.tasks.grid import Grid, best_seed_directory, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.tiny_models import pairs, predicted, save_family
 
@@ -101,7 +101,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
 def test_every_cell_runs_once_with_every_seed(tmp_path):
     training = Training(accuracy)
     grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
-    report = run_grid(tmp_path, training, grid_cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy")
+    report = Grid(tmp_path, training, grid_cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy").run()
     expected = [
         (rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)
     ]
@@ -112,15 +112,15 @@ def test_every_cell_runs_once_with_every_seed(tmp_path):
 @pytest.mark.parametrize("done", range(7))
 def test_an_interrupted_grid_goes_on(tmp_path, done):
     grid, seeds = grid_cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
-    whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds, SETTINGS, "accuracy")
+    whole = Grid(tmp_path / "whole", Training(accuracy), grid, seeds, SETTINGS, "accuracy").run()
     first, second = Training(accuracy, stop_at=done), Training(accuracy)
     if done < 6:
         with pytest.raises(KeyboardInterrupt):
-            run_grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy")
+            Grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy").run()
         assert not (tmp_path / "cut/results.json").exists()
     else:
-        run_grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy")
-    assert run_grid(tmp_path / "cut", second, grid, seeds, SETTINGS, "accuracy") == whole
+        Grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy").run()
+    assert Grid(tmp_path / "cut", second, grid, seeds, SETTINGS, "accuracy").run() == whole
     assert first.calls + second.calls == [
         (rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds
     ]
@@ -128,32 +128,32 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
-    run_grid(
+    Grid(
         tmp_path,
         Training(accuracy),
         grid_cells(BASE, RATES),
         [0],
         SETTINGS | {"model": "a"},
         "accuracy",
-    )
+    ).run()
     with pytest.raises(InputError, match=r"other settings \(model\)"):
-        run_grid(
+        Grid(
             tmp_path,
             Training(accuracy),
             grid_cells(BASE, RATES),
             [0],
             SETTINGS | {"model": "b"},
             "accuracy",
-        )
+        ).run()
     with pytest.raises(InputError, match=r"other settings \(train\."):
-        run_grid(
+        Grid(
             tmp_path,
             Training(accuracy),
             grid_cells(replace(BASE, epochs=2), RATES),
             [0],
             SETTINGS | {"model": "a"},
             "accuracy",
-        )
+        ).run()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     # means say otherwise
     values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}
     training = Training(lambda rate, seed: {metric: values[rate][seed]})
-    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
+    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1, 2], SETTINGS, metric).run()
     assert report["best"] == best
     rate = float(best.split("=")[1])
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
@@ -181,16 +181,16 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
-    run_grid(
+    Grid(
         tmp_path,
         Training(accuracy),
         grid_cells(BASE, {"learning_rate": [1e-3]}),
         [0],
         SETTINGS,
         "accuracy",
-    )
+    ).run()
     training = Training(accuracy)
-    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
+    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy").run()
     assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
     assert report["best"] == "learning_rate=0.002" and len(report["runs"]) == 2
 
@@ -198,9 +198,9 @@ def test_more_cells_and_more_seeds_can_be_added(tmp_path):
 def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     values = {1e-3: [0.5, 0.9], 2e-3: [0.6, 0.1], 3e-3: [0.0, 0.0]}
     training = Training(lambda rate, seed: {"accuracy": values[rate][seed]})
-    run_grid(tmp_path, training, grid_cells(BASE, RATES), [0], SETTINGS, "accuracy")
+    Grid(tmp_path, training, grid_cells(BASE, RATES), [0], SETTINGS, "accuracy").run()
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
-    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
+    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy").run()
     assert report["best"] == "learning_rate=0.001"
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)
@@ -209,22 +209,22 @@ def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
 
 
 def test_only_the_seeds_of_the_report_are_members(tmp_path):
-    run_grid(
+    Grid(
         tmp_path,
         Training(accuracy),
         grid_cells(BASE, {"learning_rate": [1e-3]}),
         range(11),
         SETTINGS,
         "accuracy",
-    )
-    run_grid(
+    ).run()
+    Grid(
         tmp_path,
         Training(accuracy),
         grid_cells(BASE, {"learning_rate": [1e-3]}),
         [10, 2],
         SETTINGS,
         "accuracy",
-    )
+    ).run()
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)
     ]
@@ -233,7 +233,7 @@ def test_only_the_seeds_of_the_report_are_members(tmp_path):
 def test_the_report_sums_up_five_seeds(tmp_path):
     values = [0.5, 0.9, 0.6, 0.8, 0.55]
     training = Training(lambda rate, seed: {"accuracy": values[seed]})
-    run_grid(tmp_path, training, grid_cells(BASE, {}), range(5), SETTINGS, "accuracy")
+    Grid(tmp_path, training, grid_cells(BASE, {}), range(5), SETTINGS, "accuracy").run()
     summary = json.loads((tmp_path / "results.json").read_text())["valid"]["accuracy"]
     spread = {"mean": np.mean(values), "std": np.std(values, ddof=1)}
     assert summary == pytest.approx(spread | {"median": 0.6, "min": 0.5, "max": 0.9})
@@ -244,9 +244,9 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
         return {"accuracy": math.nan if rate < 2e-3 else rate, "f1": math.nan}
 
     for _ in range(2):  # and can be read back
-        report = run_grid(
+        report = Grid(
             tmp_path, Training(score), grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy"
-        )
+        ).run()
         assert report["best"] == "learning_rate=0.003"
         assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]
     written = json.loads((tmp_path / "results.json").read_text())
@@ -265,9 +265,9 @@ def test_a_lack_of_memory_is_no_result_of_a_cell(tmp_path):
 
     grid = tmp_path / "grid", Training(score), grid_cells(BASE, RATES), [0], SETTINGS, "accuracy"
     with pytest.raises(OutOfMemory):
-        run_grid(*grid)
+        Grid(*grid).run()
     (tmp_path / "more memory").touch()
-    report = run_grid(*grid)
+    report = Grid(*grid).run()
     assert report["best"] == "learning_rate=0.003" and len(report["cells"]) == len(
         RATES["learning_rate"]
     )

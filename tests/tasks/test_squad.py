@@ -17,26 +17,27 @@ from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import Diverged
 from exlm.storage.models import save_model
 from exlm.tasks import inference
-from exlm.tasks.answer_metrics import (
-    em_and_f1,
-    normalize_answer,
-    score_answers,
-    summarise_answers,
-)
 from exlm.tasks.answers import (
     N_BEST,
     answer,
     best_spans,
-    make_windows,
+    em_and_f1,
+    normalize_answer,
+    score_answers,
     span_training_loss,
+    summarise_answers,
     vote,
-    window_batches,
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.inference import pad
 from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.questions import read_answered_questions, read_questions
+from exlm.tasks.questions import (
+    make_windows,
+    read_answered_questions,
+    read_questions,
+    window_batches,
+)
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 

@@ -28,7 +28,7 @@ from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
-from exlm.tasks.answers import answer, make_windows
+from exlm.tasks.answers import answer
 from exlm.tasks.certainty import (
     calibration_error,
     conformal_errors,
@@ -45,7 +45,7 @@ from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.metrics import with_intervals
 from exlm.tasks.output_meaning import OutputMeaning
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.questions import read_questions
+from exlm.tasks.questions import make_windows, read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.saved_task import SavedTask, SeedModel
 from exlm.tasks.table import make_table

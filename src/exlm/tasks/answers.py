@@ -1,8 +1,9 @@
-"""From questions to answers: cuts contexts into windows, trains on them, finds the best spans, and
-lets models vote."""
+"""From the outputs of a model to answers: the best spans, the votes of several models, and exact
+match and F1 as in the official script of SQuAD 2.0."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+import re
+import string
+from collections import Counter, defaultdict
 from itertools import chain
 
 import numpy as np
@@ -10,145 +11,15 @@ import pandas as pd
 import torch
 from scipy.special import softmax
 from torch import Tensor, nn
-from transformers import BatchEncoding, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from exlm.errors import InputError
 from exlm.model.downstream import span_loss
-from exlm.ops.precision import in_precision
-from exlm.tasks.inference import batches_by_length, model_inputs, pad
+from exlm.tasks.inference import batch_outputs, model_inputs
 from exlm.tasks.metrics import diverged
-from exlm.tasks.questions import QuestionProblem
-from exlm.tasks.reading import Tokens
-from exlm.tasks.supervised import ShuffledBatches
+from exlm.tasks.questions import Window
 
-MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
-
-
-@dataclass(eq=False)
-class Window:
-    """A question and a piece of its context that the model reads at a time: S tokens.
-
-    Attributes:
-        row: row of the question.
-        example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: first character of a context token, one after its last; -1 for other
-            tokens.
-        null: position of CLS (or BOS), which stands for "no answer".
-        label: first and last token of the first reference answer. `null` twice if there is no
-            answer, or if another window holds all of the answer but this one does not. None if no
-            window of the question holds all of it."""
-
-    row: int
-    example: Tokens
-    offsets: np.ndarray
-    null: int
-    label: tuple[int, int] | None
-
-
-def make_windows(
-    questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
-) -> tuple[list[Window], list[QuestionProblem]]:
-    """Cuts each context into as many windows of `max_length` tokens as it needs, which share
-    `stride` tokens. Each begins with the question. Problems are questions that get no windows, as
-    they are too long beside a long context, and those that cannot be learned from. InputError if a
-    window has neither a CLS nor a BOS token."""
-    windows: list[Window] = []
-    problems: list[QuestionProblem] = []
-    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
-    columns = questions[["question", "context", "answers"]]
-    for row, question, context, answers in columns.itertuples():
-        size = len(tokenizer.tokenize(question, verbose=False))
-        is_long = size > room - stride - MIN_STEP
-        if is_long and size + len(tokenizer.tokenize(context, verbose=False)) > room:
-            problem = f"longer than the window: of {max_length} tokens it takes {size}"
-            problems.append(QuestionProblem(row, question, problem))
-            continue
-        encoding = tokenizer(
-            question,
-            context,
-            truncation="only_second",
-            max_length=max_length,
-            stride=stride,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-        )
-        count = len(encoding["input_ids"])
-        question_windows = [_window(row, encoding, number, tokenizer) for number in range(count)]
-        windows += question_windows
-        if answers:
-            text, start = answers[0]
-            label_windows(question_windows, text, start)
-            if all(window.label is None for window in question_windows):
-                problem = "no window holds all of it; not used for training"
-                problems.append(QuestionProblem(row, text, problem))
-    return windows, problems
-
-
-def _window(
-    row: int, encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizerFast
-) -> Window:
-    """One window of a question, labelled as if there were no answer."""
-    names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
-    example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    in_context = np.array([sequence == 1 for sequence in encoding.sequence_ids(number)])
-    is_special = np.array([sequence is None for sequence in encoding.sequence_ids(number)])
-    offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
-    offsets[~in_context] = -1
-    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        positions = np.flatnonzero(is_special & (example["input_ids"] == token))
-        if len(positions):
-            null = int(positions[0])
-            return Window(row, example, offsets, null, label=(null, null))
-    raise InputError(
-        "the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are "
-        "missing"
-    )
-
-
-def label_windows(windows: list[Window], text: str, start: int) -> None:
-    """Labels all windows of a question with its answer, which begins at character `start`: None for
-    all of them if none holds all of the answer."""
-    stop = start + len(text)
-    # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
-    # that touch it, in any window.
-    begins, ends = np.concatenate([window.offsets for window in windows]).T
-    touches = (begins < stop) & (ends > start)
-    first_character = begins[touches].min(initial=stop)
-    last_character = ends[touches].max(initial=start)
-    for window in windows:
-        begins, ends = window.offsets.T
-        tokens = np.flatnonzero((begins < stop) & (ends > start))
-        if not len(tokens):
-            continue
-        first, last = tokens[[0, -1]].tolist()
-        if begins[first] <= first_character and ends[last] >= last_character:
-            window.label = (first, last)
-    if all(window.label == (window.null, window.null) for window in windows):
-        for window in windows:
-            window.label = None
-
-
-def window_batches(
-    windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
-) -> ShuffledBatches:
-    """Batches of the windows that can be learned from, with the positions [B] of labels in the
-    padded rows."""
-    trainable = np.flatnonzero([window.label is not None for window in windows])
-    if not len(trainable):
-        raise InputError(
-            "no window can be learned from; look at the problems of the questions and their windows"
-        )
-
-    def collate(numbers: np.ndarray) -> dict[str, Tensor]:
-        batch = pad([windows[number].example for number in numbers], tokenizer)
-        padding_on_the_left = batch["attention_mask"].argmax(1)
-        labels = torch.tensor([windows[number].label for number in numbers])
-        starts, ends = (labels + padding_on_the_left[:, None]).T
-        return {**batch, "start_positions": starts, "end_positions": ends}
-
-    lengths = [len(window.offsets) for window in windows]
-    return ShuffledBatches(lengths, trainable, batch_size, seed, collate)
+ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
 
 
 def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,18 +64,19 @@ def answer(
     candidates (texts with probabilities, best first; "" stands for no answer and is last). A
     question without windows has "", NaN and no candidates. Raises Diverged if a logit is not a
     number."""
-    model.eval()
-    device = next(model.parameters()).device
-    read_windows: defaultdict[int, list[tuple[Window, Tensor]]] = defaultdict(list)
-    for numbers in batches_by_length(model, [window.example for window in windows]):
-        batch = pad([windows[number].example for number in numbers], tokenizer)
-        with torch.inference_mode(), in_precision(device, precision):
-            output = model(**model_inputs(model, batch))
-            logits = torch.stack([output.start_logits, output.end_logits], 1).float().cpu()
-        masks = batch["attention_mask"].bool()
-        for number, padded, mask in zip(numbers, logits, masks, strict=True):
+
+    def span_logits(**batch: Tensor) -> Tensor:
+        output = model(**batch)
+        return torch.stack([output.start_logits, output.end_logits], 1)
+
+    read_windows: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
+    examples = [window.example for window in windows]
+    for numbers, batch_logits in batch_outputs(model, span_logits, examples, tokenizer, precision):
+        for number, logits in zip(numbers, batch_logits, strict=True):
             window = windows[number]
-            read_windows[window.row].append((window, padded[:, mask]))
+            size = len(window.offsets)
+            is_token = slice(size) if tokenizer.padding_side == "right" else slice(-size, None)
+            read_windows[window.row].append((window, logits[:, is_token]))
     answers = [
         _best_answer(context, read_windows[row], max_answer)
         for row, context in zip(questions.index, questions["context"], strict=True)
@@ -213,13 +85,13 @@ def answer(
 
 
 def _best_answer(
-    context: str, windows: list[tuple[Window, Tensor]], max_answer: int
+    context: str, windows: list[tuple[Window, np.ndarray]], max_answer: int
 ) -> tuple[str, float, dict[str, float]]:
     """The row that `answer` returns for one question, from its windows and their start and end
     logits [2, S]."""
     if not windows:
         return "", np.nan, {}
-    if any(logits.isnan().any() for _, logits in windows):
+    if any(np.isnan(logits).any() for _, logits in windows):
         raise diverged("the logits are not numbers")
     null_score = min(float(logits[:, window.null].sum()) for window, logits in windows)
     # the score of every span by its first character and the one after its last
@@ -227,7 +99,7 @@ def _best_answer(
     for window, logits in windows:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
         offsets = window.offsets[tokens].tolist()
-        start, end = logits[:, tokens]
+        start, end = torch.from_numpy(logits[:, tokens])
         for score, first, last in best_spans(start, end, max_answer):
             span = (offsets[first][0], offsets[last][1])
             spans[span] = max(score, spans.get(span, score))
@@ -252,13 +124,10 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     mean_probabilities = []
     probabilities_by_run = []
     for candidates_by_run in zip(*[run["candidates"] for run in runs], strict=True):
-        texts = list(dict.fromkeys(chain(*candidates_by_run)))
-        if not texts:
-            answers.append("")
-            mean_probabilities.append(np.nan)
-            probabilities_by_run.append(np.full(len(runs), np.nan))
-            continue
-        shares = [[by_text.get(text, 0.0) for text in texts] for by_text in candidates_by_run]
+        # There are none for a question that no model has read.
+        texts = list(dict.fromkeys(chain(*candidates_by_run))) or [""]
+        missing = 0.0 if any(candidates_by_run) else np.nan
+        shares = [[by_text.get(text, missing) for text in texts] for by_text in candidates_by_run]
         probabilities = np.array(shares)  # [runs, texts]
         means = (probabilities / len(runs)).sum(0)
         best = means.argmax()
@@ -272,3 +141,91 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     if len(runs) > 1:
         table["probability std"] = np.std(probabilities_by_run, 1, ddof=1)
     return table
+
+
+def normalize_answer(text: str) -> list[str]:
+    """The words in lower case, without (ASCII) punctuation and articles."""
+    without_punctuation = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", without_punctuation).split()
+
+
+def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]:
+    """Whether two answers have the same words, and the harmonic mean of the words' precision and
+    recall."""
+    same = float(reference == predicted)
+    common = sum((Counter(reference) & Counter(predicted)).values())
+    if not common:
+        return same, same
+    precision = common / len(predicted)
+    recall = common / len(reference)
+    return same, 2 * precision * recall / (precision + recall)
+
+
+def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+    """For every question (from `read_questions`) em and f1 of its best span in `answers` (from
+    `answer`), from 0 to 1, its null_minus_best, whether it has an answer (`answerable`), whether
+    there is a best span (`answered`), and whether "no answer" is given (`refused`): as `answers`
+    have it, or where null_minus_best is above the threshold 0."""
+    answers = answers.loc[questions.index]
+    scores = []
+    for references, text in zip(questions["answers"], answers["answer"], strict=True):
+        # A reference without words is none; a question without references has the empty answer.
+        reference_words = [normalize_answer(reference) for reference, _ in references]
+        reference_words = [words for words in reference_words if words] or [[]]
+        predicted = normalize_answer(text)
+        scores.append(np.max([em_and_f1(words, predicted) for words in reference_words], axis=0))
+    return pd.DataFrame(scores, questions.index, ["em", "f1"]).assign(
+        null_minus_best=answers["null_minus_best"].astype(float),
+        answerable=questions["answers"].map(bool).astype(bool),
+        answered=answers["answer"] != "",
+        refused=answers.get("refused", answers["null_minus_best"] > 0),
+    )
+
+
+def summarise_answers(
+    scored: pd.DataFrame, rows: np.ndarray | slice = slice(None)
+) -> dict[str, float]:
+    """The scores of some questions together, in percent, from the scores of each (`score_answers`).
+
+    Returns:
+        em, f1: those of the answers that are given (threshold 0, or an ensemble's vote).
+            has_answer_em, has_answer_f1 and no_answer_accuracy are over answerable or unanswerable
+            questions alone, NaN if there is none.
+        questions, has_answer: how many questions there are, and how many of them have an answer.
+        best_em, best_em_threshold, best_f1, best_f1_threshold: those of `best_threshold`."""
+    scored = scored.iloc[rows]
+    answerable = scored["answerable"].to_numpy()
+    refused = scored["refused"].to_numpy(dtype=bool)
+    scores = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
+    for name in ("em", "f1"):
+        # the scores of the answers that are given
+        given = pd.Series(np.where(refused, ~answerable, scored[name]))
+        best_total, threshold = best_threshold(scored, name)
+        scores[name] = 100.0 * given.mean()
+        scores[f"has_answer_{name}"] = 100.0 * given[answerable].mean()
+        scores[f"best_{name}"] = 100.0 * best_total / len(scored)
+        scores[f"best_{name}_threshold"] = threshold
+        # The same for em and f1: without a reference, either all or nothing is right.
+        scores["no_answer_accuracy"] = 100.0 * given[~answerable].mean()
+    return scores
+
+
+def best_threshold(scored: pd.DataFrame, name: str) -> tuple[float, float]:
+    """The highest sum of the scores `name` that a threshold on null_minus_best can give to these
+    very questions, and that threshold.
+
+    It is searched as in `find_best_thresh` of the official script: first no question is answered,
+    then one more at a time, by rising null_minus_best. If no answers at all are best, the threshold
+    is <= 0."""
+    answerable = scored["answerable"].to_numpy()
+    margin = scored["null_minus_best"].to_numpy()
+    # To answer a question that has no answer costs the point for its refusal.
+    penalty = np.where(scored["answered"], -1.0, 0.0)
+    gains = np.where(answerable, scored[name], penalty)
+    order = np.argsort(margin, kind="stable")
+    none_answered = float((~answerable).sum())
+    totals = none_answered + np.cumsum(gains[order])
+    best = int(totals.argmax())
+    if totals[best] <= none_answered:
+        return none_answered, float(min(0.0, np.nextafter(margin.min(), -np.inf)))
+    return float(totals[best]), float(margin[order[best]])

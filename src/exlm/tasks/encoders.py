@@ -39,6 +39,7 @@ _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(e
 HEADS: list[str] = _FAMILIES["heads"]
 DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
 POSITIONS_BEHIND_PADDING: list[str] = _FAMILIES["positions_behind_padding"]
+WITHOUT_POSITIONS: list[str] = _FAMILIES["without_positions"]
 
 
 def encoder_hash(name: str) -> str:
@@ -83,9 +84,9 @@ class EncoderSource:
         if not self.from_scratch:
             model = _from_pretrained(model_class, self.name, config, new_head=True)
             # A checkpoint that was fine-tuned before has the head of another task.
-            for name in HEADS:
-                if hasattr(model, name):
-                    setattr(model, name, getattr(random_model, name))
+            for name, module in random_model.named_children():
+                if name in HEADS:
+                    setattr(model, name, module)
         if self.start_from:
             _copy_encoder(self.start_from, model)
         return _with_exact_head(model)
@@ -127,9 +128,8 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
     most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
     tells_types = 0 < max(types, default=0) < most_types
-    names = [name for name in tokenizer.model_input_names if name in accepted]
-    if "token_type_ids" in names:
-        names.remove("token_type_ids")
+    shared = [name for name in tokenizer.model_input_names if name in accepted]
+    names = [name for name in shared if name != "token_type_ids"]
     if "token_type_ids" in accepted and tells_types:
         names.append("token_type_ids")
     return names
@@ -139,7 +139,7 @@ def _most_tokens(config: PreTrainedConfig) -> int | None:
     """How many tokens the absolute positions of a model allow; None for rotary and relative ones
     (XLNet says -1)."""
     positions = getattr(config, "max_position_embeddings", None) or -1
-    if config.model_type in ("exlm", "modernbert") or positions < 0:
+    if config.model_type in WITHOUT_POSITIONS or positions < 0:
         return None
     if any(family in config.model_type for family in POSITIONS_BEHIND_PADDING):
         return positions - (config.pad_token_id or 0) - 1
@@ -235,21 +235,14 @@ def _family_settings(
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is not CLASSIFIERS:
-        if hyper.pooling != "first":
-            raise InputError(
-                "train.pooling is for classes and numbers of whole texts; leave it out, because "
-                "the head of this task reads every token"
-            )
-        return settings
-    if hasattr(config, "classifier_pooling"):
+    if models is CLASSIFIERS and hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"
         settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
     elif hyper.pooling != "first":
         raise InputError(
-            f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to "
-            f"first"
+            f"train.pooling is for classes and numbers of whole texts, read by ExLM or ModernBERT; "
+            f"leave it out for this head of {family}, which reads the first state or every token"
         )
     return settings
 
@@ -258,7 +251,7 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
     """Lets a model's head compute in float32, because many bfloat16 logits would be equal. DeBERTa
     is float32 as a whole: its attention mask uses the lowest float32 number, which bfloat16 cannot
     hold."""
-    modules = [getattr(model, name) for name in HEADS if hasattr(model, name)]
+    modules = [module for name, module in model.named_children() if name in HEADS]
     if model.config.model_type == "deberta":
         modules.append(model)
     for module in modules:

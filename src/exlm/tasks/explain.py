@@ -64,14 +64,13 @@ def _units(
         if sequence is not None:  # no special token
             word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
+    texts = (text, pair or "")
     units = []
     for (sequence, _), places in words.items():
-        start = encoding["offset_mapping"][places[0]][0]
-        end = encoding["offset_mapping"][places[-1]][1]
-        if sequence == 0:
-            units.append(Unit(text[start:end].strip(), start, places))
-        else:
-            units.append(Unit((pair or "")[start:end].strip(), len(text) + start, places))
+        start, _ = encoding["offset_mapping"][places[0]]
+        _, end = encoding["offset_mapping"][places[-1]]
+        characters = texts[sequence][start:end].strip()
+        units.append(Unit(characters, sequence * len(text) + start, places))
     return units
 
 

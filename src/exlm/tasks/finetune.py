@@ -22,7 +22,7 @@ from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
-from exlm.tasks.grid import SEED_RESULT, best_seed_directory, finished_runs, run_grid
+from exlm.tasks.grid import SEED_RESULT, Grid, best_seed_directory
 from exlm.tasks.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
 from exlm.tasks.table import first_reported_row
 from exlm.tasks.task import Task, kind_of
@@ -76,26 +76,22 @@ def finetune(
         )
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
-    hashes = {"model_sha256": encoder_hash(model)}
+    settings: dict[str, Any] = {
+        "model": model,
+        "from_scratch": from_scratch,
+        "start_from": start_from,
+        "model_sha256": encoder_hash(model),
+    }
     start_directory = None
     if start_from:
         start_directory = str(best_seed_directory(start_from))
-        hashes["start_sha256"] = encoder_hash(start_directory)
+        settings["start_sha256"] = encoder_hash(start_directory)
     resolved_task, defaults = resolve(task)
     # what auto means differs between machines
-    precision = used_precision(distributed.device(device), train.precision)
+    settings["precision"] = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
     finetuning = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
     hyper = fill_in(train, defaults, bool(finetuning.config.molecules))
-    settings = {
-        "model": model,
-        "task": identity(finetuning.config),
-        "from_scratch": from_scratch,
-        "start_from": start_from,
-        "precision": precision,
-        **hashes,
-        **finetuning.data_settings,
-    }
     recipe = {
         "output": output,
         "model": model,
@@ -107,7 +103,7 @@ def finetune(
         "license": license,
     }
     cells = grid_cells(hyper, grid or {})
-    return run_task(Path(output), finetuning, cells, seeds, to_json_types(settings), recipe)
+    return run_task(Path(output), finetuning, cells, seeds, settings, recipe)
 
 
 def run_task(
@@ -118,8 +114,9 @@ def run_task(
     settings: dict[str, Any],
     recipe: dict[str, Any],
 ) -> dict[str, Any]:
-    """Runs all `cells`, which are hyper-parameters by name (`run_grid`), prints what was inferred
-    from the data and what came out; returns `results.json`."""
+    """Runs all `cells`, which are hyper-parameters by name (`Grid`), prints what was inferred from
+    the data and what came out; returns `results.json`. `settings` are those that runs must share
+    besides the task's."""
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -133,14 +130,17 @@ def run_task(
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
+        all_settings = {**settings, "task": identity(task.config), **task.data_settings}
+        grid = Grid(
+            directory, task.train_seed, cells, seeds, to_json_types(all_settings), task.metric
+        )
         # a run that is refused changes nothing here
-        finished = finished_runs(directory, cells, seeds, settings)
-        for seed in seeds:
-            if not all(finished[cell, seed] for cell in cells):
-                task.split_of(seed)
+        to_train = [seed for seed in seeds for cell in cells if not grid.finished(cell, seed)]
+        for seed in to_train:
+            task.split_of(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
-        report = run_grid(directory, task.train_seed, cells, seeds, settings, task.metric)
+        report = grid.run()
     labels_scored = {
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
         for part, scores in report.get("labels", {}).items()
@@ -160,26 +160,14 @@ def run_task(
 
 
 def _print_reported_rows(reported_rows: pd.DataFrame, config: TaskConfig) -> None:
-    """Prints how many texts were cut, how many rows have something wrong, and the first of each;
+    """Prints how many rows were left out, cut or kept with something wrong, and the first of each;
     InputError if the user does not want such rows."""
     if config.on_invalid == "error":
         raise InputError(
             f"{config.dataset}: {first_reported_row(reported_rows)}; "
             "correct or remove it, or set task.on_invalid to skip"
         )
-    was_cut = reported_rows["action"] == "cut"
-    cut_rows = reported_rows[was_cut]
-    # a question may have several problems
-    wrong_rows = reported_rows[~was_cut].drop_duplicates(["part", "row"])
-    if len(cut_rows):
-        print(
-            f"{len(cut_rows)} texts are longer than the model reads and were cut "
-            f"(see invalid_rows.csv), the first: {first_reported_row(cut_rows)}"
-        )
-    if len(wrong_rows):
-        actions = wrong_rows["action"].value_counts()
-        counts = "".join(f"{count} {action}; " for action, count in actions.items())
-        print(
-            f"{len(wrong_rows)} rows have something wrong ({counts}see invalid_rows.csv), "
-            f"the first: {first_reported_row(wrong_rows)}"
-        )
+    for action, rows in reported_rows.groupby("action"):
+        count = len(rows.drop_duplicates(["part", "row"]))  # a question may have several problems
+        first = first_reported_row(rows)
+        print(f"rows {action}: {count} (see invalid_rows.csv), the first: {first}")

@@ -1,9 +1,9 @@
-"""A grid of hyper-parameters times several seeds: every run has a directory `CELL/seed-N`, the best
-cell on valid is reported."""
+"""A grid of hyper-parameters times several seeds, of which the best cell on valid is reported; and
+the models that it leaves."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,153 +27,146 @@ SEED_RESULT = "result.json"
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
-TrainSeed = Callable[[Path, Any, int], Result]
 
 
-def run_grid(
-    directory: Path,
-    train_seed: TrainSeed,
-    cells: Mapping[str, Any],
-    seeds: Sequence[int],
-    settings: dict[str, Any],
-    metric: str,
-) -> dict[str, Any]:
-    """Runs every cell with every seed in `CELL/seed-N`; `cells` are hyper-parameters by the name of
-    the cell. Finished runs are skipped; InputError if they had other `settings` or
-    hyper-parameters. Writes and returns `results.json`.
+@dataclass(frozen=True)
+class Grid:
+    """Runs of every cell with every seed, each in a directory of its own.
 
-    The best cell has the best median of `metric` on valid; only its weights are kept, and those of
-    its best seed are copied to `directory`. A cell whose training stops with an error (it diverges,
-    say) counts as the worst."""
+    Attributes:
+        directory: of the grid; a run is in `CELL/seed-N`.
+        train_seed: trains one seed in a directory, with the hyper-parameters of a cell.
+        cells: hyper-parameters by the name of the cell.
+        settings: what runs must share, besides their hyper-parameters, to be the same.
+        metric: its median on valid says which cell is the best."""
 
-    def train_run(cell: str, seed: int) -> Result:
-        run_dir = directory / cell / f"seed-{seed}"
-        run_identity = {"seed": seed, "settings": _with_hyper(settings, cells[cell])}
-        return _train_run(run_dir, train_seed, cells[cell], run_identity, may_fail=len(cells) > 1)
+    directory: Path
+    train_seed: Callable[[Path, Any, int], Result]
+    cells: Mapping[str, Any]
+    seeds: Sequence[int]
+    settings: dict[str, Any]
+    metric: str
 
-    finished = finished_runs(directory, cells, seeds, settings)
-    for (cell, seed), result in finished.items():
-        if result:  # a kill may have left its checkpoints
-            unneeded = directory / cell / f"seed-{seed}" / UNFINISHED
-            shutil.rmtree(unneeded, ignore_errors=True)
+    def run(self) -> dict[str, Any]:
+        """Runs what is not finished; writes and returns `results.json`. InputError if a finished
+        run had other settings or hyper-parameters.
 
-    runs = dict[str, list[Result]]()
-    ranks = dict[str, float]()
-    best = next(iter(cells))
-    for cell in tqdm(cells, desc="grid", unit="cell", disable=len(cells) == 1):
-        runs[cell] = [finished[cell, seed] or train_run(cell, seed) for seed in seeds]
-        scores = summarise_runs(runs[cell])["valid"].get(metric, {})
-        ranks[cell] = goodness(scores.get("median"), metric)
-        if ranks[cell] > ranks[best]:  # of equal cells, the first
-            _remove_models(directory / best)
-            best = cell
-        elif cell != best:
-            _remove_models(directory / cell)
-    for i, seed in enumerate(seeds):
-        # a cell that was not the best of an earlier grid has lost its weights
-        weights = (directory / best / f"seed-{seed}").glob("*.safetensors")
-        if has_model(runs[best][i]) and not any(weights):
-            runs[best][i] = train_run(best, seed)
-    for run in runs[best]:
-        if "stopped" in run:
-            raise TrainingStopped(f"no cell of the grid could be trained; {best}: {run['stopped']}")
-    return _write_report(directory, runs, best, seeds, settings, metric)
+        Only the weights of the best cell are kept, and those of its best seed are copied to the
+        grid's directory. A cell whose training stops with an error (it diverges, say) counts as the
+        worst."""
+        runs = dict[str, list[Result]]()
+        best = next(iter(self.cells))
+        for cell in tqdm(self.cells, desc="grid", unit="cell", disable=len(self.cells) == 1):
+            runs[cell] = [self._result_of(cell, seed) for seed in self.seeds]
+            worse = cell
+            if self._goodness(runs[cell]) > self._goodness(runs[best]):  # of equal cells, the first
+                worse = best
+                best = cell
+            if worse != best:
+                self._remove_models(worse)
+        for number, seed in enumerate(self.seeds):
+            # a cell that was not the best of an earlier grid has lost its weights
+            weights = self.run_dir(best, seed).glob("*.safetensors")
+            if _has_model(runs[best][number]) and not any(weights):
+                runs[best][number] = self._train(best, seed)
+        for result in runs[best]:
+            if "stopped" in result:
+                reason = f"no cell of the grid could be trained; {best}: {result['stopped']}"
+                raise TrainingStopped(reason)
+        return self._write_report(runs, best)
+
+    def run_dir(self, cell: str, seed: int) -> Path:
+        """The directory of a run."""
+        return self.directory / cell / f"seed-{seed}"
+
+    def finished(self, cell: str, seed: int) -> Result | None:
+        """The result of a run, None if it is not finished; InputError if its settings differ."""
+        path = self.run_dir(cell, seed) / SEED_RESULT
+        return finished_result(path, "settings", self._settings_of(cell))
+
+    def _settings_of(self, cell: str) -> dict[str, Any]:
+        """What makes two runs the same, with those hyper-parameters that change the numbers."""
+        hyper = self.cells[cell]
+        numbers = identity(hyper) if is_dataclass(hyper) else to_json_types(hyper)
+        return {**self.settings, "train": numbers}
+
+    def _goodness(self, results: list[Result]) -> float:
+        """How good a cell is on valid; higher is better."""
+        scores = summarise_runs(results)["valid"].get(self.metric, {})
+        return goodness(scores.get("median"), self.metric)
+
+    def _result_of(self, cell: str, seed: int) -> Result:
+        """The result of a run, which is trained unless it is finished."""
+        result = self.finished(cell, seed)
+        if result is None:
+            return self._train(cell, seed)
+        # a kill may have left its checkpoints
+        shutil.rmtree(self.run_dir(cell, seed) / UNFINISHED, ignore_errors=True)
+        return result
+
+    def _train(self, cell: str, seed: int) -> Result:
+        """Trains a run and writes its result. If there are other cells, an error that stops the
+        training is the result, unless memory ran out: that says nothing of the cell."""
+        run_dir = self.run_dir(cell, seed)
+        run_identity = {"seed": seed, "settings": self._settings_of(cell)}
+        with resumable_directory(run_dir / UNFINISHED, run_identity):
+            try:
+                result = run_identity | self.train_seed(run_dir, self.cells[cell], seed)
+            except TrainingStopped as error:
+                if len(self.cells) == 1 or isinstance(error, OutOfMemory):
+                    raise
+                print(f"{run_dir}: {error}; this cell counts as the worst")
+                result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
+            if _has_model(result):
+                write_card(run_dir, result)
+            write_json(run_dir / SEED_RESULT, result)
+        return result
+
+    def _remove_models(self, cell: str) -> None:
+        """Removes the models of a cell that is not the best: a hundred would fill the disk. Scores
+        and predictions stay."""
+        for path in (self.directory / cell).glob("seed-*/*"):
+            to_keep = path.name in (SEED_RESULT, "log.jsonl") or "predictions" in path.name
+            if path.is_file() and not to_keep:
+                path.unlink()
+
+    def _write_report(self, runs: dict[str, list[Result]], best: str) -> dict[str, Any]:
+        """Writes and returns the report of all cells; copies the model of the best seed of the best
+        cell, if there is one, to the directory itself."""
+        results = runs[best]
+        report: dict[str, Any] = {
+            "settings": self.settings,
+            "seeds": list(self.seeds),
+            "metric": self.metric,
+            "best": best,
+            **summarise_runs(results),
+            "runs": results,
+            "machine": machine(),
+        }
+        if len(runs) > 1:
+            report["cells"] = {cell: summarise_runs(of_cell) for cell, of_cell in runs.items()}
+        report["best_seed"] = best_seed(report)
+        if any(results[0].get("labels", {}).values()):
+            report["labels"] = summarise_runs(results, "labels")
+        for entry in ("counts", "interval"):
+            if all(entry in result for result in results):  # those of earlier versions lack them
+                report[entry] = summarise_runs(results, entry)
+        if _has_model(results[0]):
+            source = self.run_dir(best, report["best_seed"])
+            # The manifest comes last: after an interruption the copy is damaged, until the same
+            # command is run again.
+            for name in (*read_or_empty(source / MANIFEST)["files"], MANIFEST):
+                with replacing(self.directory / name) as partial:
+                    shutil.copyfile(source / name, partial)
+        write_json(self.directory / GRID_REPORT, report)
+        if _has_model(results[0]):
+            write_card(self.directory)
+        return report
 
 
-def finished_runs(
-    directory: Path, cells: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
-) -> dict[tuple[str, int], Result | None]:
-    """The results of all runs by cell and seed, None for a run that is not finished; InputError if
-    settings differ."""
-    return {
-        (cell, seed): finished_result(
-            directory / cell / f"seed-{seed}" / SEED_RESULT,
-            "settings",
-            _with_hyper(settings, hyper),
-        )
-        for cell, hyper in cells.items()
-        for seed in seeds
-    }
-
-
-def has_model(result: Result) -> bool:
+def _has_model(result: Result) -> bool:
     """Whether a seed has left a model, as neither a baseline nor a training that stopped has."""
     return "best_epoch" in result
-
-
-def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
-    """The settings that two runs must share to be the same, with those hyper-parameters that change
-    the numbers."""
-    numbers = identity(hyper) if is_dataclass(hyper) else to_json_types(hyper)
-    return {**settings, "train": numbers}
-
-
-def _train_run(
-    run_dir: Path, train_seed: TrainSeed, hyper: Any, run_identity: dict[str, Any], may_fail: bool
-) -> Result:
-    """Trains one seed of a cell and writes its result. Where it `may_fail`, an error that stops the
-    training is the result, unless memory ran out: that says nothing of the cell."""
-    with resumable_directory(run_dir / UNFINISHED, run_identity):
-        try:
-            result = run_identity | train_seed(run_dir, hyper, run_identity["seed"])
-        except TrainingStopped as error:
-            if not may_fail or isinstance(error, OutOfMemory):
-                raise
-            print(f"{run_dir}: {error}; this cell counts as the worst")
-            result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
-        if has_model(result):
-            write_card(run_dir, result)
-        write_json(run_dir / SEED_RESULT, result)
-    return result
-
-
-def _remove_models(cell: Path) -> None:
-    """Removes the models of a cell that is not the best: a hundred would fill the disk. Scores and
-    predictions stay."""
-    for path in cell.glob("seed-*/*"):
-        to_keep = path.name in (SEED_RESULT, "log.jsonl") or "predictions" in path.name
-        if path.is_file() and not to_keep:
-            path.unlink()
-
-
-def _write_report(
-    directory: Path,
-    runs: dict[str, list[Result]],
-    best: str,
-    seeds: Sequence[int],
-    settings: dict[str, Any],
-    metric: str,
-) -> dict[str, Any]:
-    """Writes and returns the report of all cells; copies the model of the best seed of the best
-    cell, if there is one, to the directory itself."""
-    report: dict[str, Any] = {
-        "settings": settings,
-        "seeds": list(seeds),
-        "metric": metric,
-        "best": best,
-        **summarise_runs(runs[best]),
-        "runs": runs[best],
-        "machine": machine(),
-    }
-    if len(runs) > 1:
-        report["cells"] = {cell: summarise_runs(results) for cell, results in runs.items()}
-    report["best_seed"] = best_seed(report)
-    if any(runs[best][0].get("labels", {}).values()):
-        report["labels"] = summarise_runs(runs[best], "labels")
-    for entry in ("counts", "interval"):
-        if all(entry in run for run in runs[best]):  # those of earlier versions lack them
-            report[entry] = summarise_runs(runs[best], entry)
-    if has_model(runs[best][0]):
-        source = directory / best / f"seed-{report['best_seed']}"
-        # The manifest comes last: after an interruption the copy is damaged, until the same command
-        # is run again.
-        for name in (*read_or_empty(source / MANIFEST)["files"], MANIFEST):
-            with replacing(directory / name) as partial:
-                shutil.copyfile(source / name, partial)
-    write_json(directory / GRID_REPORT, report)
-    if has_model(runs[best][0]):
-        write_card(directory)
-    return report
 
 
 def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Statistics:

@@ -2,7 +2,6 @@
 labelled rows."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,8 @@ from exlm.storage.models import weight_hash
 from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import (
-    COVERAGE,
-    ERRORS_IN_UNITS,
-    NEEDS_BOTH_CLASSES,
-    in_digits,
-    with_intervals,
-)
-from exlm.tasks.predictions import (
-    ChunkPredictor,
-    PredictOptions,
-    Predictor,
-)
+from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, in_digits, with_intervals
+from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import kind_of
@@ -41,7 +30,6 @@ def predict(
     model: str,
     input: str,
     output: str | None = None,
-    label_columns: list[str] | None = None,
     **options: Any,
 ) -> Path:
     """Adds a fine-tuned model's predictions to a table, in constant memory; if interrupted, the
@@ -58,17 +46,14 @@ def predict(
             standard input.
         output: .csv, .tsv, .jsonl, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv
             beside the input where absent.
-        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`."""
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
-    predict_options = PredictOptions(label_columns=label_columns, **options)
-    predictor_class, models = _seed_models(model, predict_options)
-    predictor = predictor_class(models, input, predict_options)
+    predictor = _predictor(model, input, PredictOptions(**options))
     # chunks of a workbook cannot be joined
     predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
     if predict_chunk:
-        counts = _predict_in_chunks(predict_chunk, models, input, target, predict_options)
+        counts = _predict_in_chunks(predict_chunk, predictor, target)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
@@ -78,7 +63,7 @@ def predict(
         scores = predictions.scorers[predictions.main](predictions.labelled)
         words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
         print(f"{len(predictions.labelled)} labelled rows: {words}")
-        if models[0].saved.get("error_units"):
+        if predictor.models[0].saved.get("error_units"):
             print(ERRORS_IN_UNITS)
         _warn_of_training(predictions.in_training)
     if predictions.note:
@@ -87,11 +72,7 @@ def predict(
 
 
 def _predict_in_chunks(
-    predict_chunk: ChunkPredictor,
-    models: Sequence[SeedModel],
-    input: str,
-    target: Path,
-    options: PredictOptions,
+    predict_chunk: ChunkPredictor, predictor: Predictor, target: Path
 ) -> dict[str, int]:
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
@@ -101,11 +82,13 @@ def _predict_in_chunks(
         write_frame(frame, path, header=rows.frame.index[0] == 0, numbers=numbers)
         return counts
 
-    identities = [
-        (str(model.directory), model.saved, weight_hash(str(model.directory))) for model in models
+    models = [
+        (str(model.directory), model.saved, weight_hash(str(model.directory)))
+        for model in predictor.models
     ]
-    settings = {"models": identities, "options": options}
-    return write_in_chunks(input, options.table_options, target, settings, write)
+    options = predictor.options
+    settings = {"models": models, "options": options}
+    return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
 def is_finetuned(model: str) -> bool:
@@ -136,7 +119,6 @@ def evaluate(
     output: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    label_columns: list[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
@@ -151,7 +133,6 @@ def evaluate(
         output: .json file to write; INPUT-MODEL-evaluation.json beside the input where absent.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
-        label_columns: the columns of the labels, if they have other names than in the training.
         options: the settings of `PredictOptions`.
 
     Returns the content of the file: for every model and metric `value`, `low` and `high`, with
@@ -162,12 +143,12 @@ def evaluate(
     for name, value in (("resamples", resamples), ("seed", seed)):
         if value < 0:
             raise InputError(f"{name} is {value}; it must be 0 or more")
-    predict_options = PredictOptions(label_columns=label_columns, **options)
-    predictor_class, models = _seed_models(model, predict_options)
-    predictions = predictor_class(models, input, predict_options).predict()
+    predictor = _predictor(model, input, PredictOptions(**options))
+    saved = predictor.models[0].saved
+    predictions = predictor.predict()
     labelled = predictions.labelled
     if not len(labelled):
-        names = listed(models[0].saved.get("label_columns", ["answer"]), 5)
+        names = listed(saved.get("label_columns", ["answer"]), 5)
         reason = predictions.note or (
             f"no row has a prediction and a label in {names}; "
             "name the column that has the labels with label_columns"
@@ -190,46 +171,39 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    _print_evaluation(report, predictions.main, bool(models[0].saved.get("error_units")))
+    _print_evaluation(report, bool(saved.get("error_units")))
     print(f"everything is in {target}")
     return report
 
 
-def _print_evaluation(report: dict[str, Any], main: str, in_units: bool) -> None:
-    """Prints what `evaluate` found. `main` is the name of the ensemble or of the only model;
-    `in_units`: whether errors are in `error_units`."""
+def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
+    """Prints what `evaluate` found; `in_units`: whether errors are in `error_units`."""
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
         print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
     if in_units:
         print(ERRORS_IN_UNITS)
-    labels = report["labels"]
-    metrics = report["metrics"][main]
-    if labels and "tasks_scored" in metrics and metrics["tasks_scored"]["value"] < len(labels):
+    of_labels = pd.DataFrame(report["labels"]).T
+    undefined = of_labels.columns[of_labels.isna().any()]
+    if len(undefined):
         print(
-            f"{' and '.join(sorted(NEEDS_BOTH_CLASSES))} are means over the labels that have both "
-            f"classes here (tasks_scored of {len(labels)}), the other metrics over all of them"
+            f"{' and '.join(undefined)} are means over the labels that have them here; "
+            "the other labels have too few rows, or only one class"
         )
-    if labels:
-        of_labels = pd.DataFrame(labels).T
-        undefined = int(of_labels.isna().any(axis=1).sum())
-        if in_units and undefined:
-            print(
-                f"{undefined} of {len(labels)} labels have too few rows for some metrics, which "
-                "are means over the others"
-            )
-        counts = {name: int for name in ("rows", "positives") if name in of_labels}
-        print(f"every label by itself{', in its own units' if in_units else ''}:")
-        print(of_labels.astype(counts).to_string(max_rows=20, float_format=in_digits))
-    if report["classes"]:
-        of_classes = pd.DataFrame(report["classes"]).T
-        print(f"every {'kind of entity' if 'entities' in of_classes else 'class'} by itself:")
-        counts = {name: int for name in ("rows", "entities") if name in of_classes}
-        print(of_classes.astype(counts).to_string(max_rows=20, float_format=in_digits))
-    if 1 < len(report["confusion"]) <= MOST_CLASSES_SHOWN:
-        print("rows of each class (down) by the class that is predicted (across):")
-        print(pd.DataFrame(report["confusion"]).T.to_string())
+    tables = {
+        f"every label by itself{', in its own units' if in_units else ''}": report["labels"],
+        "every class by itself": report["classes"],
+    }
+    if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
+        title = "rows of each class (down) by the class that is predicted (across)"
+        tables[title] = report["confusion"]
+    for title, lines in tables.items():
+        if lines:
+            table = pd.DataFrame(lines).T
+            counts = {name: int for name in ("rows", "positives", "entities") if name in table}
+            print(f"{title}:")
+            print(table.astype(counts).to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:
@@ -247,6 +221,12 @@ def _in_words(metric: dict[str, float]) -> str:
     if np.isfinite([value, low, high]).all() and low < high:
         return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
     return in_digits(value)
+
+
+def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:
+    """What predicts for a file with a fine-tuned model."""
+    predictor_class, models = _seed_models(model, options)
+    return predictor_class(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], list[SeedModel]]:

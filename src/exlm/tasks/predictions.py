@@ -95,6 +95,10 @@ class Predictions:
 class Predictor(Protocol):
     """The models of all seeds of a kind of task, and the file that they predict for."""
 
+    models: Sequence[SeedModel]
+    path: str
+    options: PredictOptions
+
     def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
         """InputError for options that these models do not have."""
 

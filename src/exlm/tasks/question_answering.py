@@ -3,8 +3,8 @@ file."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,68 +12,56 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
+from torch import nn
+from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING, PreTrainedModel
 
 from exlm.data.files import plain_suffix
 from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import save_model
-from exlm.tasks.answer_metrics import ANSWER_METRICS, score_answers, summarise_answers
 from exlm.tasks.answers import (
-    MIN_STEP,
-    Window,
+    ANSWER_METRICS,
     answer,
-    make_windows,
+    score_answers,
     span_training_loss,
+    summarise_answers,
     vote,
-    window_batches,
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
 from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
 from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
-from exlm.tasks.questions import QuestionProblem, read_answered_questions, read_questions
+from exlm.tasks.questions import (
+    MIN_STEP,
+    QuestionProblem,
+    Window,
+    make_windows,
+    read_answered_questions,
+    read_questions,
+    window_batches,
+)
 from exlm.tasks.saved_task import SCORING, SavedTask, SeedModel
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
-# options of predictions that are for tables alone
-NOT_FOR_QUESTIONS = (
-    "text_column",
-    "pair_column",
-    "label_columns",
-    "sheet",
-    "molecules",
-    "calibrated",
-    "distance",
-    "interval",
-    "explain",
-)
-# settings of the training that are for tables alone
-SETTINGS_OF_TABLES = (
-    "text_column",
-    "pair_column",
-    "label_columns",
-    "mask_column",
-    "positive",
-    "split",
-    "molecules",
-    "standardize",
-    "duplicates",
-    "train_rows",
-    "sheet",
-)
+# All other settings of `TaskConfig` and `PredictOptions` are for tables.
+TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
+TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
+PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
+
+
+def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
+    """The positions of the questions that a model can read, which alone are scored."""
+    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
 
 
 class QuestionPredictor:
     """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
 
     def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
-        for name in NOT_FOR_QUESTIONS:
-            if getattr(options, name):
-                raise InputError(f"question answering has no {name}; leave it out")
+        _check_names(options, PREDICT_SETTINGS, "")
         self.models = models
         self.path = path
         self.options = options
@@ -83,10 +71,10 @@ class QuestionPredictor:
         path = self.path
         header = self.options.header
         saved = self.models[0].saved
-        questions, problems = read_questions(path, labelled=False, header=header)
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
+        questions, problems = read_questions(path, labelled=False, header=header)
         windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
-        problems = problems + too_long
+        problems += too_long
         if problems and self.options.on_invalid == "error":
             row, question, problem = problems[0]
             raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
@@ -145,20 +133,20 @@ class QuestionAnswering:
         hashes = {}
         counts = []
         reported_rows = []
-        for split, file in task_files(config).items():
-            questions, unusable = read_questions(file, header=config.header)
+        for split, path in task_files(config).items():
+            questions, unusable = read_questions(path, header=config.header)
             windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
             if not windows:
                 raise InputError(
-                    f"{file}: no question leaves room for its context in a window of "
+                    f"{path}: no question leaves room for its context in a window of "
                     f"{self.max_length} tokens; raise task.max_length"
                 )
             self.splits[split] = (questions, windows)
-            self.read_rows[split] = read_rows = _rows_with_windows(questions, windows)
-            rows_in_use = set(questions.index[read_rows])
-            for row, *details in unusable + unfit:
+            self.read_rows[split] = _rows_with_windows(questions, windows)
+            rows_in_use = set(questions.index[self.read_rows[split]])
+            for row, value, reason in unusable + unfit:
                 action = "kept" if row in rows_in_use else "left out"
-                reported_rows.append((row + 1, *details, split, action))
+                reported_rows.append((row + 1, value, reason, split, action))
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             without_answer = sum(not answers for answers in questions["answers"])
@@ -193,12 +181,9 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def answer_split(split: str) -> tuple[pd.DataFrame, RowScorer]:
-            questions, windows = self.splits[split]
-            answers = answer(
-                network, questions, windows, self.tokenizer, self.config.max_answer, SCORING
-            )
-            return answers, partial(summarise_answers, score_answers(questions, answers))
+        def validate(model: nn.Module) -> dict[str, float]:
+            _, score = self._answer(network, "valid")
+            return score(self.read_rows["valid"])
 
         _, train_windows = self.splits["train"]
         best_epoch = train_best_epoch(
@@ -207,42 +192,38 @@ class QuestionAnswering:
             batches=window_batches(train_windows, self.tokenizer, hyper.batch_size, seed),
             run_dir=run_dir,
             hyper=hyper,
-            score=lambda _: answer_split("valid")[1](self.read_rows["valid"]),
+            score=validate,
             metric=self.metric,
             device=self.device,
         )
         save_model(run_dir, network, self.tokenizer)
-        return {
-            "best_epoch": best_epoch,
-            "split": self.sizes,
-            **self._record(run_dir, answer_split),
-        }
+        return {"best_epoch": best_epoch, "split": self.sizes, **self._record(run_dir, network)}
 
-    def _record(
-        self, run_dir: Path, answer_split: Callable[[str], tuple[pd.DataFrame, RowScorer]]
-    ) -> dict[str, Any]:
+    def _answer(self, network: PreTrainedModel, split: str) -> tuple[pd.DataFrame, RowScorer]:
+        """The answers of a network to the questions of a part, and how they are scored."""
+        questions, windows = self.splits[split]
+        max_answer = self.config.max_answer
+        answers = answer(network, questions, windows, self.tokenizer, max_answer, SCORING)
+        return answers, partial(summarise_answers, score_answers(questions, answers))
+
+    def _record(self, run_dir: Path, network: PreTrainedModel) -> dict[str, Any]:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
         scores = {}
+        counts = {}
         interval = {}
-        for split, (questions, _) in self.splits.items():
+        for split, rows in self.read_rows.items():
             if split == "train":
                 continue
-            answers, score = answer_split(split)
-            rows = self.read_rows[split]
+            answers, score = self._answer(network, split)
             scores[split] = score(rows)
+            counts[split] = {"rows": len(rows)}
             interval = {split: quick_interval(score, rows, self.metric, 1)}
-            table = vote(questions, [answers])
+            table = vote(self.splits[split][0], [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
             write_json(run_dir / f"predictions-{split}.json", answer_of_id)
-        counts = {split: {"rows": len(self.read_rows[split])} for split in scores}
         return {"scores": scores, "counts": counts, "interval": interval}
-
-
-def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
-    """The positions of the questions that a model can read, which alone are scored."""
-    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
 
 
 def _check(config: TaskConfig, metric: str) -> None:
@@ -251,14 +232,19 @@ def _check(config: TaskConfig, metric: str) -> None:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
         )
-    for name in SETTINGS_OF_TABLES:
-        if getattr(config, name) not in (None, "keep"):
-            raise InputError(f"question answering has no task.{name}; leave it out")
+    _check_names(config, TASK_SETTINGS, "task.")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering (as a .json file of SQuAD is read) needs a file of its own for the "
             "valid part; name it with task.valid, or save a table as .jsonl"
         )
+
+
+def _check_names(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
+    """InputError if a setting besides these `names` has another value than its default."""
+    for field in fields(settings):
+        if field.name not in names and getattr(settings, field.name) != field.default:
+            raise InputError(f"question answering has no {section}{field.name}; leave it out")
 
 
 def _check_window(window: int, stride: int) -> None:

@@ -1,9 +1,15 @@
-"""Reads questions, their contexts and answers from SQuAD JSON or tables."""
+"""Questions, their contexts and answers: read from SQuAD JSON or tables, and cut into windows."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import torch
+from pandas.api.types import is_scalar
+from torch import Tensor
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
@@ -11,9 +17,13 @@ from exlm.data.frames import read_file, read_json
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.column_labels import note_unscored
+from exlm.tasks.inference import pad
+from exlm.tasks.reading import Tokens
+from exlm.tasks.supervised import ShuffledBatches
 
 # the columns of a table that does not name them
 WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}
+MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 
 
 class QuestionProblem(NamedTuple):
@@ -44,7 +54,7 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, problem) in enumerate(_records(path, labelled, header)):
+    for row, (record, fault) in enumerate(_records(path, labelled, header)):
         question_id = _text(record.get("id")).strip() or f"row {row + 1}"
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
@@ -66,14 +76,8 @@ def read_questions(
             if start < 0:
                 misplaced = "the context does not have it where it should; answer dropped"
                 problems.append(QuestionProblem(row, text, misplaced))
-        if references and record.get("is_impossible") is True:
-            problem = problem or "marked impossible but has answers"
-        elif not question:
-            problem = problem or "empty question"
-        elif not context.strip():
-            problem = problem or "empty context"
-        elif references and not answers:
-            problem = problem or "no answer is at its place"
+        is_impossible = record.get("is_impossible") is True
+        problem = fault or _problem(question, context, references, is_impossible)
         if problem:
             problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
         else:
@@ -87,6 +91,21 @@ def read_questions(
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems
+
+
+def _problem(
+    question: str, context: str, references: list[tuple[str, int]], is_impossible: bool
+) -> str:
+    """Why a question cannot be used, "" if it can."""
+    if references and is_impossible:
+        return "marked impossible but has answers"
+    if not question:
+        return "empty question"
+    if not context:
+        return "empty context"
+    if references and all(start < 0 for _, start in references):
+        return "no answer is at its place"
+    return ""
 
 
 def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
@@ -161,6 +180,129 @@ def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
 def _text(value: Any) -> str:
     """A cell as text, "" where blank or missing. Half a character (a surrogate, which JSON can
     hold) is escaped."""
-    missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    missing = is_scalar(value) and pd.isna(value)
     text = "" if missing else str(value)
     return text.encode(errors="backslashreplace").decode() if text.strip() else ""
+
+
+@dataclass(eq=False)
+class Window:
+    """A question and a piece of its context that the model reads at a time: S tokens.
+
+    Attributes:
+        row: row of the question.
+        example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
+        offsets: int32 [S, 2]: first character of a context token, one after its last; -1 for other
+            tokens.
+        null: position of CLS (or BOS), which stands for "no answer".
+        label: first and last token of the first reference answer. `null` twice if there is no
+            answer, or if another window holds all of the answer but this one does not. None if no
+            window of the question holds all of it."""
+
+    row: int
+    example: Tokens
+    offsets: np.ndarray
+    null: int
+    label: tuple[int, int] | None
+
+
+def make_windows(
+    questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
+) -> tuple[list[Window], list[QuestionProblem]]:
+    """Cuts each context into as many windows of `max_length` tokens as it needs, which share
+    `stride` tokens. Each begins with the question. Problems are questions that get no windows, as
+    they are too long beside a long context, and those that cannot be learned from. InputError if a
+    window has neither a CLS nor a BOS token."""
+    windows: list[Window] = []
+    problems: list[QuestionProblem] = []
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    columns = questions[["question", "context", "answers"]]
+    for row, question, context, answers in columns.itertuples():
+        size = len(tokenizer.tokenize(question, verbose=False))
+        is_long = size > room - stride - MIN_STEP
+        if is_long and size + len(tokenizer.tokenize(context, verbose=False)) > room:
+            problem = f"longer than the window: of {max_length} tokens it takes {size}"
+            problems.append(QuestionProblem(row, question, problem))
+            continue
+        encoding = tokenizer(
+            question,
+            context,
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        count = len(encoding["input_ids"])
+        question_windows = [_window(row, encoding, number, tokenizer) for number in range(count)]
+        windows += question_windows
+        if answers:
+            text, start = answers[0]
+            _label_windows(question_windows, text, start)
+            if all(window.label is None for window in question_windows):
+                problem = "no window holds all of it; not used for training"
+                problems.append(QuestionProblem(row, text, problem))
+    return windows, problems
+
+
+def _window(
+    row: int, encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizerFast
+) -> Window:
+    """One window of a question, labelled as if there were no answer."""
+    names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
+    example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
+    # 0 for the question, 1 for the context, NaN for special tokens
+    texts = np.array(encoding.sequence_ids(number), dtype=float)
+    offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
+    offsets[texts != 1] = -1
+    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        positions = np.flatnonzero(np.isnan(texts) & (example["input_ids"] == token))
+        if len(positions):
+            null = int(positions[0])
+            return Window(row, example, offsets, null, label=(null, null))
+    raise InputError(
+        "the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are "
+        "missing"
+    )
+
+
+def _label_windows(windows: list[Window], text: str, start: int) -> None:
+    """Labels all windows of a question with its answer, which begins at character `start`."""
+    stop = start + len(text)
+    # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
+    # that touch it, in any window.
+    begins, ends = np.concatenate([window.offsets for window in windows]).T
+    touches = (begins < stop) & (ends > start)
+    whole = (begins[touches].min(initial=stop), ends[touches].max(initial=start))
+    holds_whole = False
+    for window in windows:
+        begins, ends = window.offsets.T
+        tokens = np.flatnonzero((begins < stop) & (ends > start)).tolist()
+        if tokens and (begins[tokens[0]], ends[tokens[-1]]) == whole:
+            window.label = (tokens[0], tokens[-1])
+            holds_whole = True
+    if not holds_whole:
+        for window in windows:
+            window.label = None
+
+
+def window_batches(
+    windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
+) -> ShuffledBatches:
+    """Batches of the windows that can be learned from, with the positions [B] of labels in the
+    padded rows."""
+    trainable = np.flatnonzero([window.label is not None for window in windows])
+    if not len(trainable):
+        raise InputError(
+            "no window can be learned from; look at the problems of the questions and their windows"
+        )
+
+    def collate(numbers: np.ndarray) -> dict[str, Tensor]:
+        batch = pad([windows[number].example for number in numbers], tokenizer)
+        padding_on_the_left = batch["attention_mask"].argmax(1)
+        labels = torch.tensor([windows[number].label for number in numbers])
+        starts, ends = (labels + padding_on_the_left[:, None]).T
+        return {**batch, "start_positions": starts, "end_positions": ends}
+
+    lengths = [len(window.offsets) for window in windows]
+    return ShuffledBatches(lengths, trainable, batch_size, seed, collate)

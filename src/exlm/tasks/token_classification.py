@@ -12,15 +12,12 @@ from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns, listed
-from exlm.data.formats import format_of
-from exlm.data.frames import read_file_chunks
-from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.cells import check_no_list_as_text, row_name
 from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import load_labelled
+from exlm.tasks.datasets import load_labelled, read_files
 from exlm.tasks.encoders import EncoderSource, Models
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
@@ -61,9 +58,9 @@ class TokenClassification(TableFinetuning):
         table = load_labelled(replace(config, label_columns=[]))
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
-        has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
-        unit = WORD if has_lists else _unit_of(table.texts, table.frame[label_column].fillna(""))
         cells = table.frame[label_column].fillna("")
+        has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
+        unit = WORD if has_lists else _unit_of(table.texts, cells)
         names = chain.from_iterable(labels_of_units(cells, units(table.texts, unit), unit))
         classes = sorted({*names} - {NO_LABEL})
         _check_classes(classes, config)
@@ -74,12 +71,11 @@ class TokenClassification(TableFinetuning):
             problem or label_problem
             for problem, label_problem in zip(table.problems, label_problems, strict=True)
         ]
-        mismatched = sum(map(bool, label_problems))
-        if 2 * mismatched > len(label_problems):
-            row = next(row for row, problem in enumerate(label_problems) if problem)
-            example = f"{row_name(table.frame.index[row])}: {label_problems[row]}"
+        wrong = [row for row, problem in enumerate(label_problems) if problem]
+        if len(wrong) > len(label_problems) / 2:
+            example = f"{row_name(table.frame.index[wrong[0]])}: {label_problems[wrong[0]]}"
             raise InputError(
-                f"{config.dataset}: {mismatched} of {len(label_problems)} rows do not have a label "
+                f"{config.dataset}: {len(wrong)} of {len(label_problems)} rows do not have a label "
                 f"for each residue or word ({example}); a row has a whole text and all its labels; "
                 "where a row is one word, write CoNLL"
             )
@@ -122,25 +118,23 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """The unit of which more texts have as many as labels: one blank in a protein makes no words of
     all. A text of one word says nothing of words."""
-    counts = []
+    sizes = {}
     for unit in (WORD, RESIDUE):
         units_of_texts = units(texts, unit)
         labels_of_texts = labels_of_units(labels, units_of_texts, unit)
-        pairs = zip(units_of_texts, labels_of_texts, strict=True)
-        counts.append([(len(of_text), len(of_labels)) for of_text, of_labels in pairs])
-    words, residues = counts
-    as_words = sum(in_text == in_labels > 1 for in_text, in_labels in words)
-    as_residues = sum(in_text == in_labels for in_text, in_labels in residues)
+        sizes[unit] = np.array([[*map(len, units_of_texts)], [*map(len, labels_of_texts)]])
+    words, labels_of_words = sizes[WORD]
+    residues, labels_of_residues = sizes[RESIDUE]
+    as_words = ((words == labels_of_words) & (words > 1)).sum()
+    as_residues = (residues == labels_of_residues).sum()
     if as_words == as_residues:
-        return WORD if any(in_text > 1 for in_text, _ in words) else RESIDUE
+        return WORD if (words > 1).any() else RESIDUE
     return WORD if as_words > as_residues else RESIDUE
 
 
 def _tag_column(config: TaskConfig) -> str:
     """The first of TAG_COLUMNS that the table has, in any case."""
-    sheet = config.sheet if format_of(config.dataset) == "xlsx" else None
-    options = TableOptions(config.header, sheet=sheet)
-    columns = next(read_file_chunks(config.dataset, options, rows=1)).frame.columns
+    columns = read_files(config)["train"].frame.columns
     names = {str(column).lower(): column for column in reversed(columns)}
     for name in TAG_COLUMNS:
         if name in names:

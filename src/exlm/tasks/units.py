@@ -16,8 +16,8 @@ STOP = "*"  # the end of a translated sequence, which may have no label
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 NOT_READ = "-?_~"  # the first that is no class is in place of the label of a unit that was cut off
 # what a mask says of a unit, in any case
-COUNTS = dict.fromkeys(("1", "1.0", "t", "true", "y", "yes"), True)
-COUNTS |= dict.fromkeys(("0", "0.0", "f", "false", "n", "no"), False)
+COUNTS = {"1", "1.0", "t", "true", "y", "yes"}
+COUNTS_NOT = {"0", "0.0", "f", "false", "n", "no"}
 
 
 def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
@@ -34,10 +34,13 @@ def labels_of_units(cells: Iterable[Any], texts: list[list[str]], unit: str) -> 
     labels = []
     for cell, of_cell, text in zip(cells, units(cells, unit), texts, strict=True):
         words = cell.split() if isinstance(cell, str) else []
-        has_stop = text[-1:] == [STOP]
-        fits = len(words) in (len(text), len(text) - has_stop)
-        labels.append(words if fits else of_cell)
+        labels.append(words if len(words) in _label_counts(text) else of_cell)
     return labels
+
+
+def _label_counts(text: list[str]) -> set[int]:
+    """How many labels the units of a text may have: the STOP at its end may have none."""
+    return {len(text) - 1, len(text)} if text[-1:] == [STOP] else {len(text)}
 
 
 def read_unit_labels(
@@ -58,21 +61,20 @@ def read_unit_labels(
     labels = np.full((len(texts), max(map(len, texts))), np.nan)
     problems = [""] * len(texts)
     for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
-        if text[-1:] == [STOP] and len(names) < len(text):
-            text = text[:-1]
+        marks = [mark.lower() for mark in mask]
         unknown_labels = set(names) - {*index, NO_LABEL}
-        unknown_marks = {mark for mark in mask if mark.lower() not in COUNTS}
-        if not len(text) == len(names) == len(mask):
-            of_mask = f" and a mask of {len(mask)}" if mask_column else ""
+        unknown_marks = set(marks) - COUNTS - COUNTS_NOT
+        if len(names) not in _label_counts(text) or len(names) != len(marks):
+            of_mask = f" and a mask of {len(marks)}" if mask_column else ""
             problems[row] = f"{len(text)} residues or words, but {len(names)} labels{of_mask}"
         elif unknown_labels:
             problems[row] = f"the model has no label {min(unknown_labels)!r}"
         elif unknown_marks:
             problems[row] = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
         else:
-            classes_of_units = np.array([index.get(name, np.nan) for name in names])
-            counts = np.array([COUNTS[mark.lower()] for mark in mask], dtype=bool)
-            labels[row, : len(names)] = np.where(counts, classes_of_units, np.nan)
+            for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
+                if mark in COUNTS:
+                    labels[row, number] = index.get(name, np.nan)
     return labels, problems
 
 

@@ -1,17 +1,57 @@
 """Simple and well-known models on the same data, splits, seeds and metrics as ours.
 
-A baseline is a function from `BaselineInputs` to predictions, and the `Baseline` that describes it
-(`base.py`); here it gets its name. Models of scikit-learn (`estimators.py`) learn in this process.
-A program (`programs.py`) runs in a Python environment of its own."""
+A baseline is a function from `BaselineInputs` (`base.py`) to predictions, which BASELINES describes
+and gives a name. Models of scikit-learn (`estimators.py`) learn in this process. A program
+(`programs.py`) runs in a Python environment of its own."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exlm.data.chemistry import BITS, RADIUS
 from exlm.tasks.baselines import estimators, programs
-from exlm.tasks.baselines.base import Baseline
+from exlm.tasks.baselines.base import BaselineInputs
 
-BASELINES: dict[str, Baseline] = {
-    "ecfp-rf": estimators.ECFP_FOREST,
-    "ecfp-knn": estimators.ECFP_NEIGHBOURS,
-    "ecfp-lr": estimators.ECFP_LINEAR,
-    "chemprop": programs.CHEMPROP,
-    "attentivefp": programs.ATTENTIVEFP,
-    "tfidf-lr": estimators.TFIDF_LINEAR,
+
+@dataclass(frozen=True)
+class Baseline:
+    """A model that is trained from nothing on the labelled data alone.
+
+    Attributes:
+        fit_predict: learns, and returns predictions [rows, outputs]; a program writes its output to
+            the path.
+        molecules: whether it reads molecules; else it reads text.
+        settings: what the results tell about it.
+        packages: what pip installs for a program in an environment that the first one names."""
+
+    fit_predict: Callable[[BaselineInputs, Path], np.ndarray]
+    molecules: bool
+    settings: dict[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+
+
+_FINGERPRINT = {"radius": RADIUS, "bits": BITS}
+_STRENGTHS = {"strengths": estimators.C_VALUES}
+BASELINES = {
+    "ecfp-rf": Baseline(
+        estimators.fit_forest, molecules=True, settings=_FINGERPRINT | {"trees": estimators.TREES}
+    ),
+    "ecfp-knn": Baseline(
+        estimators.fit_neighbours,
+        molecules=True,
+        settings=_FINGERPRINT | {"neighbours": estimators.NEIGHBOURS},
+    ),
+    "ecfp-lr": Baseline(
+        estimators.fit_linear_to_molecules, molecules=True, settings=_FINGERPRINT | _STRENGTHS
+    ),
+    "chemprop": Baseline(
+        programs.fit_chemprop, molecules=True, packages=programs.CHEMPROP_PACKAGES
+    ),
+    "attentivefp": Baseline(
+        programs.fit_attentivefp, molecules=True, packages=programs.ATTENTIVEFP_PACKAGES
+    ),
+    "tfidf-lr": Baseline(estimators.fit_linear_to_words, molecules=False, settings=_STRENGTHS),
 }

@@ -1,9 +1,6 @@
-"""What a baseline is, what it gets and what it returns."""
+"""What a baseline gets, and how its predictions are scored."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +11,7 @@ from exlm.tasks.saved_task import SavedTask
 
 @dataclass(frozen=True)
 class BaselineInputs:
-    """What a baseline learns from, and what it has to predict.
+    """What a baseline learns from, and the texts that it has to predict.
 
     Attributes:
         name: the key in BASELINES.
@@ -22,10 +19,11 @@ class BaselineInputs:
         metric: what chooses the strength of regularisation on the valid rows.
         epochs: the most epochs of a program, if not its own number.
         environments: the folder of the Python environments of programs.
-        texts: [rows] SMILES, standardized, or texts; all of them are predicted.
+        texts: [rows] SMILES, standardized, or texts; all of them are predicted. Those that are only
+            predicted, which are not saved, are the last ones.
         pairs: [rows] the second texts, if the task is on pairs.
         labels: [rows, labels], classes as indices [rows, 1]; NaN where a label is missing, and in
-            rows that are neither in train nor in valid.
+            rows that are only predicted.
         train: numbers of the rows to learn from.
         valid: numbers of the rows that choose the epoch or the strength of regularisation."""
 
@@ -77,20 +75,3 @@ class BaselineInputs:
             self.task["error_units"],
         )
         return goodness(scores[self.metric], self.metric)
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A model that is trained from nothing on the labelled data alone.
-
-    Attributes:
-        fit_predict: learns, and returns predictions [rows, outputs]; a program writes its output to
-            the path.
-        molecules: whether it reads molecules; else it reads text.
-        settings: what the results tell about it.
-        packages: what pip installs for a program in an environment that the first one names."""
-
-    fit_predict: Callable[[BaselineInputs, Path], np.ndarray]
-    molecules: bool
-    settings: dict[str, Any]
-    packages: tuple[str, ...] = ()

@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from exlm.data.chemistry import standardize
 from exlm.errors import InputError
-from exlm.identity import identity
-from exlm.storage.files import to_json_types
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import (
-    fit_predict,
-    in_all_rows,
-    leave_out_what_is_no_molecule,
+    predict_table,
     save_baseline,
-    usable_texts,
+    without_broken_molecules,
 )
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled, resolve
@@ -76,13 +73,8 @@ def baseline(
         hyper["epochs"] = epochs
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
-    settings = {
-        "baseline": name,
-        "task": identity(table_baseline.config),
-        **table_baseline.data_settings,
-    }
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, table_baseline, {"": hyper}, seeds, to_json_types(settings), recipe)
+    return run_task(directory, table_baseline, {"": hyper}, seeds, {"baseline": name}, recipe)
 
 
 class TableBaseline(TableTask):
@@ -115,7 +107,7 @@ class TableBaseline(TableTask):
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
-        checked = leave_out_what_is_no_molecule(table) if molecules else table
+        checked = without_broken_molecules(table) if molecules else table
         spelling = spelling_of(None, bool(molecules), config.standardize or "none")
         super().__init__(config, checked, table.usable, spelling)
         if BASELINES[name].packages:  # installed before anything is written
@@ -126,28 +118,24 @@ class TableBaseline(TableTask):
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
         split = self.split_of(seed)
-        # Labels of rows that are neither in train nor in valid are not shown to the baseline.
-        labels = np.full_like(table.labels, np.nan)
-        for part in ("train", "valid"):
-            labels[split[part]] = table.labels[split[part]]
         task = self.table_entries(split["train"])
-        usable_rows, texts, pairs = usable_texts(table, task)
-        inputs = BaselineInputs(
+        # Other rows, and their labels, are not shown to the baseline.
+        rows = np.sort(np.concatenate([split["train"], split["valid"]]))
+        learned = BaselineInputs(
             name=self.name,
             task=task,
             metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
             environments=self.environments,
-            texts=texts,
-            pairs=pairs,
-            labels=labels[usable_rows],
-            train=np.searchsorted(usable_rows, split["train"]),
-            valid=np.searchsorted(usable_rows, split["valid"]),
+            texts=[standardize(table.texts[row], task["standardize"]) for row in rows],
+            pairs=[table.pairs[row] for row in rows] if table.pairs else None,
+            labels=table.labels[rows],
+            train=np.searchsorted(rows, split["train"]),
+            valid=np.searchsorted(rows, split["valid"]),
         )
         start = time.monotonic()
-        predictions = fit_predict(inputs, run_dir / "program.log")
+        predictions = predict_table(learned, table, run_dir / "program.log")
         seconds = round(time.monotonic() - start, 1)
-        save_baseline(inputs, run_dir)
-        result = self.record(run_dir, split, in_all_rows(table, predictions))
-        return {"seconds": seconds, **result}
+        save_baseline(learned, run_dir)
+        return {"seconds": seconds, **self.record(run_dir, split, predictions)}

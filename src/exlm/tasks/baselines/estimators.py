@@ -14,9 +14,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from exlm.data.chemistry import BITS, RADIUS, fingerprints
+from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.base import Baseline, BaselineInputs
+from exlm.tasks.baselines.base import BaselineInputs
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -148,14 +148,3 @@ def _weighted_mean(labels: np.ndarray, similarity: np.ndarray) -> np.ndarray:
     # Where no neighbour has anything in common with the row, all of them count alike.
     weights = np.take_along_axis(similarity, nearest, 1) + 1e-6
     return np.average(labels[nearest], axis=1, weights=weights)
-
-
-FINGERPRINT = {"radius": RADIUS, "bits": BITS}
-ECFP_FOREST = Baseline(fit_forest, molecules=True, settings={**FINGERPRINT, "trees": TREES})
-ECFP_NEIGHBOURS = Baseline(
-    fit_neighbours, molecules=True, settings={**FINGERPRINT, "neighbours": NEIGHBOURS}
-)
-ECFP_LINEAR = Baseline(
-    fit_linear_to_molecules, molecules=True, settings={**FINGERPRINT, "strengths": C_VALUES}
-)
-TFIDF_LINEAR = Baseline(fit_linear_to_words, molecules=False, settings={"strengths": C_VALUES})

@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.runs import lock
-from exlm.tasks.baselines.base import Baseline, BaselineInputs
+from exlm.tasks.baselines.base import BaselineInputs
 from exlm.train.loop import on_signals
 
 CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")
@@ -72,12 +72,13 @@ def environment(packages: tuple[str, ...], environments: str) -> Path:
         names = ", ".join(packages)
         print(f"installing {names} in {directory}; this takes minutes and is done once", flush=True)
         log = directory.with_name(f"{directory.name}.log")
-        failure = _run([sys.executable, "-m", "venv", "--clear", str(directory)], log)
-        failure = failure or _run([str(python), "-m", "pip", "install", *packages], log)
-        if failure:
+        try:
+            _run([sys.executable, "-m", "venv", "--clear", str(directory)], log)
+            _run([str(python), "-m", "pip", "install", *packages], log)
+        except TrainingStopped as error:
             raise InputError(
-                f"{packages[0]} could not be installed: {failure}; check the network, try again"
-            )
+                f"{packages[0]} could not be installed: {error}; check the network, try again"
+            ) from error
         (directory / FINISHED).touch()
     return python
 
@@ -99,25 +100,19 @@ def _run_python(
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
     python = environment(packages, inputs.environments)
     # -I keeps PYTHONPATH, and so the packages of this library, out of the environment.
-    failure = _run([str(python), "-I", *arguments], log, folder)
-    if failure:
-        raise TrainingStopped(f"the baseline failed: {failure}")
+    _run([str(python), "-I", *arguments], log, folder)
 
 
-def _run(command: list[str], log: Path, folder: str | None = None) -> str:
-    """Runs a program with its output in a log; if it ends with an error, returns the last line."""
+def _run(command: list[str], log: Path, folder: str | None = None) -> None:
+    """Runs a program with its output in a log; TrainingStopped with the last line if it fails."""
     # The handler raises, and subprocess.run then ends the program, too.
     with log.open("w") as file, on_signals(_interrupt, once=True):
         process = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder)
-    if process.returncode == 0:
-        return ""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'no output'} (its output is in {log})"
+    if process.returncode != 0:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last_line = lines[-1] if lines else "no output"
+        raise TrainingStopped(f"the program failed: {last_line} (its output is in {log})")
 
 
 def _interrupt(number: int) -> None:
     raise Interrupted(number, "interrupted; run the same command to go on")
-
-
-CHEMPROP = Baseline(fit_chemprop, molecules=True, settings={}, packages=CHEMPROP_PACKAGES)
-ATTENTIVEFP = Baseline(fit_attentivefp, molecules=True, settings={}, packages=ATTENTIVEFP_PACKAGES)
