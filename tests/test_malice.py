@@ -133,6 +133,11 @@ def test_tags_of_yaml_are_not_obeyed(marker, tmp_path):
     assert read_or_empty(path) == {}
 
 
+def test_a_list_where_a_record_belongs_is_empty(tmp_path):
+    (tmp_path / "result.json").write_text("[1, 2]")
+    assert read_or_empty(tmp_path / "result.json") == {}
+
+
 def _header(length, content=b"{}"):
     return struct.pack("<Q", length) + content
 

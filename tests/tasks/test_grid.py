@@ -85,6 +85,7 @@ def test_without_a_grid_there_is_one_cell_without_name():
         ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
         ({"layers": [0]}, "layers is 0; it must be at least 1"),
         ({"clip_norm": [-1.0]}, "clip_norm is -1.0; it must be at least 0"),
+        ({"weight_decay": [float("nan")]}, "weight_decay is nan; it must be at least 0"),
         ({"batch_size": [16.5]}, "16.5; use int"),
         ({"pooling": ["last"]}, "pooling has 'last'; use first or mean"),
         ({"learning_rate": [None]}, "None; use float or int"),

@@ -302,3 +302,19 @@ def test_a_pair_has_a_vector_of_its_own(tmp_path):
     embed("molecules-5M", str(tmp_path / "a.csv"), str(tmp_path / "b.npy"), pair_column="second")
     pairs = np.load(tmp_path / "b.npy")
     assert np.allclose(alone[0], alone[1]) and not np.allclose(pairs[0], pairs[1], atol=1e-3)
+
+
+def test_embed_brings_molecules_into_one_spelling_and_says_where_they_differ(
+    corpus, tmp_path, capsys
+):
+    model = save(tmp_path / "model", load_tokenizer(corpus), molecules=True)
+    kekule = write(tmp_path / "kekule.smi", ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO"] * 4)
+    aromatic = write(tmp_path / "aromatic.smi", ["Oc1ccccc1", "Nc1ccccc1", "CCO"] * 4)
+    embed(model, kekule, str(tmp_path / "raw.npy"))
+    assert "8 of the first 12 molecules" in capsys.readouterr().err
+    embed(model, kekule, str(tmp_path / "same.npy"), standardize="canonical")
+    embed(model, aromatic, str(tmp_path / "aromatic.npy"))
+    assert "spelled otherwise" not in capsys.readouterr().err
+    vectors = np.load(tmp_path / "aromatic.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), vectors)
+    assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01

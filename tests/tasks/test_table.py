@@ -343,6 +343,7 @@ def test_molecules_are_told_from_text():
 
 def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
+    assert "InChI" in molecule_problem("InChI=1S/CH4/h1H4")
     assert molecule_problem("c1ccccc") == "not a SMILES string: unclosed ring"
     assert molecule_problem(" ") == "not a SMILES string"
     assert (
@@ -742,3 +743,17 @@ def test_numbers_of_a_workbook_say_nothing_of_how_texts_are_written():
 def test_misspelt_settings_are_refused(setting):
     with pytest.raises(InputError, match="must be one of"):
         TaskConfig("a.csv", **setting)
+
+
+def test_words_that_most_rows_have_alone_are_no_classes_by_themselves():
+    times = [f"{minute}:{minute % 6}0" for minute in range(25)] + ["0:00", "1:10"]
+    rows = FileRows(pd.DataFrame({"text": [f"t{i}" for i in range(27)], "time": times}))
+    with pytest.raises(InputError, match="25 different words in 27 rows.*task_type multiclass"):
+        make_table(rows, "t.csv", None, ["time"])
+    assert len(make_table(rows, "t.csv", None, ["time"], "multiclass").classes) == 25
+
+
+def test_errors_of_excel_are_missing_labels():
+    frame = pd.DataFrame({"text": list("abcd"), "y": ["1.5", "#DIV/0!", "2.5", "#N/A"]})
+    table = make_table(FileRows(frame), "t.csv", None, ["y"])
+    assert table.problems == ["", "no label", "", "no label"]

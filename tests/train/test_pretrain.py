@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -184,6 +185,13 @@ def test_a_signal_during_the_last_evaluation_is_no_less_a_stop(recipe, whole, mo
         pretrain(**recipe)
     monkeypatch.setattr(run, "measure_held_out", measure)
     pretrain(**recipe)
+    assert same(recipe["output"], whole)
+
+
+def test_a_run_in_a_thread_gives_the_same_model(recipe, whole):
+    thread = Thread(target=pretrain, kwargs=recipe)
+    thread.start()
+    thread.join()
     assert same(recipe["output"], whole)
 
 

@@ -55,6 +55,8 @@ def _problem_of_text(smiles: str) -> str | None:
     if not smiles.isascii():
         character = next(filterfalse(str.isascii, smiles))
         return f"{NO_SMILES}: it has {character!r}"
+    if smiles.startswith("InChI="):
+        return f"{NO_SMILES}, but an InChI, which RDKit's MolFromInchi reads"
     words = len(smiles.split())
     if words == 1:
         return None

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import json
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -44,7 +43,7 @@ from exlm.data.tokenization import (
     splits_smiles,
     train_text_tokenizer,
 )
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
@@ -180,10 +179,9 @@ def _note_nucleotides(texts: list[str]) -> None:
     """Says if most texts are DNA or RNA, whose letters are residues, too."""
     nucleotides = [text for text in texts if NUCLEOTIDES.fullmatch(text)]
     if 2 * len(nucleotides) > len(texts):
-        print(
-            f"note: {len(nucleotides)} of the first {len(texts)} sequences look like DNA or RNA; "
-            "their letters are read as amino acids",
-            file=sys.stderr,
+        note(
+            f"{len(nucleotides)} of the first {len(texts)} sequences look like DNA or RNA; "
+            "their letters are read as amino acids"
         )
 
 

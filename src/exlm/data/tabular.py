@@ -2,7 +2,6 @@
 
 import csv
 import re
-import sys
 import zipfile
 from collections.abc import Iterator
 from functools import cache
@@ -13,7 +12,7 @@ import pandas as pd
 
 from exlm.data.columns import check_different, listed
 from exlm.data.files import LARGEST, LONGEST, first_lines, text_lines
-from exlm.errors import InputError, first_line, import_optional
+from exlm.errors import InputError, first_line, import_optional, note
 
 SEPARATORS = ",;\t|"
 
@@ -140,10 +139,9 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
 @cache  # a command may read a file several times
 def _name_sheet(name: str, sheet: str, others: str) -> None:
     if others:
-        print(
-            f"note: of {name}, the sheet {sheet!r} is read; there are also: {others} (labelled "
-            "data: --sheet; else save the sheet as a file of its own)",
-            file=sys.stderr,
+        note(
+            f"of {name}, the sheet {sheet!r} is read; there are also: {others} (labelled "
+            "data: --sheet; else save the sheet as a file of its own)"
         )
 
 

@@ -88,10 +88,14 @@ def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]
 
 
 def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    drawable = [filling for _, filling in _drawable(filled_texts)]
-    pictures = (coloured(filling.text, filling.segments_of_sites) for filling in drawable)
-    legends = [f"{filling.filling}   p {filling.probability:.3g}" for filling in drawable]
-    path.write_bytes(draw_grid(list(filter(None, pictures)), legends))
+    pictures = []
+    legends = []
+    for _, filling in _drawable(filled_texts):
+        picture = coloured(filling.text, filling.segments_of_sites)
+        if picture is not None:
+            pictures.append(picture)
+            legends.append(f"{filling.filling}   p {filling.probability:.3g}")
+    path.write_bytes(draw_grid(pictures, legends))
 
 
 def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:

@@ -71,7 +71,7 @@ def _merged(empty: FilledText, choices: list[FilledText]) -> FilledText:
             fillings.append(
                 replace(filling, masked=choice.text, length_probability=1 / len(usable))
             )
-    fillings.sort(key=lambda filling: -filling.probability)
+    fillings.sort(key=lambda filling: -filling.log_probability)
     exact = [choice.exact for choice in usable]
     kept = [choice.kept for choice in usable if choice.kept is not None]
     passes = [choice.passes for choice in usable if choice.passes is not None]

@@ -82,19 +82,19 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_or_empty(path: Path) -> dict[str, Any]:
-    """The content of a JSON or YAML file; {} if there is none or it is damaged."""
+    """The content of a JSON or YAML file; {} if there is none, or it is damaged or no record."""
     try:
         text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
-    return content or {}
+    return content if isinstance(content, dict) else {}
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
     records = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:

@@ -74,6 +74,8 @@ def new_directory(path: Path, overwrite: bool = False, advice: str = "") -> Iter
         partial = Path(scratch) / "partial"
         partial.mkdir()
         yield partial
+        for file in partial.iterdir():
+            sync(file)
         if path.exists():
             path.rename(Path(scratch) / "replaced")
         partial.rename(path)

@@ -48,9 +48,12 @@ LABEL_TYPES: dict[TaskType, LabelType] = {
 NOT_DETERMINED = (
     *("ND", "N.D.", "n.d.", "nd", "NT", "N.T.", "n.t.", "?"),
     *("Inconclusive", "inconclusive", "Unspecified", "unspecified"),
+    # errors of Excel beside #N/A
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
 MAX_INFERRED_CLASSES = 50
+FEW_ROWS = 20  # so few may have a class each, as in a first try
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
 
@@ -159,7 +162,7 @@ def read_labels(
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
     words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
-    labels."""
+    labels. InputError for words that most rows have alone."""
     if not len(cells.columns):
         return "regression"
     if _is_binary(cells, bits):
@@ -173,7 +176,14 @@ def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFr
         most_classes = MAX_INFERRED_CLASSES
     elif _is_whole(cells, numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
-    distinct = cells.iloc[:, 0].dropna().astype(str).nunique()
+    values = cells.iloc[:, 0].dropna().astype(str)
+    distinct = values.nunique()
+    if most_classes == MAX_INFERRED_CLASSES and FEW_ROWS <= len(values) < 2 * distinct:
+        raise InputError(
+            f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
+            f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "
+            "choose another column, or set task_type multiclass"
+        )
     return "multiclass" if 2 <= distinct <= most_classes else "regression"
 
 

@@ -1,6 +1,5 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,8 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data import chunks, frames
+from exlm.data.chemistry import Standardize
+from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
@@ -19,6 +20,7 @@ from exlm.tasks.reading import (
     TableTokens,
     TextReader,
     decide_molecules,
+    note_spelling,
     remembered,
 )
 from exlm.tasks.saved_task import SavedTask
@@ -36,6 +38,7 @@ def embed(
     layers: int | None = None,
     max_length: int | None = None,
     pair_column: str | None = None,
+    standardize: Standardize | None = None,
     **options: Any,
 ) -> Path:
     """Writes one vector per row of a table, in constant memory; if it is interrupted, the same
@@ -54,6 +57,8 @@ def embed(
             the expansion.
         max_length: longest text in tokens; where absent that of the fine-tuning, or 512.
         pair_column: column of a second text: the vector is that of the pair, read together.
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`), or not (`none`); where absent, as in the training of the model.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
     target = chunks.output_path(
@@ -68,9 +73,10 @@ def embed(
     molecules = decide_molecules(
         first.texts, trained_on["molecules"], read_options.molecules, input
     )
-    reader = TextReader(
-        tokenizer, max_length, molecules, trained_on["standardize"], read_options.on_invalid
-    )
+    how = standardize or trained_on["standardize"]
+    if molecules and how == "none":
+        note_spelling(first.texts, input)
+    reader = TextReader(tokenizer, max_length, molecules, how, read_options.on_invalid)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
@@ -86,7 +92,7 @@ def embed(
         "pooling": pooling,
         "layers": layers,
         "max_length": max_length,
-        "options": {**options, "pair_column": pair_column},
+        "options": {**options, "pair_column": pair_column, "standardize": how},
         "weights": weight_hash(model),
     }
     counts = chunks.write_in_chunks(input, read_options.table_options, target, settings, write)
@@ -110,10 +116,9 @@ def _first_table(
         text_column = trained_on["text_column"]
     second = trained_on.get("pair_column")
     if pair_column is None and second in rows.frame:
-        print(
-            f"note: the model was trained on pairs; add --pair_column {second!r} to embed both "
-            "texts of a row",
-            file=sys.stderr,
+        note(
+            f"the model was trained on pairs; add --pair_column {second!r} to embed both "
+            "texts of a row"
         )
     return make_table(rows, path, text_column, [], pair_column=pair_column)
 

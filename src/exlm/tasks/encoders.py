@@ -4,7 +4,6 @@ or hub name."""
 import hashlib
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from transformers import (
 )
 
 from exlm.data.columns import listed
-from exlm.errors import InputError, first_line
+from exlm.errors import InputError, first_line, note
 from exlm.storage.models import check_tokenizer, verify, weight_hash, without_reports
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
@@ -197,7 +196,7 @@ def _from_pretrained(
     new = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
     if new:
         weights = listed(sorted(new), limit=3)
-        print(f"note: {name} has no weights for {weights}; they are random", file=sys.stderr)
+        note(f"{name} has no weights for {weights}; they are random")
     return model.float()
 
 

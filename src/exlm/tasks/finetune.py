@@ -5,7 +5,6 @@
 cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/seed-N` has one model,
 what this seed gave (SEED_RESULT), its predictions and its log."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.frames import write_frame
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.identity import identity
 from exlm.ops.precision import used_precision
 from exlm.storage.files import render, to_json_types, write_yaml
@@ -126,7 +125,7 @@ def run_task(
         )
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
-        print(f"note: {departure}; scores do not compare with published ones", file=sys.stderr)
+        note(f"{departure}; scores do not compare with published ones")
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):

@@ -11,7 +11,7 @@ import pandas as pd
 from exlm.data.chunks import in_words, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.storage.runs import GRID_REPORT
@@ -235,10 +235,7 @@ def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], 
     run_dirs = seed_directories(model)
     if run_dirs != [Path(model)] and not (Path(model) / GRID_REPORT).exists():
         seeds = ", ".join(run_dir.name for run_dir in run_dirs)
-        print(
-            f"note: the fine-tuning in {model} is not finished; only {seeds} predict",
-            file=sys.stderr,
-        )
+        note(f"the fine-tuning in {model} is not finished; only {seeds} predict")
     is_baseline = (run_dirs[0] / BASELINE_FILE).is_file()
     models = []
     for run_dir in run_dirs:

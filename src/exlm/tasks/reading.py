@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -13,6 +13,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
+    SAMPLE,
     Standardize,
     are_molecules,
     comparable,
@@ -192,6 +193,20 @@ class TextReader:
                 f"({others[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
+
+
+def note_spelling(texts: Sequence[str], path: str) -> None:
+    """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
+    spells them, if many are: a model gives other vectors for other spellings."""
+    sample = list(islice((text for text in texts if molecule_problem(text) is None), SAMPLE))
+    others = sum(standardize(text, "canonical") != text for text in sample)
+    if len(sample) < LEAST_SAMPLE or others < len(sample) / 10:
+        return
+    note(
+        f"{others} of the first {len(sample)} molecules of {path} are spelled otherwise than RDKit "
+        "spells them, and a model gives other numbers for other spellings; if it was trained on "
+        "RDKit's, as those of the package, add --standardize canonical"
+    )
 
 
 def spelling_of(

@@ -1,6 +1,5 @@
 """A fine-tuned model and what is saved with it about its task."""
 
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.storage.models import verify
 from exlm.tasks.encoders import Models, load_config, load_finetuned
 from exlm.train import distributed
@@ -100,10 +99,9 @@ def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     has_no_layer = not layers or layers[-1].bias is None or layers[-1].out_features != len(mean)
     if has_no_layer or (mean.abs() > LARGEST_OFFSET * std).any():
-        print(
-            f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
-            f"not pipelines",
-            file=sys.stderr,
+        note(
+            f"the head of {model.config.model_type} stays standardised; use exlm predict, "
+            f"not pipelines"
         )
         return saved
     last = layers[-1]

@@ -19,7 +19,7 @@ from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
-from exlm.tasks.reading import TextReader, remembered, spelling_of
+from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
@@ -51,6 +51,8 @@ class TableFinetuning(TableTask):
         config = complete_config(config, table, remembered(load_config(encoder.name)))
         molecules = bool(config.molecules)
         how = config.standardize or "none"
+        if molecules and how == "none":
+            note_spelling(table.texts, config.dataset)
         reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
         checked, self.tokens = reader.read(table)
         spelling = spelling_of(self.tokenizer, molecules, how)

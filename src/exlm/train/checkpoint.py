@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from exlm.errors import InputError
 from exlm.identity import first_difference
-from exlm.storage.files import sync
+from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
 from exlm.train import distributed
 
@@ -61,7 +61,7 @@ def _write(
         with new_directory(directory / f"{PREFIX}{step:08d}", overwrite=True) as partial:
             save_file(_model_tensors(model), partial / "model.safetensors")
             save_file(moments, partial / "optimizer.safetensors")
-            (partial / "state.json").write_text(json.dumps(state, indent=1))
+            write_text(partial / "state.json", json.dumps(state, indent=1))
             write_manifest(partial, list(partial.iterdir()))
         sync(directory)
     except (OSError, SafetensorError) as error:
@@ -92,7 +92,7 @@ def resume(
     path = _newest_undamaged(directory)
     if path is None:
         return None
-    state = json.loads((path / "state.json").read_text())
+    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
     compared = {name: value for name, value in identity.items() if name not in may_differ}
     if difference := first_difference(state["identity"], compared):
         name, before, now = difference

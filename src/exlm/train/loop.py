@@ -4,6 +4,7 @@ Its inputs are a model, a function from an update's number to its micro-batches,
 loop does not depend on masks, lattices or tasks; `update` says how an update is computed."""
 
 import signal
+import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -231,8 +232,10 @@ def _ahead(
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
     """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the
-    result is closed."""
+    result is closed. Outside of the main thread, where Python allows no handlers, it does not."""
     restore = ExitStack()
+    if threading.current_thread() is not threading.main_thread():
+        return restore
 
     def handle(number: int, _frame: object) -> None:
         if once:
