@@ -22,7 +22,7 @@ from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from models import Batch, loss_of
 from timing import arguments, record

@@ -19,7 +19,7 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from exlm import ExLMDataCollator, ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 
 MAX_LENGTH = 128
 

@@ -17,7 +17,8 @@ import yaml
 from exlm import ExLMConfig, InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
-from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.models import save_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import grid_cells
 from exlm_command import main
 from exlm_command.commands import COMMANDS, function_of

@@ -14,7 +14,7 @@ from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
 from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 
 TRAINER = dict(
     num_train_epochs=3, report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True

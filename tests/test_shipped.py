@@ -10,8 +10,9 @@ import exlm_command
 from exlm import ExLMForMaskedLM, InputError
 from exlm.integrations.sklearn import Embedder
 from exlm.storage import shipped
-from exlm.storage.models import load_model, load_tokenizer, save_model
+from exlm.storage.models import load_model, save_model
 from exlm.storage.shipped import model_path, models
+from exlm.storage.tokenizers import load_tokenizer
 from exlm_command import main
 
 

@@ -24,7 +24,7 @@ from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.update import update

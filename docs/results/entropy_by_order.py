@@ -22,7 +22,7 @@ from exlm.ops.expansion import IGNORED
 from exlm.paper.measurements import batch_entropies
 from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -13,7 +13,8 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.storage.manifest import MANIFEST, write_manifest
-from exlm.storage.models import load_model, save_model, tokenizer_hash
+from exlm.storage.models import load_model, save_model
+from exlm.storage.tokenizers import tokenizer_hash
 
 
 def main(run: str, directory: str, summary: str) -> None:

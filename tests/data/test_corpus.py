@@ -23,7 +23,7 @@ from exlm.data.corpus import Corpus, corpus_name
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer
 from exlm.errors import InputError
-from exlm.storage.models import load_tokenizer, tokenizer_hash
+from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)O", "C[C@@H](N)C(=O)O", "[2H]C", "ClCBr", "C1CC1", "N#N"]

@@ -20,7 +20,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.storage.models import load_tokenizer, save_tokenizer, tokenizer_hash
+from exlm.storage.tokenizers import load_tokenizer, save_tokenizer, tokenizer_hash
 from exlm.tasks.reading import TextReader
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"

@@ -16,7 +16,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.storage.models import load_tokenizer, save_tokenizer, tokenizer_hash
+from exlm.storage.tokenizers import load_tokenizer, save_tokenizer, tokenizer_hash
 from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = [

@@ -22,7 +22,7 @@ from exlm.paper.measurements import (
 )
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 from tests.paper.fake_runs import efficiency, fixed_count_of_masks
 
 SMALL = {

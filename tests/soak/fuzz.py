@@ -23,7 +23,8 @@ from exlm.data.frames import read_file
 from exlm.data.rows import PrepareOptions, Row, RowTokenizer
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
-from exlm.storage.models import load_model, load_tokenizer
+from exlm.storage.models import load_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.questions import read_questions
 from exlm.tasks.table import make_table
 from exlm_command.parser import settings

@@ -18,7 +18,8 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import read_log
-from exlm.storage.models import load_model, load_tokenizer, save_model
+from exlm.storage.models import load_model, save_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.embed import embed

@@ -12,7 +12,8 @@ from exlm import ExLMForMaskedLM, InputError
 from exlm.data.frames import read_file
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.models import save_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed

@@ -6,7 +6,8 @@ import pytest
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.frames import read_frame
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.models import save_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import (
     DEFAULTS,

@@ -27,7 +27,8 @@ from exlm.data.frames import FileRows
 from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_tokenizer, save_model, verify, weight_hash
+from exlm.storage.models import save_model, verify, weight_hash
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.answers import answer
 from exlm.tasks.certainty import (
     calibration_error,

@@ -14,7 +14,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
-from exlm.storage.models import load_tokenizer
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train.distributed import process_group
 from exlm.train.update import update
 

@@ -37,7 +37,8 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfi
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
-from exlm.storage.models import load_model, load_tokenizer
+from exlm.storage.models import load_model
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, distributed, tracking, update
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

@@ -17,8 +17,9 @@ from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.pretrain.start import start_hash, take_weights
-from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.models import save_model
 from exlm.storage.shipped import model_path
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.conftest import MOLECULES, train_smiles_tokenizer

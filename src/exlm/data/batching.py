@@ -255,7 +255,7 @@ class ExLMDataCollator(TrainerCallback):
     (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
     `data_collator` and in `callbacks`, where it learns the epoch; and set
     `remove_unused_columns=False`, or the Trainer takes the index away. The tokenizer has BOS, EOS,
-    padding and [MASK], as one of `exlm.storage.models.load_tokenizer`."""
+    padding and [MASK], as one of `exlm.storage.tokenizers.load_tokenizer`."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0

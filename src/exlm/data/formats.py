@@ -51,7 +51,7 @@ def format_of(path: str | Path) -> str | None:
     return SUFFIXES.get(suffix)
 
 
-def kind_of(path: str | Path, options: TableOptions) -> str | None:
+def reader_name(path: str | Path, options: TableOptions) -> str | None:
     """The key of READERS for a file, or None. Of a .txt file and of standard input, the first lines
     decide: objects of JSON, sequences and their names, molecules and their names, tagged words, or
     a table; else each line is a text."""

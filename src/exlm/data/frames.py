@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
 from exlm.data.files import LARGEST, open_text, read_errors
-from exlm.data.formats import READABLE, READERS, kind_of
+from exlm.data.formats import READABLE, READERS, reader_name
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
@@ -63,7 +63,7 @@ def read_file_chunks(
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
     those of the frame `like`."""
-    kind = kind_of(path, options)
+    kind = reader_name(path, options)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     if options.sheet is not None and kind != "xlsx":
@@ -171,7 +171,7 @@ def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
     none is another spelling of another: 1.1 and 1.10 are ids. They stay texts while rows are read,
     so that a CSV file gets them back as they were; `write_frame` makes them numbers in a format
     that has numbers."""
-    if kind_of(path, AS_USUAL) not in ("csv", "tsv"):
+    if reader_name(path, AS_USUAL) not in ("csv", "tsv"):
         return frozenset()
     texts = frame.select_dtypes(exclude="number")
     return frozenset(

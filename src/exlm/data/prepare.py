@@ -45,7 +45,7 @@ from exlm.data.tokenization import (
 )
 from exlm.errors import InputError, note
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
-from exlm.storage.models import load_tokenizer, tokenizer_hash
+from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
@@ -148,7 +148,7 @@ def _write_corpus(
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
         **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
-        **_identity(folder, tokenizer_of_corpus, writer),
+        **_facts_of_files(folder, tokenizer_of_corpus, writer),
     }
 
 
@@ -284,7 +284,7 @@ def _statistics(
     }
 
 
-def _identity(
+def _facts_of_files(
     folder: Path, tokenizer: PreTrainedTokenizerFast, writer: CorpusWriter
 ) -> dict[str, Any]:
     """What the manifest says about the files, once all are written."""

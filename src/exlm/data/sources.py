@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, kind_of
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, reader_name
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
@@ -36,13 +36,13 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
     for name in inputs:
         path = Path(name)
         if name == STANDARD_INPUT:
-            sources.append(Source(name, str(kind_of(name, options)), None, header))
+            sources.append(Source(name, str(reader_name(name, options)), None, header))
         elif not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name):
             sources.append(Source(name, "hub", None, header))
         else:
             files, others = _data_files(path)
             for file in files:
-                reader = str(kind_of(file, options))
+                reader = str(reader_name(file, options))
                 sources.append(Source(str(file), reader, file.stat().st_size, header))
             left_out += map(str, others)
     return sources, left_out

@@ -7,7 +7,15 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import ALPHABETS, alphabet_name
-from exlm.storage.files import read_log, read_or_empty, render, to_json_types, write_text
+from exlm.storage.files import (
+    GRID_REPORT,
+    RUN_RESULT,
+    read_log,
+    read_or_empty,
+    render,
+    to_json_types,
+    write_text,
+)
 from exlm.storage.manifest import MANIFEST
 
 FACTS = Path(__file__).with_name("facts.md")
@@ -24,7 +32,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if
     there is no run."""
     config = read_or_empty(directory / "config.json")
-    result = to_json_types(result or read_or_empty(directory / "result.json"))
+    result = to_json_types(result or read_or_empty(directory / RUN_RESULT))
     recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml")
     corpora = recipe.get("data", {}).get("corpus", [])
     if isinstance(corpora, str):
@@ -39,7 +47,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         recipe=recipe,
         result=result,
         # of all seeds, or of one
-        report=read_or_empty(directory / "results.json") or result,
+        report=read_or_empty(directory / GRID_REPORT) or result,
         texts=config | (config.get("task") or {}),
         alphabet=ALPHABETS[letters].texts if letters else None,
         weights=files.get("model.safetensors", {}).get("sha256"),

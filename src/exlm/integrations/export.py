@@ -16,7 +16,8 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
-from exlm.storage.models import load_model, save_tokenizer, verify
+from exlm.storage.models import load_model, verify
+from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders import load_config
 
 OUTPUTS: dict[Any, list[str]] = {

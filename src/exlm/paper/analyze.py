@@ -18,9 +18,8 @@ from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
-from exlm.storage.files import read_or_empty, sha256, write_yaml
-from exlm.storage.models import load_tokenizer
-from exlm.storage.runs import GRID_REPORT
+from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, sha256, write_yaml
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import resolve, task_files
 from exlm.tasks.finetune import finetune
@@ -203,7 +202,7 @@ class Study:
                     result=output / GRID_REPORT,
                     run=partial(finetune, str(output), str(run_dir), **tuning),
                     settings={**tuning, "model": identity, "files": files[task]},
-                    needs=run_dir / "result.json",
+                    needs=run_dir / RUN_RESULT,
                 )
                 jobs.append(finetuning)
         return jobs

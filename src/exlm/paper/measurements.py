@@ -30,8 +30,9 @@ from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import to_json_types, write_json
-from exlm.storage.models import load_model, load_tokenizer
+from exlm.storage.models import load_model
 from exlm.storage.runs import finished_result, machine
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.update import update

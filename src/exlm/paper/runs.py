@@ -19,7 +19,7 @@ from exlm.errors import InputError
 from exlm.paper.estimates import Number
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, percent, title
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.runs import GRID_REPORT
+from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]
@@ -227,7 +227,7 @@ def find_runs(roots: list[str]) -> Runs:
     runs = Runs()
     tunings: dict[str, Finetuning] = {}
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
-        if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
+        if run := runs.read(folder / RUN_RESULT, partial(_pretraining, folder)):
             measured = partial(_held_out_scores, "measured")
             run.scores += runs.read(folder / "measurements.json", measured) or []
             run.weights = runs.read(folder / "manifest.json", _weight_hash)

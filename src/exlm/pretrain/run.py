@@ -21,10 +21,19 @@ from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_he
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
-from exlm.storage.files import read_log, read_or_empty, to_json_types, write_json, write_yaml
+from exlm.storage.files import (
+    GRID_REPORT,
+    RUN_RESULT,
+    read_log,
+    read_or_empty,
+    to_json_types,
+    write_json,
+    write_yaml,
+)
 from exlm.storage.manifest import damage
-from exlm.storage.models import load_tokenizer, save_model
-from exlm.storage.runs import GRID_REPORT, finished_result, lock, machine
+from exlm.storage.models import save_model
+from exlm.storage.runs import finished_result, lock, machine
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 
@@ -81,7 +90,7 @@ def pretrain(
     ):
         settings = _settings(recipe, corpus, device)
         advice = f"choose another output, and add --start_from {directory} to go on from it"
-        result = finished_result(directory / "result.json", "identity", settings, advice)
+        result = finished_result(directory / RUN_RESULT, "identity", settings, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
@@ -97,7 +106,7 @@ def pretrain(
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
         # The last file says that the run is finished.
-        write_json(directory / "result.json", result)
+        write_json(directory / RUN_RESULT, result)
         print(f"{directory}: {_describe(result, model.has_links)}")
         return result
 

@@ -14,6 +14,9 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from exlm.errors import InputError
 
+RUN_RESULT = "result.json"  # of one training: a pre-training, or a seed of a fine-tuning
+GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
+
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""

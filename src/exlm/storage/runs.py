@@ -19,8 +19,6 @@ from exlm.errors import InputError
 from exlm.identity import first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
-GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
-
 # In a `resumable_directory`: the settings that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"

@@ -3,7 +3,7 @@
 
 `results.json` (GRID_REPORT) holds the results of all seeds. With a grid, they are those of the best
 cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/seed-N` has one model,
-what this seed gave (SEED_RESULT), its predictions and its log."""
+what this seed gave (RUN_RESULT), its predictions and its log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +16,15 @@ from exlm.data.frames import write_frame
 from exlm.errors import InputError, note
 from exlm.identity import identity
 from exlm.ops.precision import used_precision
-from exlm.storage.files import render, to_json_types, write_yaml
+from exlm.storage.files import RUN_RESULT, render, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
-from exlm.tasks.grid import SEED_RESULT, Grid, best_seed_directory
+from exlm.tasks.grid import Grid, best_seed_directory
 from exlm.tasks.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
 from exlm.tasks.table import first_reported_row
-from exlm.tasks.task import Task, kind_of
+from exlm.tasks.task import Task, class_of
 from exlm.train import distributed
 
 REPORT = Path(__file__).with_name("report.txt")
@@ -89,7 +89,7 @@ def finetune(
     # what auto means differs between machines
     settings["precision"] = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
-    finetuning = kind_of(resolved_task.task_type)(encoder, resolved_task, device)
+    finetuning = class_of(resolved_task.task_type)(encoder, resolved_task, device)
     hyper = fill_in(train, defaults, bool(finetuning.config.molecules))
     recipe = {
         "output": output,
@@ -119,7 +119,7 @@ def run_task(
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
-    if (directory / SEED_RESULT).is_file() or any(directory.glob("checkpoint-*")):
+    if (directory / RUN_RESULT).is_file() or any(directory.glob("checkpoint-*")):
         raise InputError(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )

@@ -12,18 +12,19 @@ from tqdm import tqdm
 from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity
-from exlm.storage.files import read_or_empty, replacing, to_json_types, write_json
-from exlm.storage.manifest import MANIFEST
-from exlm.storage.runs import (
+from exlm.storage.files import (
     GRID_REPORT,
-    finished_result,
-    machine,
-    resumable_directory,
+    RUN_RESULT,
+    read_or_empty,
+    replacing,
+    to_json_types,
+    write_json,
 )
+from exlm.storage.manifest import MANIFEST
+from exlm.storage.runs import finished_result, machine, resumable_directory
 from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
-SEED_RESULT = "result.json"
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
@@ -81,7 +82,7 @@ class Grid:
 
     def finished(self, cell: str, seed: int) -> Result | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
-        path = self.run_dir(cell, seed) / SEED_RESULT
+        path = self.run_dir(cell, seed) / RUN_RESULT
         return finished_result(path, "settings", self._settings_of(cell))
 
     def _settings_of(self, cell: str) -> dict[str, Any]:
@@ -119,14 +120,14 @@ class Grid:
                 result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
             if _has_model(result):
                 write_card(run_dir, result)
-            write_json(run_dir / SEED_RESULT, result)
+            write_json(run_dir / RUN_RESULT, result)
         return result
 
     def _remove_models(self, cell: str) -> None:
         """Removes the models of a cell that is not the best: a hundred would fill the disk. Scores
         and predictions stay."""
         for path in (self.directory / cell).glob("seed-*/*"):
-            to_keep = path.name in (SEED_RESULT, "log.jsonl") or "predictions" in path.name
+            to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
             if path.is_file() and not to_keep:
                 path.unlink()
 

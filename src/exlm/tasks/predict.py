@@ -12,16 +12,15 @@ from exlm.data.chunks import in_words, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
-from exlm.storage.files import read_or_empty, write_json
+from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.storage.runs import GRID_REPORT
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, in_digits, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
 from exlm.tasks.table_predictor import TablePredictor
-from exlm.tasks.task import kind_of
+from exlm.tasks.task import class_of
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -240,7 +239,7 @@ def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], 
     models = []
     for run_dir in run_dirs:
         task = load_baseline(run_dir).task if is_baseline else load_saved_task(str(run_dir))
-        kind = kind_of(task["task_type"])
+        kind = class_of(task["task_type"])
         saved: SavedTask = {**task, "precision": options.precision}
         models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))
     return BaselinePredictor if is_baseline else kind.predictor, models

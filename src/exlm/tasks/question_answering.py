@@ -211,14 +211,15 @@ class QuestionAnswering:
         interval of test, or of valid if there is no test."""
         scores = {}
         counts = {}
-        interval = {}
+        main_part = "test" if "test" in self.read_rows else "valid"
         for split, rows in self.read_rows.items():
             if split == "train":
                 continue
             answers, score = self._answer(network, split)
             scores[split] = score(rows)
             counts[split] = {"rows": len(rows)}
-            interval = {split: quick_interval(score, rows, self.metric, 1)}
+            if split == main_part:
+                interval = {split: quick_interval(score, rows, self.metric, 1)}
             table = vote(self.splits[split][0], [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))

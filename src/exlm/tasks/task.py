@@ -70,7 +70,7 @@ KINDS: dict[str, type[Finetuning]] = {
 }
 
 
-def kind_of(task_type: str | None) -> type[Finetuning]:
+def class_of(task_type: str | None) -> type[Finetuning]:
     """The class for a type of task. None is a table whose type is inferred from its labels.
     InputError if unknown."""
     if task_type is None:
