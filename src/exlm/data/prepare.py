@@ -111,7 +111,7 @@ def _write_corpus(
     """Writes all files of a corpus but its manifest, which it returns."""
     first_texts = list(islice(_texts(read_chunks(sources, options.text_column)), FIRST_ROWS))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
-    if options.tokenizer in ALPHABETS:
+    if options.tokenizer == "protein":
         _note_nucleotides(first_texts)
     reads_smiles = options.tokenizer == "smiles"
     reads_letters = False

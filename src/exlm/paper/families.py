@@ -9,7 +9,7 @@ import pandas as pd
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Results
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, rank
+from exlm.paper.values import EXLM_ONLY, METHODS, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Cells = dict[Cell, list[Pretraining]]
@@ -134,7 +134,9 @@ def _plus_steps(steps: int, agreeing: list[Pretraining], runs: Runs) -> dict[flo
     than its family: the one whose number is closest to the family's times the cost ratio that was
     measured in these runs, or else the ratio of the hours that an update took."""
     longer = [run for run in agreeing if run.steps > steps and run.cell == Cell(MLM, 1, run.cell.p)]
-    exlm = [run for run in agreeing if run.steps == steps and run.cell.method != MLM]
+    # a method that the paper does not have has costs of its own
+    of_paper = [run for run in agreeing if run.steps == steps and run.cell.method in METHODS]
+    exlm = [run for run in of_paper if run.cell.method != MLM]
     if not (longer and exlm):
         return {}
     ratios = [runs.costs[run.study].ratio for run in agreeing if run.study in runs.costs]

@@ -19,6 +19,7 @@ from exlm.paper.values import (
     ENTROPY,
     HOURS,
     MAIN_TABLES,
+    METHODS,
     MLM,
     PLUS,
     REPEATED,
@@ -140,7 +141,8 @@ def _experiment_table(
             row["model"] = cell.method
         row |= dict(zip_longest(PAPER_TITLES, printed.get(cell, [])))
         rows.append(row)
-        if not all(row[column] for column in [first, *tasks]):
+        is_of_paper = cell.method in METHODS  # `exlm analyze` makes no others
+        if is_of_paper and not all(row[column] for column in [first, *tasks]):
             lacking.append(cell.description)
     ratio = percent(family.base_ratio)
     words = {"label": family.label, "ratio": ratio, "states": family.base_states}

@@ -33,9 +33,9 @@ DEFAULT_LENGTH = 512
 class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
-    A further kind of task changes what it needs of `load_table` (labels), `batch_labels` and
-    `loss`. What its outputs mean is in `OutputMeaning`, which is made of what `table_entries` and
-    `entries_before_training` return."""
+    A further kind of task changes what it needs of `load_table` (labels), `batch_labels`, `loss`
+    and `problem_type`; `tests/tasks/test_kinds.py` has a whole example. What its outputs mean is in
+    `OutputMeaning`, which is made of what `table_entries` and `entries_before_training` return."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     has_baselines: ClassVar[bool] = True

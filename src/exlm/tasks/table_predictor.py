@@ -108,8 +108,8 @@ class TablePredictor:
         options = self.options
         if options.calibrated and any("temperature" not in model.saved for model in self.models):
             raise InputError(
-                "calibrated probabilities need a classification "
-                "that was fine-tuned by this version of exlm"
+                "calibrated probabilities need a classification with a temperature, "
+                "fine-tuned by this version of exlm; leave out calibrated"
             )
         if options.calibrated and options.interval is not None:
             raise InputError(
