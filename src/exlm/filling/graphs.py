@@ -20,7 +20,7 @@ from exlm.storage.models import load_model
 
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
-LOGITS = 2**26  # how many logits fit in memory at a time
+MOST_LOGITS = 2**26  # how many logits fit in memory at a time
 TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 
 
@@ -112,7 +112,7 @@ def graphs(
     """The number of every text without a problem and, on the CPU, the graph of what the model says
     about its masks. The longest come first, because too small a memory then shows at once."""
     network.eval()
-    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(masked_texts) if text.problem is None]
     lengths = []
     for number in usable:

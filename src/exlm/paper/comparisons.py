@@ -10,8 +10,8 @@ import pandas as pd
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.families import Family
 from exlm.paper.page import Table
-from exlm.paper.runs import Finetuning, Row, Runs
-from exlm.paper.tables import cell_row, make_table
+from exlm.paper.runs import Runs, TableRow, TunedRun
+from exlm.paper.tables import as_table, cell_row
 from exlm.paper.values import (
     ACCURACY,
     CLAIMS,
@@ -34,11 +34,11 @@ VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 def mine_table(runs: Runs) -> Table:
     """Every fine-tuning beside the baselines that had the same data, split and metric; the best of
     a data set first."""
-    groups: defaultdict[tuple[str, str], list[Finetuning]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[TunedRun]] = defaultdict(list)
     for tuning in [*runs.finetunings, *runs.baselines]:
         groups[tuning.heading, tuning.data[0]].append(tuning)
     headings = Counter(heading for heading, _ in groups)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for (heading, hashes), tunings in sorted(groups.items(), key=lambda group: group[0][0]):
         if headings[heading] > 1:  # other tables of the same name
             heading += f", data {hashlib.sha256(hashes.encode()).hexdigest()[:8]}"
@@ -56,10 +56,10 @@ def mine_table(runs: Runs) -> Table:
                 "runs": tuning.id,
             }
             rows.append(row)
-    return make_table("mine", rows)
+    return as_table("mine", rows)
 
 
-def _different_settings(tunings: Sequence[Finetuning]) -> dict[str, str]:
+def _different_settings(tunings: Sequence[TunedRun]) -> dict[str, str]:
     """By the id of each fine-tuning or baseline, those of its settings that are not the same in all
     that have them."""
     settings = pd.json_normalize([tuning.settings for tuning in tunings]).astype(object)
@@ -75,17 +75,17 @@ def _different_settings(tunings: Sequence[Finetuning]) -> dict[str, str]:
 def worth_table(groups: Sequence[Family]) -> Table:
     """ExLM beside the MLM of equal cost (MLM++), in joint nll, in as many passes as were measured,
     and in the mean over the tasks that both have."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for family in groups:
         for exlm in family.select("ExLM"):
             for score in VALUES["worth"]:
                 rows += _gain(family, exlm, [score], sign=-1, digits=3)
             tasks = family.shared_tasks([exlm, Cell(PLUS, 1, exlm.p)])
             rows += _gain(family, exlm, tasks, sign=1, digits=2)
-    return make_table("worth", rows)
+    return as_table("worth", rows)
 
 
-def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int) -> list[Row]:
+def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int) -> list[TableRow]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     scores. `sign` is -1 where lower is better."""
     plus = Cell(PLUS, 1, exlm.p)
@@ -113,7 +113,7 @@ def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int)
 
 def claims_table(groups: Sequence[Family]) -> Table:
     """All claims whose cells were run, each once: two names may mean the same cell."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for family in groups:
         meanings = set()
         for claim, claimed in CLAIMS.items():
@@ -121,7 +121,7 @@ def claims_table(groups: Sequence[Family]) -> Table:
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
                 rows += _finding(family, claim, terms)
-    return make_table("findings", rows, count=len(rows))
+    return as_table("findings", rows, count=len(rows))
 
 
 def _terms(family: Family, claimed: Sequence[ClaimTerm]) -> list[Term]:
@@ -145,7 +145,7 @@ def _terms(family: Family, claimed: Sequence[ClaimTerm]) -> list[Term]:
     return terms
 
 
-def _finding(family: Family, claim: str, terms: Sequence[Term]) -> list[Row]:
+def _finding(family: Family, claim: str, terms: Sequence[Term]) -> list[TableRow]:
     """A row with the verdict on a claim; none if a number is missing."""
     numbers = []
     for term in terms:

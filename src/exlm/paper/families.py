@@ -8,11 +8,11 @@ import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Results
-from exlm.paper.runs import Finetuning, Pretraining, Runs
+from exlm.paper.runs import PretrainedRun, Runs, TunedRun
 from exlm.paper.values import EXLM_ONLY, METHODS, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
-Cells = dict[Cell, list[Pretraining]]
+Cells = dict[Cell, list[PretrainedRun]]
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
 
 
@@ -56,7 +56,7 @@ class Family:
         states = {cell.k for cell in cells if cell.k > 1}
         self.base_states = max(states, key=lambda k: (ablations[k], k == 4, k), default=4)
 
-    def tunings_of(self, run: Pretraining) -> list[Finetuning]:
+    def tunings_of(self, run: PretrainedRun) -> list[TunedRun]:
         return [tuning for tuning in self.tunings if tuning.model_id == run.id]
 
     def shared_tasks(self, cells: Sequence[Cell]) -> list[str]:
@@ -111,12 +111,12 @@ def families(runs: Runs) -> list[Family]:
 
 
 def _cells(
-    steps: int, agreeing: list[Pretraining], elsewhere: list[Pretraining], runs: Runs
+    steps: int, agreeing: list[PretrainedRun], elsewhere: list[PretrainedRun], runs: Runs
 ) -> Cells:
     """The runs of a family by cell, of all those that agree with it. Those `elsewhere` have a
     family already."""
     plus_steps = _plus_steps(steps, agreeing, runs)
-    by_seed: dict[tuple[Cell, int], Pretraining] = {}
+    by_seed: dict[tuple[Cell, int], PretrainedRun] = {}
     for run in agreeing:
         cell = run.cell
         if cell == Cell(MLM, 1, cell.p) and run.steps == plus_steps.get(cell.p):
@@ -129,7 +129,7 @@ def _cells(
     return cells
 
 
-def _plus_steps(steps: int, agreeing: list[Pretraining], runs: Runs) -> dict[float, int]:
+def _plus_steps(steps: int, agreeing: list[PretrainedRun], runs: Runs) -> dict[float, int]:
     """The number of updates of MLM++ for each mask ratio. MLM++ is a vanilla MLM with more updates
     than its family: the one whose number is closest to the family's times the cost ratio that was
     measured in these runs, or else the ratio of the hours that an update took."""
@@ -149,7 +149,7 @@ def _plus_steps(steps: int, agreeing: list[Pretraining], runs: Runs) -> dict[flo
     return closest
 
 
-def _tunings(members: list[Pretraining], finetunings: Iterable[Finetuning]) -> list[Finetuning]:
+def _tunings(members: list[PretrainedRun], finetunings: Iterable[TunedRun]) -> list[TunedRun]:
     """The fine-tunings of these runs, one for each run and task: of each task only those with the
     most frequent settings."""
     ids = {run.id for run in members}
@@ -160,14 +160,14 @@ def _tunings(members: list[Pretraining], finetunings: Iterable[Finetuning]) -> l
     counts = Counter((tuning.task, tuning.compared) for tuning in candidates)
     for (task, compared), _ in counts.most_common():
         frequent.setdefault(task, compared)
-    tunings: dict[tuple[str | None, str], Finetuning] = {}
+    tunings: dict[tuple[str | None, str], TunedRun] = {}
     for tuning in candidates:
         if tuning.compared == frequent[tuning.task]:
             tunings.setdefault((tuning.model_id, tuning.task), tuning)
     return list(tunings.values())
 
 
-def _label(members: list[Pretraining]) -> str:
+def _label(members: list[PretrainedRun]) -> str:
     """The name of a family: corpus, model size, number of updates, and settings of EXLM_ONLY that
     are not the usual ones."""
     # Of all members, this one has the most settings and the fewest updates.

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
 from exlm.paper.page import Drawing
-from exlm.paper.runs import Pretraining
+from exlm.paper.runs import PretrainedRun
 from exlm.paper.values import (
     ACCURACY,
     CORRUPTION,
@@ -204,7 +204,7 @@ def _training_curves(
     return [_figure(name, family, plot)]
 
 
-def _mean_log(members: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
+def _mean_log(members: Sequence[PretrainedRun], over_hours: bool) -> pd.DataFrame:
     """The logs of a cell, as means over its seeds: a row per update or hour, a column per curve.
     All updates of a run are taken as equally long."""
     records = pd.DataFrame([row for run in members for row in read_log(run.path / "log.jsonl")])

@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.estimates import Number
-from exlm.paper.runs import Row
+from exlm.paper.runs import TableRow
 from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 
@@ -53,7 +53,7 @@ class Table:
     title: str
     caption: str
     columns: list[str]
-    rows: list[Row]
+    rows: list[TableRow]
     lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 Json = dict[str, Any]
 # By the title of its column, each cell of a table: a number, a Number, a text, or None if it was
 # not run.
-Row = dict[str, Any]
+TableRow = dict[str, Any]
 Record = TypeVar("Record")
 VARIED = {*EXLM_ONLY, *VALUES["varied"]}
 
@@ -40,7 +40,7 @@ class ScoreOfRun(NamedTuple):
     error: float | None = None
 
 
-class Pretraining:
+class PretrainedRun:
     """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
     if this is damaged."""
 
@@ -80,7 +80,7 @@ class Pretraining:
         evaluation = _held_out_scores("evaluation", result["evaluation"])
         self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
 
-    def row(self) -> Row:
+    def row(self) -> TableRow:
         """Its row in the list of all runs."""
         values = {row.score: row.value for row in self.scores}
         results = [f"{name} {values[name]:.2f}" for name in VALUES["result"] if name in values]
@@ -98,7 +98,7 @@ class Pretraining:
         }
 
 
-class Finetuning:
+class TunedRun:
     """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
     content of its results.json."""
 
@@ -150,7 +150,7 @@ class Finetuning:
     def mean(self) -> float:
         return fmean(self.values)
 
-    def row(self) -> Row:
+    def row(self) -> TableRow:
         """Its row in the list of all runs."""
         return {
             "run": self.id,
@@ -177,13 +177,13 @@ class Cost:
         label = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
         quartiles = f"{low:.2f}–{high:.2f}"
         # the rows of a table: the MLM, and ExLM
-        self.rows: list[Row] = [
+        self.rows: list[TableRow] = [
             both | _cost_columns(mlm, 1.0) | {"model": MLM},
             both | _cost_columns(exlm, self.ratio) | {"model": label, "quartiles": quartiles},
         ]
 
 
-def _cost_columns(measured: Json, times: float) -> Row:
+def _cost_columns(measured: Json, times: float) -> TableRow:
     return {
         "ms per step": 1000 * float(measured["seconds_per_step"]),
         "tokens per second": round(measured["tokens_per_second"]),
@@ -196,9 +196,9 @@ class Runs:
     """Everything that was found on disk."""
 
     def __init__(self) -> None:
-        self.pretrainings: dict[str, Pretraining] = {}  # by id
-        self.finetunings: list[Finetuning] = []
-        self.baselines: list[Finetuning] = []
+        self.pretrainings: dict[str, PretrainedRun] = {}  # by id
+        self.finetunings: list[TunedRun] = []
+        self.baselines: list[TunedRun] = []
         self.costs: dict[Path, Cost] = {}  # by directory
         self.damaged: dict[Path, str] = {}  # for each unusable file, what is wrong with it
         # all numbers: `source`, the id of the run that has it, and the fields of `ScoreOfRun`
@@ -225,14 +225,14 @@ def find_runs(roots: list[str]) -> Runs:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
     runs = Runs()
-    tunings: dict[str, Finetuning] = {}
+    tunings: dict[str, TunedRun] = {}
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
         if run := runs.read(folder / RUN_RESULT, partial(_pretraining, folder)):
             measured = partial(_held_out_scores, "measured")
             run.scores += runs.read(folder / "measurements.json", measured) or []
             run.weights = runs.read(folder / "manifest.json", _weight_hash)
             runs.pretrainings.setdefault(run.id, run)
-        tuning = runs.read(folder / GRID_REPORT, partial(Finetuning, folder))
+        tuning = runs.read(folder / GRID_REPORT, partial(TunedRun, folder))
         # no seed has a score if, for example, the data have no labels
         if tuning and tuning.task and tuning.values:
             tunings.setdefault(tuning.id, tuning)
@@ -247,7 +247,7 @@ def find_runs(roots: list[str]) -> Runs:
     runs.finetunings = [tuning for tuning in tunings.values() if not tuning.baseline]
     for tuning in runs.finetunings:
         tuning.model_id = _model_of(tuning, runs.pretrainings.values())
-    sources: list[Pretraining | Finetuning] = [*runs.pretrainings.values(), *tunings.values()]
+    sources: list[PretrainedRun | TunedRun] = [*runs.pretrainings.values(), *tunings.values()]
     rows = [(run.id, *score) for run in sources for score in run.scores]
     runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
     return runs
@@ -266,12 +266,12 @@ def _row_settings(data: Json, task: str) -> list[str]:
     return words
 
 
-def _pretraining(path: Path, result: Json) -> Pretraining | None:
+def _pretraining(path: Path, result: Json) -> PretrainedRun | None:
     """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
-    return None if "scores" in result else Pretraining(path, result)
+    return None if "scores" in result else PretrainedRun(path, result)
 
 
-def _model_of(tuning: Finetuning, pretrainings: Iterable[Pretraining]) -> str | None:
+def _model_of(tuning: TunedRun, pretrainings: Iterable[PretrainedRun]) -> str | None:
     """The id of the pre-training with the same weights or, if weights are not known, at the same
     path."""
     same_path = []

@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.paper.estimates import Number, Results
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Table
-from exlm.paper.runs import Cost, Finetuning, Pretraining, Row, Runs
+from exlm.paper.runs import Cost, PretrainedRun, Runs, TableRow, TunedRun
 from exlm.paper.values import (
     ABLATIONS,
     COLUMNS,
@@ -38,11 +38,11 @@ HELD_OUT = {HOURS, *VALUES["evaluation"], *VALUES["measured"]}  # scores on held
 PAPER_TITLES = [PAPER + title(task) for task in [*VALUES["ablation_tasks"], "avg.", "GPU hours"]]
 
 
-def make_table(
+def as_table(
     name: str,
-    rows: list[Row],
+    rows: list[TableRow],
     scores: Sequence[str] = (),
-    tunings: Iterable[Finetuning] = (),
+    tunings: Iterable[TunedRun] = (),
     **words: Any,
 ) -> Table:
     """A table with the title, caption and columns that it has in the YAML files. `words` fill in
@@ -61,7 +61,7 @@ def make_table(
 
 def cell_row(
     family: Family, cell: Cell, columns: Mapping[str, Sequence[str]], results: Results
-) -> Row:
+) -> TableRow:
     """What tables show of a cell of a family: its place, seeds (pre-training × fine-tuning) and
     runs, and by the title of each column the mean of some scores."""
     runs = family.cells.get(cell, [])
@@ -78,7 +78,7 @@ def cell_row(
     }
 
 
-def _seed_counts(tunings: Iterable[Finetuning]) -> str:
+def _seed_counts(tunings: Iterable[TunedRun]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
     counts = {len(tuning.seeds) for tuning in tunings}
     return "–".join(str(count) for count in sorted(counts))
@@ -89,14 +89,14 @@ def main_cells(family: Family) -> list[Cell]:
 
 
 def main_table(
-    name: str, groups: Sequence[Family], baselines: Sequence[Finetuning], scores: pd.DataFrame
+    name: str, groups: Sequence[Family], baselines: Sequence[TunedRun], scores: pd.DataFrame
 ) -> Table:
     """A main table: results of other systems, then the paper's own, then ours by family, then
     baselines, whose numbers are in `scores`."""
     main = MAIN_TABLES[name]
     columns = main["columns"]
     center = median if main["of_medians"] else fmean
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main[source].items():
             row = {"group": f"quoted from the paper: {whose}", "source": source, "model": model}
@@ -121,7 +121,7 @@ def main_table(
         }
         rows.append(row | results.row(cell, columns))
     tunings = [tuning for family in groups for tuning in family.tunings]
-    return make_table(name, rows, columns, [*tunings, *baselines])
+    return as_table(name, rows, columns, [*tunings, *baselines])
 
 
 def _experiment_table(
@@ -146,7 +146,7 @@ def _experiment_table(
             lacking.append(cell.description)
     ratio = percent(family.base_ratio)
     words = {"label": family.label, "ratio": ratio, "states": family.base_states}
-    table = make_table(name, rows, [*tasks, *averages], family.tunings, **words)
+    table = as_table(name, rows, [*tasks, *averages], family.tunings, **words)
     return replace(table, lacking=lacking)
 
 
@@ -203,22 +203,22 @@ def masks_table(groups: Sequence[Family]) -> Table:
             row = cell_row(family, cell, columns, family.results)
             if any(row[column] for column in columns):
                 rows.append(row | {"group": family.label, "model": cell.description})
-    return make_table("masks", rows)
+    return as_table("masks", rows)
 
 
 def efficiency_table(costs: Iterable[Cost]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
     rows = [row for cost in costs for row in cost.rows]
-    return make_table("efficiency", [VALUES["cost"], *rows] if rows else [])
+    return as_table("efficiency", [VALUES["cost"], *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[Family], runs: Runs) -> Table:
     """All pre-trainings, each followed by its fine-tunings that the experiments compare; then all
     other fine-tunings and all baselines."""
     # By id, as a vanilla MLM may belong to several families but is listed once.
-    rows: dict[str, Row] = {}
+    rows: dict[str, TableRow] = {}
 
-    def add(run: Pretraining | Finetuning, group: str, what: str) -> None:
+    def add(run: PretrainedRun | TunedRun, group: str, what: str) -> None:
         rows.setdefault(run.id, run.row() | {"group": group, "what": what})
 
     for family in groups:
@@ -233,7 +233,7 @@ def runs_table(groups: Sequence[Family], runs: Runs) -> Table:
     for tuning in sorted(runs.baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
         what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
         add(tuning, "baselines", what)
-    return make_table("runs", list(rows.values()))
+    return as_table("runs", list(rows.values()))
 
 
 def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
@@ -260,4 +260,4 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
             reason = "a repetition of another run"
         left_out.append((tuning.path, reason, tuning.name))
     rows = [{"file": str(path), "why": reason, "what": what} for path, reason, what in left_out]
-    return make_table("left-out", rows)
+    return as_table("left-out", rows)
