@@ -22,7 +22,7 @@ from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
-NO_LABEL = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
+IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
 # Tokens; sequences are sorted by length in such steps: about 3% padding on molecules.
 LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
@@ -243,7 +243,7 @@ def mask_tokens(
     return {
         "input_ids": torch.from_numpy(np.where(is_masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
-        "labels": torch.from_numpy(np.where(is_masked, ids, NO_LABEL)),
+        "labels": torch.from_numpy(np.where(is_masked, ids, IGNORED)),
     }
 
 
