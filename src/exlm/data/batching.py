@@ -171,7 +171,7 @@ class MaskedBatches:
         # micro-batch.
         tokens = min(tokens, self.tokens_per_group)
         cuts = ceil(tokens * self.repeat / self.tokens_per_micro_batch)
-        # All processes get equally many micro-batches.
+        # Processes get equally many micro-batches, unless a group has fewer sequences than cuts.
         while cuts * len(groups) % self.world:
             cuts += 1
         parts = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
