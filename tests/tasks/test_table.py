@@ -64,8 +64,9 @@ def test_one_bad_list_of_words_is_the_problem_of_its_row():
 
 
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
-    path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n")
-    problems = ["", "NA stands for a missing text", "nan stands for a missing text", ""]
+    path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n\\N;4\nbad;\\N\n")
+    stand_in = "stands for a missing text"
+    problems = ["", f"NA {stand_in}", f"nan {stand_in}", "", f"\\N {stand_in}", "no label"]
     assert load_table(path, "answer", ["grade"]).problems == problems
     # in a list it may be two residues
     peptides = read_file(write(tmp_path / "peptides.csv", "sequence\nNA\nAN\n"))

@@ -15,8 +15,8 @@ OTHER_NAMES = (
     "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence"
 )
 LIST_NAMES = "tokens|words"
-# What R, pandas and spreadsheets write in place of a missing text
-MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
+# What R, pandas, spreadsheets and data bases write in place of a missing text
+MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", r"\N")
 # Usual names of the columns of two texts
 PAIR_NAMES = (
     ("premise", "hypothesis"),
