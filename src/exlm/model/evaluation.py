@@ -70,11 +70,11 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
-    state_posterior = output.state_posterior[masked]  # [masked tokens, N]
+    visits = output.visits[masked]  # [masked tokens, N]
     rows, targets = masked.nonzero(as_tuple=True)
     of_own_mask = lattice.target_of_state[rows] == targets[:, None]
     copies = [of_own_mask & (lattice.state_copy[rows] == c) for c in range(1, num_states + 1)]
-    by_state = torch.stack([(state_posterior * copy).sum(1) for copy in copies], dim=1).sum(0)
+    by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
         "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
         "one_per_mask": (all_one_each - output.all_paths[with_masks]).exp().sum(),

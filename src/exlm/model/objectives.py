@@ -71,14 +71,14 @@ class LatticeOutput:
         return sum_over_paths(self.no_emission, self.links, self.lattice)
 
     @cached_property
-    def state_posterior(self) -> Tensor:
+    def visits(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
-        the transitions alone."""
+        the links alone, whatever the targets are."""
         lattice = self.lattice
-        state_posterior, _ = alignment.posterior(
+        visits, _ = alignment.posterior(
             self.no_emission, self.links, lattice.target_lengths, lattice.state_lengths
         )
-        return state_posterior
+        return visits
 
 
 class Objective(ABC):
@@ -125,10 +125,10 @@ class ExLM(Objective):
     def marginals(self, output: LatticeOutput) -> Tensor:
         """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i)
         p_u(y_i)."""
-        weights = output.state_posterior
-        with torch.autocast(weights.device.type, enabled=False), exact_on_cpu(weights.device):
-            probabilities = output.head(output.states).softmax(-1).to(weights.dtype)
-            return (weights @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
+        visits = output.visits
+        with torch.autocast(visits.device.type, enabled=False), exact_on_cpu(visits.device):
+            probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
+            return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
