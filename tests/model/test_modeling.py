@@ -175,9 +175,9 @@ def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
         )
         emission = emission.transpose(1, 2).contiguous()
         emission[:, 0] = emission[:, -1] = 0.0  # BOS and EOS are known
-        matrix = model.transition(states, lattice).double()
+        links = model.transition(states, lattice).double()
         joint = alignment.log_likelihood(
-            emission, matrix, lattice.target_lengths, lattice.state_lengths
+            emission, links, lattice.target_lengths, lattice.state_lengths
         )
     table = joint.softmax(0).reshape(8, 8)
     logits = model(row).logits[0]
@@ -193,11 +193,11 @@ def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(
     model = ExLMForMaskedLM(tiny_config(num_states=1)).eval()
     lattice = model.exlm.expand(**tiny_batch)
     states = model.lattice_states(lattice)
-    log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
+    log_probs, links = model.head(states).log_softmax(-1), model.transition(states, lattice)
     expected = torch.zeros(())
     for b, n in enumerate(lattice.target_lengths.tolist()):
         score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(
-            matrix[b, i, i + 1] for i in range(n - 1)
+            links[b, i, i + 1] for i in range(n - 1)
         )
         expected = expected - score / n
     torch.testing.assert_close(model(**tiny_batch).total, expected)

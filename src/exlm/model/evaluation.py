@@ -1,7 +1,7 @@
 """Numbers that an evaluation sums over batches of held-out sequences, in float32.
 
 Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence
-together, which is the purpose of transitions. Let f be the sum over all paths that emit the tokens
+together, which is the purpose of links. Let f be the sum over all paths that emit the tokens
 (without the emissions of BOS and EOS), and Z_m the same sum with all emissions 1. Then f / Z_m is
 the tokens' probability among all fillings with as many tokens, m. Both sums can also be restricted
 to paths that give each mask one token. In one pass, an MLM's tokens are independent: its joint
@@ -36,7 +36,7 @@ def evaluate_batch(
     configuration's.
 
     The result: `total`, `count` and `infeasible` of the objective; `masked` tokens, of which
-    `correct`; their `nll` and `joint_nll`. With transitions also `joint_nll_one_per_mask`,
+    `correct`; their `nll` and `joint_nll`. With links also `joint_nll_one_per_mask`,
     `one_per_mask` (the share of paths that give each mask one token, over `sequences` with masks)
     and `by_state_c` (how probably state c of its own mask emits a token)."""
     output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
@@ -60,7 +60,7 @@ def evaluate_batch(
 
 
 def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
-    """The numbers of `evaluate_batch` that come with transitions."""
+    """The numbers of `evaluate_batch` that come with links."""
     lattice, links = output.lattice, output.links
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
