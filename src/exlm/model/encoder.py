@@ -1,6 +1,6 @@
 """The encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)), and the layout of a
-batch: padded rows, or one packed row without any padding. The last layer computes only the
-positions that a head reads, and exactly."""
+batch: padded rows, or one row without padding. The last layer computes only the positions that a
+head reads, and exactly."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ flash_attention = torch.ops.aten._flash_attention_forward
 
 
 class Spans(NamedTuple):
-    """The sequences of a packed row: cumulative lengths [B + 1] int32, and the largest length."""
+    """Sequences of an unpadded row: cumulative lengths [B + 1] int32, and the largest length."""
 
     cu_seqlens: Tensor
     longest: int
@@ -32,7 +32,7 @@ class Spans(NamedTuple):
 @dataclass(frozen=True)
 class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
-    sequence per row. Packed: one row with the real tokens of all sequences."""
+    sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
@@ -42,10 +42,10 @@ class Layout:
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
-    spans: Spans | None = None  # of all positions; packed only
-    output_spans: Spans | None = None  # of the output positions; packed only
-    # [B, N] where each sequence's output positions are among those of the packed row; packed only
-    unpack_index: Tensor | None = None
+    spans: Spans | None = None  # of all positions; unpadded only
+    output_spans: Spans | None = None  # of the output positions; unpadded only
+    # [B, N] where each sequence's output positions are among those of the row; unpadded only
+    output_index: Tensor | None = None
     # for an implementation of attention that is not ours
     attention_options: dict[str, Any] = field(default_factory=dict)
 
@@ -54,24 +54,24 @@ class Layout:
         """[R, L] which copy of its token each position is."""
         return self.position_ids[..., 1]
 
-    def unpack(self, hidden: Tensor) -> Tensor:
+    def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
         sequence is any other vector."""
-        return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
+        return hidden if self.output_index is None else hidden.squeeze(0)[self.output_index]
 
 
 def arrange(
     sequences: EncoderInput,
     device: torch.device,
-    pack: bool,
+    without_padding: bool,
     output_positions: Tensor | None = None,
     count: Tensor | None = None,
 ) -> Layout:
-    """The layout of a batch on a device: packed, or with one sequence per row. `output_positions
-    [B, N]` are those that the last layer computes, of which the first `count [B]` are real; without
-    both it computes all."""
-    if pack:
-        return tensors_to(_packed(sequences, output_positions, count), device)
+    """The layout of a batch on a device, in one row or with a row for each sequence.
+    `output_positions [B, N]` are those that the last layer computes, of which the first `count [B]`
+    are real; without both it computes all."""
+    if without_padding:
+        return tensors_to(_unpadded(sequences, output_positions, count), device)
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
     # A graph that is traced with one batch must fit others.
@@ -88,7 +88,7 @@ def arrange(
     return tensors_to(layout, device)
 
 
-def _packed(
+def _unpadded(
     sequences: EncoderInput, output_positions: Tensor | None, count: Tensor | None
 ) -> Layout:
     mask = sequences.attention_mask
@@ -98,20 +98,20 @@ def _packed(
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    is_output, packed_positions = mask, None
+    is_output, places_of_output = mask, None
     if output_positions is not None:
         assert count is not None
         index = torch.arange(output_positions.shape[1], device=output_positions.device)
         is_output = index < count[:, None]
-        packed_positions = places.gather(1, output_positions)[is_output][None]
+        places_of_output = places.gather(1, output_positions)[is_output][None]
     return Layout(
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
-        output_positions=packed_positions,
+        output_positions=places_of_output,
         origin=origin,
         spans=_spans(mask),
         output_spans=_spans(is_output),
-        unpack_index=_places_among(is_output),
+        output_index=_places_among(is_output),
     )
 
 
@@ -184,11 +184,11 @@ ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa_attention
 ALL_ATTENTION_FUNCTIONS["eager"] = eager_attention
 
 
-def packed_attention(
+def unpadded_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans, rate: float
 ) -> Tensor:
-    """Attention within each sequence of a packed row, with dropout of its weights; query [1, H, N,
-    d], key, value [1, H, L, d] -> [1, N, H, d]."""
+    """Attention within each sequence of an unpadded row, with dropout of its weights; query
+    [1, H, N, d], key, value [1, H, L, d] -> [1, N, H, d]."""
     mixed, *_ = flash_attention(
         query.squeeze(0).transpose(0, 1),
         key.squeeze(0).transpose(0, 1),
@@ -234,7 +234,7 @@ class ExLMAttention(nn.Module):
         rate = self.dropout if self.training else 0.0
         if layout.spans is not None and layout.output_spans is not None:
             queries = layout.spans if output_positions is None else layout.output_spans
-            mixed = packed_attention(query, key, value, queries, layout.spans, rate)
+            mixed = unpadded_attention(query, key, value, queries, layout.spans, rate)
         else:
             name = self.config._attn_implementation or "sdpa"
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)

@@ -109,8 +109,8 @@ class ExLMModel(ExLMPreTrainedModel):
         return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
     @property
-    def packs(self) -> bool:
-        """Whether a batch becomes one row without padding (`packed_attention`): on a recent GPU
+    def removes_padding(self) -> bool:
+        """Whether a batch becomes one row without padding (`unpadded_attention`): on a recent GPU
         under autocast, unless another implementation of attention is asked for."""
         config, device = self.config, self.embeddings.weight.device
         if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
@@ -140,22 +140,23 @@ class ExLMModel(ExLMPreTrainedModel):
                 the unexpanded sequence.
             every_layer: whether to return the vectors of every layer, too, which are normalised
                 after the last; not with `output_positions`."""
-        config, device, packs = self.config, self.embeddings.weight.device, self.packs
+        config, device = self.config, self.embeddings.weight.device
+        without_padding = self.removes_padding
         read_layers = read_layers or config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
         if read_layers <= config.unexpanded_layers:
             sequences = unexpanded
-        output_layout = arrange(sequences, device, packs, output_positions, count)
+        output_layout = arrange(sequences, device, without_padding, output_positions, count)
         # what the first layers read
         current, layout = sequences, output_layout
         if 0 < config.unexpanded_layers < read_layers:
-            current, layout = unexpanded, arrange(unexpanded, device, packs)
+            current, layout = unexpanded, arrange(unexpanded, device, without_padding)
         hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
         tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
         layers = []
         for index, layer in enumerate(self.layers[:read_layers]):
             if every_layer:
-                layers.append(at_tokens(layout.unpack(hidden), current))
+                layers.append(at_tokens(layout.by_sequence(hidden), current))
             if index == config.unexpanded_layers > 0:  # the late expansion
                 current, layout = sequences, output_layout
                 if layout.origin is not None:
@@ -164,7 +165,7 @@ class ExLMModel(ExLMPreTrainedModel):
                 tables = self._rotary_tables(layout, reads_copies=True)
             is_last = index == read_layers - 1
             hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
-        hidden = layout.unpack(self.norm(hidden))
+        hidden = layout.by_sequence(self.norm(hidden))
         if not every_layer:
             return Encoded(hidden, None)
         return Encoded(hidden, (*layers, at_tokens(hidden, current)))

@@ -169,7 +169,7 @@ def _train(
     measure = partial(measure_held_out, held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
     with autocast(network.device, recipe.train.precision):
-        packed = network.exlm.packs
+        without_padding = network.exlm.removes_padding
     masked_batches = MaskedBatches(
         source=corpus,
         tokenizer=tokenizer,
@@ -180,7 +180,7 @@ def _train(
         rank=rank,
         world=world,
         repeat=data.repeat,
-        packed=packed,
+        without_padding=without_padding,
     )
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
     with advising(advice, MEMORY_ADVICE):
