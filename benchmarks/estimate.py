@@ -214,7 +214,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     attention = SimpleNamespace(get_interface=lambda *_: counter.masked_attention)
     patches: list[AbstractContextManager[Any]] = [
         mock.patch.object(modeling_exlm, "arrange", arranged),
-        mock.patch.object(ExLMModel, "removes_padding", "unpadded" not in without),
+        mock.patch.object(ExLMModel, "removes_padding", lambda *_: "unpadded" not in without),
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
         mock.patch.object(encoder, "flash_attention", counter.unpadded_attention),
         mock.patch.object(fused, "compiles_on", lambda _: True),

@@ -39,7 +39,7 @@ def remove_padding(monkeypatch):
     """Removes padding on this machine too."""
 
     def switch_on():
-        monkeypatch.setattr(ExLMModel, "removes_padding", True)
+        monkeypatch.setattr(ExLMModel, "removes_padding", lambda *_: True)
         monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on

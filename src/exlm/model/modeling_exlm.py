@@ -108,12 +108,11 @@ class ExLMModel(ExLMPreTrainedModel):
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
-    @property
-    def removes_padding(self) -> bool:
+    def removes_padding(self, autocast: bool) -> bool:
         """Whether a batch becomes one row without padding (`unpadded_attention`): on a recent GPU
-        under autocast, unless another implementation of attention is asked for."""
+        with `autocast`, unless another implementation of attention is asked for."""
         config, device = self.config, self.embeddings.weight.device
-        if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+        if device.type != "cuda" or not autocast:
             return False
         head_dim = config.hidden_size // config.num_attention_heads
         if config._attn_implementation != "sdpa" or head_dim % 8 or head_dim > 256:
@@ -141,7 +140,7 @@ class ExLMModel(ExLMPreTrainedModel):
             every_layer: whether to return the vectors of every layer, too, which are normalised
                 after the last; not with `output_positions`."""
         config, device = self.config, self.embeddings.weight.device
-        without_padding = self.removes_padding
+        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
         read_layers = read_layers or config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
         if read_layers <= config.unexpanded_layers:
