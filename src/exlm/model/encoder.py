@@ -29,6 +29,15 @@ class Spans(NamedTuple):
     longest: int
 
 
+class Unpadded(NamedTuple):
+    """Where the sequences are in the only row of an unpadded layout."""
+
+    spans: Spans  # of all positions
+    output_spans: Spans  # of the output positions
+    # [B, N] where each sequence's output positions are among those of the row
+    output_index: Tensor
+
+
 @dataclass(frozen=True)
 class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
@@ -42,10 +51,7 @@ class Layout:
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
-    spans: Spans | None = None  # of all positions; unpadded only
-    output_spans: Spans | None = None  # of the output positions; unpadded only
-    # [B, N] where each sequence's output positions are among those of the row; unpadded only
-    output_index: Tensor | None = None
+    unpadded: Unpadded | None = None  # None if padded
     # for an implementation of attention that is not ours
     attention_options: dict[str, Any] = field(default_factory=dict)
 
@@ -57,7 +63,7 @@ class Layout:
     def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
         sequence is any other vector."""
-        return hidden if self.output_index is None else hidden.squeeze(0)[self.output_index]
+        return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
 
 
 def arrange(
@@ -109,9 +115,7 @@ def _unpadded(
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
         output_positions=places_of_output,
         origin=origin,
-        spans=_spans(mask),
-        output_spans=_spans(is_output),
-        output_index=_places_among(is_output),
+        unpadded=Unpadded(_spans(mask), _spans(is_output), _places_among(is_output)),
     )
 
 
@@ -232,9 +236,10 @@ class ExLMAttention(nn.Module):
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         rate = self.dropout if self.training else 0.0
-        if layout.spans is not None and layout.output_spans is not None:
-            queries = layout.spans if output_positions is None else layout.output_spans
-            mixed = unpadded_attention(query, key, value, queries, layout.spans, rate)
+        if layout.unpadded is not None:
+            spans, output_spans, _ = layout.unpadded
+            queries = spans if output_positions is None else output_spans
+            mixed = unpadded_attention(query, key, value, queries, spans, rate)
         else:
             name = self.config._attn_implementation or "sdpa"
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)
