@@ -2,7 +2,7 @@
 batch: padded rows, or one row without padding. The last layer computes only the positions that a
 head reads, and exactly."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -43,6 +43,7 @@ class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
     sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
+    sequences: EncoderInput  # on the device that it came from
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
     # [R, N] the only positions that the last layer computes; None for all
@@ -52,8 +53,6 @@ class Layout:
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
     unpadded: Unpadded | None = None  # None if padded
-    # for an implementation of attention that is not ours
-    attention_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def copy_index(self) -> Tensor:
@@ -64,6 +63,10 @@ class Layout:
         """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
         sequence is any other vector."""
         return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
+
+    def at_tokens(self, hidden: Tensor) -> Tensor:
+        """The hidden vectors [R, L, D] as [B, S, D], of the first copy of every input token."""
+        return at_tokens(self.by_sequence(hidden), self.sequences)
 
 
 def arrange(
@@ -84,12 +87,12 @@ def arrange(
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
     layout = Layout(
+        sequences=sequences,
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
         output_positions=output_positions,
         origin=None if sequences.unexpanded is None else sequences.source_token,
         mask=None if whole else mask[:, None, None, :],
-        attention_options=sequences.attention_options,
     )
     return tensors_to(layout, device)
 
@@ -111,6 +114,7 @@ def _unpadded(
         is_output = index < count[:, None]
         places_of_output = places.gather(1, output_positions)[is_output][None]
     return Layout(
+        sequences=sequences,
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
         output_positions=places_of_output,
@@ -252,7 +256,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.attention_options,
+                **layout.sequences.attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 

@@ -139,43 +139,58 @@ class ExLMModel(ExLMPreTrainedModel):
                 the unexpanded sequence.
             every_layer: whether to return the vectors of every layer, too, which are normalised
                 after the last; not with `output_positions`."""
-        config, device = self.config, self.embeddings.weight.device
+        device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        read_layers = read_layers or config.num_hidden_layers
+        unexpanded_layers = self.config.unexpanded_layers
+        read_layers = read_layers or self.config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
-        if read_layers <= config.unexpanded_layers:
-            sequences = unexpanded
-        output_layout = arrange(sequences, device, without_padding, output_positions, count)
-        # what the first layers read
-        current, layout = sequences, output_layout
-        if 0 < config.unexpanded_layers < read_layers:
-            current, layout = unexpanded, arrange(unexpanded, device, without_padding)
-        hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
-        tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
-        layers = []
-        for index, layer in enumerate(self.layers[:read_layers]):
-            if every_layer:
-                layers.append(at_tokens(layout.by_sequence(hidden), current))
-            if index == config.unexpanded_layers > 0:  # the late expansion
-                current, layout = sequences, output_layout
-                if layout.origin is not None:
-                    hidden = gather_positions(hidden, layout.origin)
-                hidden = self._add_copies(hidden, layout)
-                tables = self._rotary_tables(layout, reads_copies=True)
-            is_last = index == read_layers - 1
-            hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
+        traced: list[Tensor] | None = [] if every_layer else None
+        if 0 < unexpanded_layers < read_layers:  # late expansion
+            before = arrange(unexpanded, device, without_padding)
+            layout = arrange(sequences, device, without_padding, output_positions, count)
+            hidden = self._embed(before, traced)
+            hidden = self._run(range(unexpanded_layers), hidden, before, traced)
+            if layout.origin is not None:
+                hidden = gather_positions(hidden, layout.origin)
+            hidden = self._add_copies(hidden, layout)
+            hidden = self._run(range(unexpanded_layers, read_layers), hidden, layout, traced)
+        else:
+            layout = arrange(unexpanded, device, without_padding, output_positions, count)
+            hidden = self._embed(layout, traced)
+            hidden = self._run(range(read_layers), hidden, layout, traced)
         hidden = layout.by_sequence(self.norm(hidden))
-        if not every_layer:
-            return Encoded(hidden, None)
-        return Encoded(hidden, (*layers, at_tokens(hidden, current)))
+        layers = None if traced is None else (*traced[:-1], at_tokens(hidden, layout.sequences))
+        return Encoded(hidden, layers)
 
-    def _embed(self, layout: Layout, vectors: Tensor | None) -> Tensor:
-        """The embeddings [R, L, D] of the tokens, or the `vectors` that stand in their place."""
+    def _embed(self, layout: Layout, traced: list[Tensor] | None) -> Tensor:
+        """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
+        place, plus those of copies. `traced` is as for `_run`."""
+        vectors = layout.sequences.vectors
         if vectors is None:
-            return self.embeddings(layout.input_ids)
-        vectors = vectors.to(layout.input_ids.device)
-        # The id of padding may be larger than any row.
-        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
+            hidden = self.embeddings(layout.input_ids)
+        else:
+            # The id of padding may be larger than any row.
+            rows = layout.input_ids.clamp(max=len(vectors) - 1)
+            hidden = vectors.to(rows.device)[rows]
+        hidden = self.dropout(self._add_copies(hidden, layout))
+        if traced is not None:
+            traced.append(layout.at_tokens(hidden))
+        return hidden
+
+    def _run(
+        self, indices: range, hidden: Tensor, layout: Layout, traced: list[Tensor] | None
+    ) -> Tensor:
+        """Hidden vectors [R, L, D] behind the layers with these indices, or [R, N, D] if the layout
+        has output positions. Those of the input tokens [B, S, D] behind each layer are added to
+        `traced`."""
+        reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
+        tables = self._rotary_tables(layout, reads_copies)
+        for index in indices:
+            output_positions = layout.output_positions if index == indices[-1] else None
+            hidden = self.layers[index](hidden, tables, layout, output_positions)
+            if traced is not None:
+                traced.append(layout.at_tokens(hidden))
+        return hidden
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden vectors plus the embedding of every position's copy index."""
