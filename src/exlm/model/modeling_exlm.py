@@ -59,6 +59,10 @@ class ExLMPreTrainedModel(PreTrainedModel):
         return bool(output_hidden_states)
 
 
+# How several vectors become one.
+Pooling = Literal["first", "mean"]
+
+
 class Encoded(NamedTuple):
     """Hidden vectors: those behind the last layer, and of every layer if these are asked for."""
 
@@ -239,7 +243,7 @@ class ExLMModel(ExLMPreTrainedModel):
             inputs_embeds,
             attention_options,
         )
-        vectors, layers = self.encode_tokens(sequences, "mean", every_layer)
+        vectors, layers = self.encode_tokens(sequences, every_layer, repeats="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=layers)
 
     def task_states(
@@ -300,11 +304,11 @@ class ExLMModel(ExLMPreTrainedModel):
         return replace(sequences, vectors=vectors, attention_options=attention_options or {})
 
     def encode_tokens(
-        self, sequences: EncoderInput, repeats: Literal["first", "mean"], every_layer: bool = False
+        self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, behind
         `config.read_layers` layers. If the model repeats its input, it is that of the token's first
-        repeat, or the mean."""
+        repeat, or the mean, as `repeats` says."""
         encoded = self.encode(
             sequences, read_layers=self.config.read_layers, every_layer=every_layer
         )
@@ -321,38 +325,40 @@ class ExLMModel(ExLMPreTrainedModel):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        pooling: Literal["mean", "first"] = "mean",
+        pooling: Pooling = "mean",
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
         or the vector of the first one."""
-        return self.pool(self.task_input(input_ids, attention_mask), attention_mask, pooling).hidden
+        sequences = self.task_input(input_ids, attention_mask)
+        vectors, _ = self.pool(sequences, attention_mask, pooling)
+        return vectors
 
     def pool(
         self,
         sequences: EncoderInput,
         attention_mask: Tensor | None,
-        pooling: Literal["mean", "first"],
+        pooling: Pooling,
         every_layer: bool = False,
-    ) -> Encoded:
-        """The `embedding` [B, D] of a `task_input`, which was made with the same
-        `attention_mask`."""
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
+        and the tokens' vectors of every layer, if these are asked for."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first" and not every_layer:  # the last layer computes one position alone
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)
             hidden, _ = self.encode(sequences, first, count, self.config.read_layers)
-            return Encoded(hidden[:, 0], None)
-        vectors, layers = self.encode_tokens(sequences, pooling, every_layer)
+            return hidden[:, 0], None
+        # The repeats of a token are pooled as the tokens are.
+        vectors, layers = self.encode_tokens(sequences, every_layer, repeats=pooling)
         if attention_mask is None:
             attention_mask = torch.ones(vectors.shape[:2])
         attention_mask = attention_mask.to(vectors.device)
         if pooling == "first":
             first = attention_mask.int().argmax(1, keepdim=True)
-            return Encoded(gather_positions(vectors, first)[:, 0], layers)
+            return gather_positions(vectors, first)[:, 0], layers
         weight = attention_mask[..., None].to(vectors)
-        mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
-        return Encoded(mean, layers)
+        return (vectors * weight).sum(1) / weight.sum(1).clamp(min=1), layers
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:
