@@ -360,6 +360,8 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
+        ({"expanded_layers": True}, "expanded_layers is True; it must be all, or from 1 to 2"),
+        ({"state_share": 1e-320}, "state_share is 1e-320"),
         ({"max_position_embeddings": -5}, "max_position_embeddings is -5; it must be at least 1"),
         (
             {"initializer_range": -1.0},
@@ -375,6 +377,12 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
     with pytest.raises(InputError, match=message):
         tiny_config(**change)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 49])
+def test_one_part_of_any_number_can_be_the_share_of_copies(tiny_config, parts):
+    config = tiny_config(state_share=1 / parts, hidden_size=8 * parts)
+    assert round(1 / config.state_share) == parts
 
 
 @pytest.mark.parametrize(

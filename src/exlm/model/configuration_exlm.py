@@ -101,12 +101,14 @@ class ArchitectureConfig:
         if not 0 < self.rotary_base < math.inf:
             raise InputError(f"rotary_base is {self.rotary_base}; it must be a positive number")
         layers = self.num_hidden_layers
-        if self.expanded_layers not in ("all", *range(1, layers + 1)):
+        allowed = ("all", *range(1, layers + 1))
+        if self.expanded_layers is True or self.expanded_layers not in allowed:
             raise InputError(
                 f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
             )
         share = self.state_share
-        if share != 0 and not (0 < share <= 0.5 and 1 / share % 1 == 0):
+        divides = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
+        if share != 0 and not divides:
             raise InputError(f"state_share is {share}; it must be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(reads_copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):

@@ -46,7 +46,7 @@ def compiled(function: Callable) -> Callable:
 
 def fused(function: Callable) -> Callable:
     """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model
-    calls it. It computes in the precision of its arguments, also under autocast."""
+    calls it. Compiled, it computes in the precision of its arguments, also under autocast."""
 
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:
