@@ -99,11 +99,12 @@ def _c(
 
 def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The back end for float32 on a GPU. Where Triton does not work, it is not imported."""
-    if not triton_works():
-        return alignment_torch.forward_backward(*inputs, gradients=gradients)
-    from exlm.ops import alignment_triton
+    forward_backward: Backend = alignment_torch.forward_backward
+    if triton_works():
+        from exlm.ops import alignment_triton
 
-    return alignment_triton.forward_backward(*inputs, gradients=gradients)
+        forward_backward = alignment_triton.forward_backward
+    return forward_backward(*inputs, gradients=gradients)
 
 
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
