@@ -130,6 +130,11 @@ class ArchitectureConfig:
                 )
 
     @property
+    def head_dim(self) -> int:
+        """Features of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
     def has_links(self) -> bool:
         """Whether states are linked by transitions."""
         return OBJECTIVES[self.objective].has_links
@@ -249,6 +254,11 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
                 "it with tokenizer.add_special_tokens and save the tokenizer again, or use another "
                 "objective"
             )
+
+    @property
+    def padding_id(self) -> int:
+        """The token that fills up sequences: any will do, since nothing reads it."""
+        return self.pad_token_id or 0
 
     @property
     def read_layers(self) -> int:

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 
+from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import LatticeOutput, sum_over_paths
 from exlm.ops.transition import PriorStrength
 
 
-def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
+def zero_sums(config: ExLMConfig) -> dict[str, float]:
     """The sums of `evaluate_batch` over zero batches: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
     if config.has_links:
@@ -77,7 +77,7 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
         "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
-        "one_per_mask": (all_one_each - output.all_paths[with_masks]).exp().sum(),
+        "one_per_mask": (all_one_each - output.log_weight_of_all_paths[with_masks]).exp().sum(),
         "sequences": with_masks.sum(),
         **{f"by_state_{c}": share for c, share in enumerate(by_state, start=1)},
     }

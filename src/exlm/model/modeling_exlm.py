@@ -19,7 +19,7 @@ from exlm.ops.rotary import rotary_tables
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
-    config_class = ExLMConfig
+    config: ExLMConfig
     base_model_prefix = "exlm"
     _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
@@ -118,8 +118,7 @@ class ExLMModel(ExLMPreTrainedModel):
         config, device = self.config, self.embeddings.weight.device
         if device.type != "cuda" or not autocast:
             return False
-        head_dim = config.hidden_size // config.num_attention_heads
-        if config._attn_implementation != "sdpa" or head_dim % 8 or head_dim > 256:
+        if config._attn_implementation != "sdpa" or config.head_dim % 8 or config.head_dim > 256:
             return False
         is_recent = torch.cuda.get_device_capability(device) >= (8, 0)
         return is_recent and torch.backends.cuda.is_flash_attention_available()
@@ -208,8 +207,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
         positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
-        head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
+        cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
     @can_return_tuple
@@ -295,7 +293,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return expand_batch(config, input_ids, attention_mask, masked=nothing)
-        sequences = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
+        sequences = unexpanded_input(input_ids, attention_mask, config.padding_id)
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)

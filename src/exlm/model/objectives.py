@@ -63,8 +63,8 @@ class LatticeOutput:
         return self.links.new_zeros(*self.lattice.targets.shape, self.links.shape[1])
 
     @cached_property
-    def all_paths(self) -> Tensor:
-        """Log weight [B] in float64 of all paths of T states, by the links alone."""
+    def log_weight_of_all_paths(self) -> Tensor:
+        """[B] in float64, of all paths of T states together, by the links alone."""
         return sum_over_paths(self.no_emission, self.links, self.lattice)
 
     @cached_property
@@ -131,7 +131,7 @@ class ExLM(Objective):
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
         emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
         emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
-        return emitting_paths - output.all_paths
+        return emitting_paths - output.log_weight_of_all_paths
 
 
 class VanillaMLM(Objective):
