@@ -1,6 +1,7 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -94,8 +95,8 @@ class ArchitectureConfig:
             raise InputError(f"objective is {self.objective!r}; it must be one of {names}")
         check_choices(self)
         check_at_least(self, **dict.fromkeys(SIZES, 1))
-        self._check_rates(*RATES)
-        self._check_not_negative(*DEVIATIONS)
+        self._check_range(RATES, 1, "lie in [0, 1)")
+        self._check_range(DEVIATIONS, math.inf, "be 0 or a positive number")
         if not 1 <= self.num_states <= 64:
             raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
         if not 0 < self.rotary_base < math.inf:
@@ -117,17 +118,11 @@ class ArchitectureConfig:
                 f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
             )
 
-    def _check_rates(self, *names: str) -> None:
+    def _check_range(self, names: Sequence[str], end: float, words: str) -> None:
         for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
-
-    def _check_not_negative(self, *names: str) -> None:
-        for name in names:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}; it must be 0 or a positive number"
-                )
+            value = getattr(self, name)
+            if not 0 <= value < end:
+                raise InputError(f"{name} is {value}; it must {words}")
 
     @property
     def head_dim(self) -> int:
@@ -246,8 +241,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
         check_at_least(self, vocab_size=1, repeat=1)
-        self._check_rates("classifier_dropout")
-        self._check_not_negative("order_prior", "sticky_prior")
+        self._check_range(["classifier_dropout"], 1, "lie in [0, 1)")
+        self._check_range(["order_prior", "sticky_prior"], math.inf, "be 0 or a positive number")
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
                 "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "

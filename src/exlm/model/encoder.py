@@ -54,11 +54,6 @@ class Layout:
     mask: Tensor | None = None
     unpadded: Unpadded | None = None  # None if padded
 
-    @property
-    def copy_index(self) -> Tensor:
-        """[R, L] which copy of its token each position is."""
-        return self.position_ids[..., 1]
-
     def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
         sequence is any other vector."""

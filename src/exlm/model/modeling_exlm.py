@@ -197,7 +197,7 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden vectors plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
+        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
 
     def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
         """Cosines and sines for layers that read copies of masks, or do not, in the precision of
