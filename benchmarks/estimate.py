@@ -1,7 +1,7 @@
 """How long a micro-batch of ExLM takes on a GPU that is not at hand: an estimate, part by part.
 
     python benchmarks/estimate.py text-base molecules-paper
-    python benchmarks/estimate.py text-base --without rotary packing vocabulary heads    # as it was
+    python benchmarks/estimate.py text-base --without rotary unpadded vocabulary heads   # as it was
 
 A forward and a backward pass run on fake tensors, which have shapes and no numbers. Every kernel
 takes the longest of three times: that of its operations, that of the bytes it reads and writes, and
@@ -51,7 +51,7 @@ SHAPES = {
 }
 IMPROVEMENTS = {
     "rotary": "a rotation is one compiled kernel",
-    "packing": "rows are packed, also with dropout of attention weights",
+    "unpadded": "a batch is one row without padding, also with dropout of attention weights",
     "vocabulary": "the vocabulary is padded to a multiple of 64, and chunks are larger",
     "heads": "heads of the transition are computed together where lattices are small",
 }
@@ -149,7 +149,7 @@ class Estimate(TorchDispatchMode):
         seconds = 4 * pairs * module.heads * query.shape[-1] / MASKED
         return _Attention.apply(self, seconds, query.transpose(1, 2), key, value), None
 
-    def packed_attention(
+    def unpadded_attention(
         self, query: Tensor, key: Tensor, value: Tensor, *spans: Any, **options: Any
     ) -> tuple[Tensor]:
         with unset_fake_temporarily():
@@ -214,9 +214,9 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     attention = SimpleNamespace(get_interface=lambda *_: counter.masked_attention)
     patches: list[AbstractContextManager[Any]] = [
         mock.patch.object(modeling_exlm, "arrange", arranged),
-        mock.patch.object(ExLMModel, "packs", "packing" not in without),
+        mock.patch.object(ExLMModel, "removes_padding", lambda *_: "unpadded" not in without),
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
-        mock.patch.object(encoder, "flash_attention", counter.packed_attention),
+        mock.patch.object(encoder, "flash_attention", counter.unpadded_attention),
         mock.patch.object(fused, "compiles_on", lambda _: True),
         mock.patch.object(fused, "compiled", counter.compiled),
         mock.patch.object(dropout, "dropout", _dropout),

@@ -48,15 +48,15 @@ def dense_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tens
     logits = head.decoder(head.norm(F.gelu(head.dense(hidden))))
     columns = lattice.targets[:, None].expand(-1, hidden.shape[1], -1)
     emitted = logits.log_softmax(-1).gather(2, columns).transpose(1, 2)
-    transition = dense_transition(model, hidden, lattice)
+    links = dense_links(model, hidden, lattice)
     alpha = torch.full_like(emitted[:, 0], IMPOSSIBLE)
     alpha[:, 0] = emitted[:, 0, 0]
     for i in range(1, emitted.shape[1]):
-        alpha = torch.logsumexp(alpha[:, :, None] + transition, 1) + emitted[:, i]
+        alpha = torch.logsumexp(alpha[:, :, None] + links, 1) + emitted[:, i]
     return (-alpha[:, -1] / lattice.target_lengths).sum()
 
 
-def dense_transition(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:
+def dense_links(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:
     """Gated links [B, L, L] by way of [B, L, L, H]."""
     head = model.transition
     assert head is not None

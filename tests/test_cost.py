@@ -244,7 +244,7 @@ def test_an_estimate_for_a_gpu_is_longer_without_an_improvement(improvement):
     shape = replace(SMALL, batch=batch, length=128, hidden=512, vocabulary=5001)
     now = estimate.estimate(shape)
     before = estimate.estimate(shape, without=(improvement,))
-    part = {"packing": "attention", "heads": "transition"}.get(improvement, improvement)
+    part = {"unpadded": "attention", "heads": "transition"}.get(improvement, improvement)
     assert before.seconds[part] > now.seconds[part] > 0
     # No product is faster than the peak.
     assert sum(now.seconds.values()) > cost.step_flops(shape, "exlm") / estimate.PEAK

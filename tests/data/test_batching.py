@@ -339,14 +339,14 @@ def _inputs_and_labels(micro_batches):
     return sorted(sequences)
 
 
-def test_a_packed_batch_that_fits_is_one_micro_batch_of_the_same_masked_sequences():
+def test_an_unpadded_batch_that_fits_is_one_micro_batch_of_the_same_masked_sequences():
     """Where padding costs nothing, one pass takes what else would take several."""
     source = Sequences(3000)
     padded = MaskedBatches(source, TOKENIZER, 4096, 8192, 0.3, seed=0)
-    packed = MaskedBatches(source, TOKENIZER, 4096, 8192, 0.3, seed=0, packed=True)
+    unpadded = MaskedBatches(source, TOKENIZER, 4096, 8192, 0.3, seed=0, without_padding=True)
     for step in range(3):
-        parts, together = padded(step), packed(step)
+        parts, together = padded(step), unpadded(step)
         assert len(parts) > 1 and len(together) == 1
         assert _inputs_and_labels(together) == _inputs_and_labels(parts)
-    cut = MaskedBatches(source, TOKENIZER, 4096, 512, 0.3, seed=0, packed=True)
+    cut = MaskedBatches(source, TOKENIZER, 4096, 512, 0.3, seed=0, without_padding=True)
     assert len(cut(0)) > 1  # what does not fit is cut as before

@@ -15,7 +15,7 @@ import yaml
 
 from exlm import ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.errors import Interrupted
-from exlm.model.encoder import Spans, packed_attention, sdpa_attention
+from exlm.model.encoder import Spans, sdpa_attention, unpadded_attention
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import to_json_types
@@ -46,7 +46,7 @@ def step(model, batch, half):
     return output.total
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1], ids=["packed", "padded"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 def test_a_step_does_not_wait_for_the_device(tiny_config, tiny_batch, switches, dropout):
     model = ExLMForMaskedLM(tiny_config(**switches, attention_probs_dropout_prob=dropout)).cuda()
@@ -99,18 +99,18 @@ def test_masked_attention_in_bfloat16_is_close_to_float32():
     torch.testing.assert_close(half.float().cpu(), expected, atol=0.05, rtol=0.05)
 
 
-def test_packed_attention_drops_weights_and_keeps_their_mean():
+def test_unpadded_attention_drops_weights_and_keeps_their_mean():
     """With all values 1, a row of attention is the sum of its weights: 1 without dropout."""
     ends = torch.tensor([0, 700, 1000], dtype=torch.int32, device="cuda")
     query, key = torch.randn(2, 1, 4, 1000, 32, device="cuda", dtype=torch.bfloat16).unbind()
     value = torch.ones_like(key, requires_grad=True)
     spans = Spans(ends, 700)
-    whole = packed_attention(query, key, value, spans, spans, 0.0)
+    whole = unpadded_attention(query, key, value, spans, spans, 0.0)
     torch.testing.assert_close(whole, torch.ones_like(whole), atol=0.02, rtol=0)
     torch.manual_seed(0)
-    dropped = packed_attention(query, key, value, spans, spans, 0.1)
+    dropped = unpadded_attention(query, key, value, spans, spans, 0.1)
     torch.manual_seed(0)
-    assert torch.equal(dropped, packed_attention(query, key, value, spans, spans, 0.1))
+    assert torch.equal(dropped, unpadded_attention(query, key, value, spans, spans, 0.1))
     assert dropped.std() > 0.01 and abs(dropped.float().mean() - 1) < 0.01
     dropped.sum().backward()
     assert value.grad.isfinite().all() and (value.grad != 0).any()

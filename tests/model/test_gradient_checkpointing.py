@@ -72,8 +72,8 @@ def test_loss_and_gradients_are_the_same(tiny_config, tiny_batch, switches, rate
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("switches", SWITCHES[:2], ids=str)
-def test_packed_rows_too(tiny_config, tiny_batch, monkeypatch, switches, rate):
-    monkeypatch.setattr(ExLMModel, "packs", True)
+def test_rows_without_padding_too(tiny_config, tiny_batch, monkeypatch, switches, rate):
+    monkeypatch.setattr(ExLMModel, "removes_padding", lambda *_: True)
     monkeypatch.setattr(encoder, "flash_attention", each_sequence)
     assert_equal(losses(tiny_config(**switches, attention_probs_dropout_prob=rate), tiny_batch))
 

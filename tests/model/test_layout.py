@@ -35,11 +35,11 @@ def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k, rate, is_causal, 
 
 
 @pytest.fixture
-def pack(monkeypatch):
-    """Packs on this machine too."""
+def remove_padding(monkeypatch):
+    """Removes padding on this machine too."""
 
     def switch_on():
-        monkeypatch.setattr(ExLMModel, "packs", True)
+        monkeypatch.setattr(ExLMModel, "removes_padding", lambda *_: True)
         monkeypatch.setattr(encoder, "flash_attention", each_sequence)
 
     return switch_on
@@ -54,20 +54,22 @@ def hidden_states(model, lattice, read):
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("switches", LAYOUTS, ids=str)
-def test_packed_equals_padded(tiny_config, tiny_batch, pack, switches, read):
+def test_unpadded_equals_padded(tiny_config, tiny_batch, remove_padding, switches, read):
     model = ExLMModel(tiny_config(**switches)).eval()
     lattice = model.expand(**tiny_batch)
     expected, real = hidden_states(model, lattice, read)
-    pack()
+    remove_padding()
     ours, _ = hidden_states(model, lattice, read)
     assert ours.shape == expected.shape
     torch.testing.assert_close(ours[real], expected[real], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("unpadded", [False, True])
 @pytest.mark.parametrize("switches", LAYOUTS, ids=str)
-def test_columns_of_padding_change_nothing(tiny_config, tiny_batch, pack, switches, packing, side):
+def test_columns_of_padding_change_nothing(
+    tiny_config, tiny_batch, remove_padding, switches, unpadded, side
+):
     """Batches padded to a fixed width, or on the left."""
     model = ExLMForMaskedLM(tiny_config(**switches)).eval()
     wide = {}
@@ -77,8 +79,8 @@ def test_columns_of_padding_change_nothing(tiny_config, tiny_batch, pack, switch
             place = slice(11 - count, None) if side == "left" else slice(0, count)
             wide[name][row, place] = tiny_batch[name][row, :count]
     expected = model(**tiny_batch).total
-    if packing:
-        pack()
+    if unpadded:
+        remove_padding()
     torch.testing.assert_close(model(**wide).total, expected)
     assert model(wide["input_ids"], wide["attention_mask"]).logits.isfinite().all()
 
@@ -86,10 +88,10 @@ def test_columns_of_padding_change_nothing(tiny_config, tiny_batch, pack, switch
 @pytest.mark.parametrize(
     "switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5, "order_prior": 3.0}], ids=str
 )
-def test_packed_trains_with_the_same_gradients(tiny_config, tiny_batch, pack, switches):
+def test_unpadded_trains_with_the_same_gradients(tiny_config, tiny_batch, remove_padding, switches):
     model = ExLMForMaskedLM(tiny_config(**switches)).eval()
     losses, gradients = [], []
-    for prepare in (lambda: None, pack):
+    for prepare in (lambda: None, remove_padding):
         prepare()
         model.zero_grad()
         output = model(**tiny_batch)

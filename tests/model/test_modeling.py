@@ -175,9 +175,9 @@ def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
         )
         emission = emission.transpose(1, 2).contiguous()
         emission[:, 0] = emission[:, -1] = 0.0  # BOS and EOS are known
-        matrix = model.transition(states, lattice).double()
+        links = model.transition(states, lattice).double()
         joint = alignment.log_likelihood(
-            emission, matrix, lattice.target_lengths, lattice.state_lengths
+            emission, links, lattice.target_lengths, lattice.state_lengths
         )
     table = joint.softmax(0).reshape(8, 8)
     logits = model(row).logits[0]
@@ -193,11 +193,11 @@ def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(
     model = ExLMForMaskedLM(tiny_config(num_states=1)).eval()
     lattice = model.exlm.expand(**tiny_batch)
     states = model.lattice_states(lattice)
-    log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
+    log_probs, links = model.head(states).log_softmax(-1), model.transition(states, lattice)
     expected = torch.zeros(())
     for b, n in enumerate(lattice.target_lengths.tolist()):
         score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(
-            matrix[b, i, i + 1] for i in range(n - 1)
+            links[b, i, i + 1] for i in range(n - 1)
         )
         expected = expected - score / n
     torch.testing.assert_close(model(**tiny_batch).total, expected)
@@ -360,6 +360,8 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
+        ({"expanded_layers": True}, "expanded_layers is True; it must be all, or from 1 to 2"),
+        ({"state_share": 1e-320}, "state_share is 1e-320"),
         ({"max_position_embeddings": -5}, "max_position_embeddings is -5; it must be at least 1"),
         (
             {"initializer_range": -1.0},
@@ -375,6 +377,12 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
     with pytest.raises(InputError, match=message):
         tiny_config(**change)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 49])
+def test_one_part_of_any_number_can_be_the_share_of_copies(tiny_config, parts):
+    config = tiny_config(state_share=1 / parts, hidden_size=8 * parts)
+    assert round(1 / config.state_share) == parts
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ class MaskedBatches:
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
     repeat: int = 1  # see `mask_tokens`
-    # Padding costs nothing, so a batch that fits in memory is one micro-batch.
-    packed: bool = False
+    # The model leaves padding out, so a batch that fits in memory is one micro-batch.
+    without_padding: bool = False
 
     def __post_init__(self) -> None:
         self.lengths_with_ends = np.asarray(self.source.token_counts, dtype=np.int64) + SPECIALS
@@ -164,7 +164,7 @@ class MaskedBatches:
         """A batch's groups, each cut into equally many parts that fit in memory."""
         whole = np.concatenate(groups)
         needed = int(self.lengths_with_ends[whole].sum()) * self.repeat
-        if self.packed and needed <= self.tokens_per_micro_batch:
+        if self.without_padding and needed <= self.tokens_per_micro_batch:
             groups = [whole]
         tokens = max(len(group) * int(self.lengths_with_ends[group].max()) for group in groups)
         # A group may exceed its budget by a few sequences, which are no reason for one more

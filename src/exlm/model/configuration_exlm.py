@@ -1,6 +1,7 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -94,19 +95,21 @@ class ArchitectureConfig:
             raise InputError(f"objective is {self.objective!r}; it must be one of {names}")
         check_choices(self)
         check_at_least(self, **dict.fromkeys(SIZES, 1))
-        self._check_rates(*RATES)
-        self._check_not_negative(*DEVIATIONS)
+        self._check_range(RATES, 1, "lie in [0, 1)")
+        self._check_range(DEVIATIONS, math.inf, "be 0 or a positive number")
         if not 1 <= self.num_states <= 64:
             raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
         if not 0 < self.rotary_base < math.inf:
             raise InputError(f"rotary_base is {self.rotary_base}; it must be a positive number")
         layers = self.num_hidden_layers
-        if self.expanded_layers not in ("all", *range(1, layers + 1)):
+        allowed = ("all", *range(1, layers + 1))
+        if self.expanded_layers is True or self.expanded_layers not in allowed:
             raise InputError(
                 f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
             )
         share = self.state_share
-        if share != 0 and not (0 < share <= 0.5 and 1 / share % 1 == 0):
+        divides = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
+        if share != 0 and not divides:
             raise InputError(f"state_share is {share}; it must be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(reads_copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
@@ -115,17 +118,16 @@ class ArchitectureConfig:
                 f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
             )
 
-    def _check_rates(self, *names: str) -> None:
+    def _check_range(self, names: Sequence[str], end: float, words: str) -> None:
         for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+            value = getattr(self, name)
+            if not 0 <= value < end:
+                raise InputError(f"{name} is {value}; it must {words}")
 
-    def _check_not_negative(self, *names: str) -> None:
-        for name in names:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}; it must be 0 or a positive number"
-                )
+    @property
+    def head_dim(self) -> int:
+        """Features of one attention head."""
+        return self.hidden_size // self.num_attention_heads
 
     @property
     def has_links(self) -> bool:
@@ -239,14 +241,19 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
         check_at_least(self, vocab_size=1, repeat=1)
-        self._check_rates("classifier_dropout")
-        self._check_not_negative("order_prior", "sticky_prior")
+        self._check_range(["classifier_dropout"], 1, "lie in [0, 1)")
+        self._check_range(["order_prior", "sticky_prior"], math.inf, "be 0 or a positive number")
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
                 "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "
                 "it with tokenizer.add_special_tokens and save the tokenizer again, or use another "
                 "objective"
             )
+
+    @property
+    def padding_id(self) -> int:
+        """The token that fills up sequences: any will do, since nothing reads it."""
+        return self.pad_token_id or 0
 
     @property
     def read_layers(self) -> int:

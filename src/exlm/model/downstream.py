@@ -86,7 +86,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, layers = self.exlm.encode_tokens(sequences, "first", every_layer)
+        hidden, layers = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
         logits = linear(self.dropout(hidden), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
@@ -124,7 +124,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, layers = self.exlm.encode_tokens(sequences, "first", every_layer)
+        hidden, layers = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
         logits = linear(hidden, self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))

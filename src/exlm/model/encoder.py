@@ -1,8 +1,8 @@
 """The encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)), and the layout of a
-batch: padded rows, or one packed row without any padding. The last layer computes only the
-positions that a head reads, and exactly."""
+batch: padded rows, or one row without padding. The last layer computes only the positions that a
+head reads, and exactly."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -23,17 +23,27 @@ flash_attention = torch.ops.aten._flash_attention_forward
 
 
 class Spans(NamedTuple):
-    """The sequences of a packed row: cumulative lengths [B + 1] int32, and the largest length."""
+    """Sequences of an unpadded row: cumulative lengths [B + 1] int32, and the largest length."""
 
     cu_seqlens: Tensor
     longest: int
 
 
+class Unpadded(NamedTuple):
+    """Where the sequences are in the only row of an unpadded layout."""
+
+    spans: Spans  # of all positions
+    output_spans: Spans  # of the output positions
+    # [B, N] where each sequence's output positions are among those of the row
+    output_index: Tensor
+
+
 @dataclass(frozen=True)
 class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
-    sequence per row. Packed: one row with the real tokens of all sequences."""
+    sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
+    sequences: EncoderInput  # on the device that it came from
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
     # [R, N] the only positions that the last layer computes; None for all
@@ -42,53 +52,47 @@ class Layout:
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
-    spans: Spans | None = None  # of all positions; packed only
-    output_spans: Spans | None = None  # of the output positions; packed only
-    # [B, N] where each sequence's output positions are among those of the packed row; packed only
-    unpack_index: Tensor | None = None
-    # for an implementation of attention that is not ours
-    attention_options: dict[str, Any] = field(default_factory=dict)
+    unpadded: Unpadded | None = None  # None if padded
 
-    @property
-    def copy_index(self) -> Tensor:
-        """[R, L] which copy of its token each position is."""
-        return self.position_ids[..., 1]
-
-    def unpack(self, hidden: Tensor) -> Tensor:
+    def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
         sequence is any other vector."""
-        return hidden if self.unpack_index is None else hidden.squeeze(0)[self.unpack_index]
+        return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
+
+    def at_tokens(self, hidden: Tensor) -> Tensor:
+        """The hidden vectors [R, L, D] as [B, S, D], of the first copy of every input token."""
+        return at_tokens(self.by_sequence(hidden), self.sequences)
 
 
 def arrange(
     sequences: EncoderInput,
     device: torch.device,
-    pack: bool,
+    without_padding: bool,
     output_positions: Tensor | None = None,
     count: Tensor | None = None,
 ) -> Layout:
-    """The layout of a batch on a device: packed, or with one sequence per row. `output_positions
-    [B, N]` are those that the last layer computes, of which the first `count [B]` are real; without
-    both it computes all."""
-    if pack:
-        return tensors_to(_packed(sequences, output_positions, count), device)
+    """The layout of a batch on a device, in one row or with a row for each sequence.
+    `output_positions [B, N]` are those that the last layer computes, of which the first `count [B]`
+    are real; without both it computes all."""
+    if without_padding:
+        return tensors_to(_unpadded(sequences, output_positions, count), device)
     mask = sequences.attention_mask
     # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
     # A graph that is traced with one batch must fit others.
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
     layout = Layout(
+        sequences=sequences,
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
         output_positions=output_positions,
         origin=None if sequences.unexpanded is None else sequences.source_token,
         mask=None if whole else mask[:, None, None, :],
-        attention_options=sequences.attention_options,
     )
     return tensors_to(layout, device)
 
 
-def _packed(
+def _unpadded(
     sequences: EncoderInput, output_positions: Tensor | None, count: Tensor | None
 ) -> Layout:
     mask = sequences.attention_mask
@@ -98,20 +102,19 @@ def _packed(
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    is_output, packed_positions = mask, None
+    is_output, places_of_output = mask, None
     if output_positions is not None:
         assert count is not None
         index = torch.arange(output_positions.shape[1], device=output_positions.device)
         is_output = index < count[:, None]
-        packed_positions = places.gather(1, output_positions)[is_output][None]
+        places_of_output = places.gather(1, output_positions)[is_output][None]
     return Layout(
+        sequences=sequences,
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
-        output_positions=packed_positions,
+        output_positions=places_of_output,
         origin=origin,
-        spans=_spans(mask),
-        output_spans=_spans(is_output),
-        unpack_index=_places_among(is_output),
+        unpadded=Unpadded(_spans(mask), _spans(is_output), _places_among(is_output)),
     )
 
 
@@ -184,11 +187,11 @@ ALL_ATTENTION_FUNCTIONS["sdpa"] = sdpa_attention
 ALL_ATTENTION_FUNCTIONS["eager"] = eager_attention
 
 
-def packed_attention(
+def unpadded_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans, rate: float
 ) -> Tensor:
-    """Attention within each sequence of a packed row, with dropout of its weights; query [1, H, N,
-    d], key, value [1, H, L, d] -> [1, N, H, d]."""
+    """Attention within each sequence of an unpadded row, with dropout of its weights; query
+    [1, H, N, d], key, value [1, H, L, d] -> [1, N, H, d]."""
     mixed, *_ = flash_attention(
         query.squeeze(0).transpose(0, 1),
         key.squeeze(0).transpose(0, 1),
@@ -232,9 +235,10 @@ class ExLMAttention(nn.Module):
         query = apply_rotary(query, cos, sin)
         key = apply_rotary(key, *tables)
         rate = self.dropout if self.training else 0.0
-        if layout.spans is not None and layout.output_spans is not None:
-            queries = layout.spans if output_positions is None else layout.output_spans
-            mixed = packed_attention(query, key, value, queries, layout.spans, rate)
+        if layout.unpadded is not None:
+            spans, output_spans, _ = layout.unpadded
+            queries = spans if output_positions is None else output_spans
+            mixed = unpadded_attention(query, key, value, queries, spans, rate)
         else:
             name = self.config._attn_implementation or "sdpa"
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)
@@ -247,7 +251,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.attention_options,
+                **layout.sequences.attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 

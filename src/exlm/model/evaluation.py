@@ -1,7 +1,7 @@
 """Numbers that an evaluation sums over batches of held-out sequences, in float32.
 
 Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence
-together, which is the purpose of transitions. Let f be the sum over all paths that emit the tokens
+together, which is the purpose of links. Let f be the sum over all paths that emit the tokens
 (without the emissions of BOS and EOS), and Z_m the same sum with all emissions 1. Then f / Z_m is
 the tokens' probability among all fillings with as many tokens, m. Both sums can also be restricted
 to paths that give each mask one token. In one pass, an MLM's tokens are independent: its joint
@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 
+from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import LatticeOutput, sum_over_paths
 from exlm.ops.transition import PriorStrength
 
 
-def zero_sums(config: PreTrainedConfig) -> dict[str, float]:
+def zero_sums(config: ExLMConfig) -> dict[str, float]:
     """The sums of `evaluate_batch` over zero batches: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
     if config.has_links:
@@ -36,7 +36,7 @@ def evaluate_batch(
     configuration's.
 
     The result: `total`, `count` and `infeasible` of the objective; `masked` tokens, of which
-    `correct`; their `nll` and `joint_nll`. With transitions also `joint_nll_one_per_mask`,
+    `correct`; their `nll` and `joint_nll`. With links also `joint_nll_one_per_mask`,
     `one_per_mask` (the share of paths that give each mask one token, over `sequences` with masks)
     and `by_state_c` (how probably state c of its own mask emits a token)."""
     output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
@@ -60,7 +60,7 @@ def evaluate_batch(
 
 
 def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
-    """The numbers of `evaluate_batch` that come with transitions."""
+    """The numbers of `evaluate_batch` that come with links."""
     lattice, links = output.lattice, output.links
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
@@ -70,14 +70,14 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
-    state_posterior = output.state_posterior[masked]  # [masked tokens, N]
+    visits = output.visits[masked]  # [masked tokens, N]
     rows, targets = masked.nonzero(as_tuple=True)
     of_own_mask = lattice.target_of_state[rows] == targets[:, None]
     copies = [of_own_mask & (lattice.state_copy[rows] == c) for c in range(1, num_states + 1)]
-    by_state = torch.stack([(state_posterior * copy).sum(1) for copy in copies], dim=1).sum(0)
+    by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
         "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
-        "one_per_mask": (all_one_each - output.all_paths[with_masks]).exp().sum(),
+        "one_per_mask": (all_one_each - output.log_weight_of_all_paths[with_masks]).exp().sum(),
         "sequences": with_masks.sum(),
         **{f"by_state_{c}": share for c, share in enumerate(by_state, start=1)},
     }

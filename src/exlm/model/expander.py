@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 
+from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.expansion import IGNORED, Lattice, expand, unexpanded_input, without_copies
 
 
 def expand_batch(
-    config: PreTrainedConfig,
+    config: ExLMConfig,
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     masked: Tensor | None = None,
     labels: Tensor | None = None,
 ) -> Lattice:
-    """The lattice of a batch, on its device, for a model with this `ExLMConfig`. It expands
+    """The lattice of a batch, on its device, for a model with this configuration. It expands
     `masked` tokens, or else labelled ones, or else [MASK]; all tensors are [B, S]."""
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
@@ -28,7 +28,6 @@ def expand_batch(
         masked = torch.eq(input_ids, mask_token_id)
     # If boundaries have k states, BOS and EOS are boundaries wherever they stand.
     copies_boundaries = config.states_per_boundary > 1
-    padding = config.pad_token_id or 0
     lattice = expand(
         input_ids,
         attention_mask,
@@ -36,7 +35,7 @@ def expand_batch(
         config.states_per_mask,
         config.states_per_boundary,
         labels,
-        pad_token_id=padding,
+        pad_token_id=config.padding_id,
         boundary_ids=(config.bos_token_id, config.eos_token_id) if copies_boundaries else (),
         count_copies=config.rotary == "1d",
     )
@@ -44,6 +43,6 @@ def expand_batch(
         position_ids = without_copies(lattice.position_ids[..., 0])
         lattice = replace(lattice, position_ids=position_ids)
     if config.unexpanded_layers > 0:
-        unexpanded = unexpanded_input(input_ids, attention_mask, padding)
+        unexpanded = unexpanded_input(input_ids, attention_mask, config.padding_id)
         lattice = replace(lattice, unexpanded=unexpanded)
     return lattice

@@ -1,5 +1,5 @@
-"""The heads, which read the encoder's hidden vectors: prediction of tokens, transitions between
-states, classification.
+"""The heads, which read the encoder's hidden vectors: prediction of tokens, links between states,
+classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
 path. Only the product with the vocabulary, the largest, has bfloat16 operands in training; its sums
@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops import transition
+from exlm.ops import emission, transition
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import at_least_float32, input_type, linear
 from exlm.ops.transition import NO_PRIOR, LinkPrior, PriorStrength
@@ -33,11 +33,8 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def emission_inputs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `emission` and `cross_entropy` of `exlm.ops.emission` take besides targets.
-
-        Returns:
-            Hidden vectors [..., D] in the precision of autocast, weight [V, D] and bias [V].
-            InputError if the layer was quantised."""
+        """What `exlm.ops.emission` takes besides targets: hidden vectors [..., D] in the precision
+        of autocast, weight [V, D] and bias [V]. InputError if the layer was quantised."""
         if not isinstance(self.decoder.weight, Tensor):
             raise InputError(
                 "the loss of a masked language model needs the weights of its head, which are "
@@ -48,6 +45,14 @@ class ExLMPredictionHead(nn.Module):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
         return transformed, self.decoder.weight, self.decoder.bias
 
+    def emission(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Log-probabilities [B, T, N], at least float32, of targets [B, T] at states [B, N, D]."""
+        return emission.emission(*self.emission_inputs(states), targets)
+
+    def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-probabilities [R], at least float32, of targets [R] at hidden [R, D]."""
+        return emission.cross_entropy(*self.emission_inputs(hidden), targets)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V], at least float32."""
         logits = linear(self.transform(hidden), self.decoder)
@@ -55,7 +60,7 @@ class ExLMPredictionHead(nn.Module):
 
 
 class ExLMTransitionHead(nn.Module):
-    """Log transition matrix over the lattice states (`exlm.ops.transition`)."""
+    """The links between the states of a lattice (`exlm.ops.transition`)."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
@@ -74,8 +79,8 @@ class ExLMTransitionHead(nn.Module):
     def forward(
         self, states: Tensor, lattice: Lattice, prior: PriorStrength | None = None
     ) -> Tensor:
-        """Hidden vectors [B, N, D] of a lattice's states -> [B, N, N], at least float32; `prior`
-        replaces the configuration's."""
+        """Hidden vectors [B, N, D] of a lattice's states -> `links` [B, N, N], at least float32;
+        `prior` replaces the configuration's."""
         target_of_state = lattice.target_of_state if self.is_sparse else None
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
         if prior is None:

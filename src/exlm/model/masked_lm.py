@@ -1,5 +1,4 @@
-"""Masked language models on the encoder: ExLM, the vanilla MLM and ExLM without transitions
-(CTC)."""
+"""Masked language models on the encoder: ExLM, the vanilla MLM and ExLM without links (CTC)."""
 
 from dataclasses import dataclass
 

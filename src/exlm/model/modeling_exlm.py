@@ -19,7 +19,7 @@ from exlm.ops.rotary import rotary_tables
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
-    config_class = ExLMConfig
+    config: ExLMConfig
     base_model_prefix = "exlm"
     _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
@@ -57,6 +57,10 @@ class ExLMPreTrainedModel(PreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return bool(output_hidden_states)
+
+
+# How several vectors become one.
+Pooling = Literal["first", "mean"]
 
 
 class Encoded(NamedTuple):
@@ -108,15 +112,13 @@ class ExLMModel(ExLMPreTrainedModel):
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
-    @property
-    def packs(self) -> bool:
-        """Whether a batch becomes one row without padding (`packed_attention`): on a recent GPU
-        under autocast, unless another implementation of attention is asked for."""
+    def removes_padding(self, autocast: bool) -> bool:
+        """Whether a batch becomes one row without padding (`unpadded_attention`): on a recent GPU
+        with `autocast`, unless another implementation of attention is asked for."""
         config, device = self.config, self.embeddings.weight.device
-        if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+        if device.type != "cuda" or not autocast:
             return False
-        head_dim = config.hidden_size // config.num_attention_heads
-        if config._attn_implementation != "sdpa" or head_dim % 8 or head_dim > 256:
+        if config._attn_implementation != "sdpa" or config.head_dim % 8 or config.head_dim > 256:
             return False
         is_recent = torch.cuda.get_device_capability(device) >= (8, 0)
         return is_recent and torch.backends.cuda.is_flash_attention_available()
@@ -140,46 +142,62 @@ class ExLMModel(ExLMPreTrainedModel):
                 the unexpanded sequence.
             every_layer: whether to return the vectors of every layer, too, which are normalised
                 after the last; not with `output_positions`."""
-        config, device, packs = self.config, self.embeddings.weight.device, self.packs
-        read_layers = read_layers or config.num_hidden_layers
+        device = self.embeddings.weight.device
+        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
+        unexpanded_layers = self.config.unexpanded_layers
+        read_layers = read_layers or self.config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
-        if read_layers <= config.unexpanded_layers:
-            sequences = unexpanded
-        output_layout = arrange(sequences, device, packs, output_positions, count)
-        # what the first layers read
-        current, layout = sequences, output_layout
-        if 0 < config.unexpanded_layers < read_layers:
-            current, layout = unexpanded, arrange(unexpanded, device, packs)
-        hidden = self.dropout(self._add_copies(self._embed(layout, current.vectors), layout))
-        tables = self._rotary_tables(layout, config.expands and config.unexpanded_layers == 0)
-        layers = []
-        for index, layer in enumerate(self.layers[:read_layers]):
-            if every_layer:
-                layers.append(at_tokens(layout.unpack(hidden), current))
-            if index == config.unexpanded_layers > 0:  # the late expansion
-                current, layout = sequences, output_layout
-                if layout.origin is not None:
-                    hidden = gather_positions(hidden, layout.origin)
-                hidden = self._add_copies(hidden, layout)
-                tables = self._rotary_tables(layout, reads_copies=True)
-            is_last = index == read_layers - 1
-            hidden = layer(hidden, tables, layout, layout.output_positions if is_last else None)
-        hidden = layout.unpack(self.norm(hidden))
-        if not every_layer:
-            return Encoded(hidden, None)
-        return Encoded(hidden, (*layers, at_tokens(hidden, current)))
+        traced: list[Tensor] | None = [] if every_layer else None
+        if 0 < unexpanded_layers < read_layers:  # late expansion
+            before = arrange(unexpanded, device, without_padding)
+            layout = arrange(sequences, device, without_padding, output_positions, count)
+            hidden = self._embed(before, traced)
+            hidden = self._run(range(unexpanded_layers), hidden, before, traced)
+            if layout.origin is not None:
+                hidden = gather_positions(hidden, layout.origin)
+            hidden = self._add_copies(hidden, layout)
+            hidden = self._run(range(unexpanded_layers, read_layers), hidden, layout, traced)
+        else:
+            layout = arrange(unexpanded, device, without_padding, output_positions, count)
+            hidden = self._embed(layout, traced)
+            hidden = self._run(range(read_layers), hidden, layout, traced)
+        hidden = layout.by_sequence(self.norm(hidden))
+        layers = None if traced is None else (*traced[:-1], at_tokens(hidden, layout.sequences))
+        return Encoded(hidden, layers)
 
-    def _embed(self, layout: Layout, vectors: Tensor | None) -> Tensor:
-        """The embeddings [R, L, D] of the tokens, or the `vectors` that stand in their place."""
+    def _embed(self, layout: Layout, traced: list[Tensor] | None) -> Tensor:
+        """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
+        place, plus those of copies. `traced` is as for `_run`."""
+        vectors = layout.sequences.vectors
         if vectors is None:
-            return self.embeddings(layout.input_ids)
-        vectors = vectors.to(layout.input_ids.device)
-        # The id of padding may be larger than any row.
-        return vectors[layout.input_ids.clamp(max=len(vectors) - 1)]
+            hidden = self.embeddings(layout.input_ids)
+        else:
+            # The id of padding may be larger than any row.
+            rows = layout.input_ids.clamp(max=len(vectors) - 1)
+            hidden = vectors.to(rows.device)[rows]
+        hidden = self.dropout(self._add_copies(hidden, layout))
+        if traced is not None:
+            traced.append(layout.at_tokens(hidden))
+        return hidden
+
+    def _run(
+        self, indices: range, hidden: Tensor, layout: Layout, traced: list[Tensor] | None
+    ) -> Tensor:
+        """Hidden vectors [R, L, D] behind the layers with these indices, or [R, N, D] if the layout
+        has output positions. Those of the input tokens [B, S, D] behind each layer are added to
+        `traced`."""
+        reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
+        tables = self._rotary_tables(layout, reads_copies)
+        for index in indices:
+            output_positions = layout.output_positions if index == indices[-1] else None
+            hidden = self.layers[index](hidden, tables, layout, output_positions)
+            if traced is not None:
+                traced.append(layout.at_tokens(hidden))
+        return hidden
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden vectors plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.copy_index)
+        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
 
     def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
         """Cosines and sines for layers that read copies of masks, or do not, in the precision of
@@ -189,8 +207,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
         positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
-        head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(positions, head_dim, config.rotary_base, config.state_share)
+        cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
     @can_return_tuple
@@ -224,7 +241,7 @@ class ExLMModel(ExLMPreTrainedModel):
             inputs_embeds,
             attention_options,
         )
-        vectors, layers = self.encode_tokens(sequences, "mean", every_layer)
+        vectors, layers = self.encode_tokens(sequences, every_layer, repeats="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=layers)
 
     def task_states(
@@ -276,7 +293,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return expand_batch(config, input_ids, attention_mask, masked=nothing)
-        sequences = unexpanded_input(input_ids, attention_mask, config.pad_token_id or 0)
+        sequences = unexpanded_input(input_ids, attention_mask, config.padding_id)
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
@@ -285,11 +302,11 @@ class ExLMModel(ExLMPreTrainedModel):
         return replace(sequences, vectors=vectors, attention_options=attention_options or {})
 
     def encode_tokens(
-        self, sequences: EncoderInput, repeats: Literal["first", "mean"], every_layer: bool = False
+        self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, behind
         `config.read_layers` layers. If the model repeats its input, it is that of the token's first
-        repeat, or the mean."""
+        repeat, or the mean, as `repeats` says."""
         encoded = self.encode(
             sequences, read_layers=self.config.read_layers, every_layer=every_layer
         )
@@ -306,38 +323,40 @@ class ExLMModel(ExLMPreTrainedModel):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        pooling: Literal["mean", "first"] = "mean",
+        pooling: Pooling = "mean",
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
         or the vector of the first one."""
-        return self.pool(self.task_input(input_ids, attention_mask), attention_mask, pooling).hidden
+        sequences = self.task_input(input_ids, attention_mask)
+        vectors, _ = self.pool(sequences, attention_mask, pooling)
+        return vectors
 
     def pool(
         self,
         sequences: EncoderInput,
         attention_mask: Tensor | None,
-        pooling: Literal["mean", "first"],
+        pooling: Pooling,
         every_layer: bool = False,
-    ) -> Encoded:
-        """The `embedding` [B, D] of a `task_input`, which was made with the same
-        `attention_mask`."""
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
+        and the tokens' vectors of every layer, if these are asked for."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first" and not every_layer:  # the last layer computes one position alone
             real = sequences.attention_mask.int()
             first, count = real.argmax(1, keepdim=True), real.amax(1)
             hidden, _ = self.encode(sequences, first, count, self.config.read_layers)
-            return Encoded(hidden[:, 0], None)
-        vectors, layers = self.encode_tokens(sequences, pooling, every_layer)
+            return hidden[:, 0], None
+        # The repeats of a token are pooled as the tokens are.
+        vectors, layers = self.encode_tokens(sequences, every_layer, repeats=pooling)
         if attention_mask is None:
             attention_mask = torch.ones(vectors.shape[:2])
         attention_mask = attention_mask.to(vectors.device)
         if pooling == "first":
             first = attention_mask.int().argmax(1, keepdim=True)
-            return Encoded(gather_positions(vectors, first)[:, 0], layers)
+            return gather_positions(vectors, first)[:, 0], layers
         weight = attention_mask[..., None].to(vectors)
-        mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
-        return Encoded(mean, layers)
+        return (vectors * weight).sum(1) / weight.sum(1).clamp(min=1), layers
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 
 from exlm.ops import alignment
-from exlm.ops.emission import cross_entropy
-from exlm.ops.emission import emission as log_emission
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
@@ -45,47 +43,46 @@ class LatticeOutput:
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden vectors of the lattice's states
     head: "ExLMPredictionHead"
-    transition: "ExLMTransitionHead | None"
+    transition_head: "ExLMTransitionHead | None"
     prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
     def emission(self) -> Tensor:
         """Log-probabilities [B, T, N] of the targets at the states."""
-        hidden, weight, bias = self.head.emission_inputs(self.states)
-        return log_emission(hidden, weight, bias, self.lattice.targets)
+        return self.head.emission(self.states, self.lattice.targets)
 
     @cached_property
     def links(self) -> Tensor:
-        """Log transitions [B, N, N] between the states; only of a model with transitions."""
-        assert self.transition is not None
-        return self.transition(self.states, self.lattice, self.prior)
+        """Log-probabilities [B, N, N] of the links between states; only of a model with links."""
+        assert self.transition_head is not None
+        return self.transition_head(self.states, self.lattice, self.prior)
 
     @property
     def no_emission(self) -> Tensor:
-        """Log 1, [B, T, N]: every state emits every token, so that the transitions alone count."""
+        """Log 1, [B, T, N]: every state emits every token, so that the links alone count."""
         return self.links.new_zeros(*self.lattice.targets.shape, self.links.shape[1])
 
     @cached_property
-    def all_paths(self) -> Tensor:
-        """Log weight [B] in float64 of all paths of T states, by the transitions alone."""
+    def log_weight_of_all_paths(self) -> Tensor:
+        """[B] in float64, of all paths of T states together, by the links alone."""
         return sum_over_paths(self.no_emission, self.links, self.lattice)
 
     @cached_property
-    def state_posterior(self) -> Tensor:
+    def visits(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
-        the transitions alone."""
+        the links alone, whatever the targets are."""
         lattice = self.lattice
-        state_posterior, _ = alignment.posterior(
+        visits, _ = alignment.posterior(
             self.no_emission, self.links, lattice.target_lengths, lattice.state_lengths
         )
-        return state_posterior
+        return visits
 
 
 class Objective(ABC):
     """What is learned at the masks. A new objective is a subclass with a line in `OBJECTIVES`."""
 
     expands: ClassVar[bool]  # whether a [MASK] becomes states; if not, it is a token like any other
-    has_links: ClassVar[bool]  # whether the states are linked by transitions
+    has_links: ClassVar[bool]  # whether the states are linked
 
     def __init__(self, config: "ExLMConfig") -> None:
         self.config = config
@@ -107,7 +104,7 @@ class Objective(ABC):
 
 
 class ExLM(Objective):
-    """Targets are aligned with states through the transition matrix (paper, section 4.3)."""
+    """Targets are aligned with states along links (transition matrix; paper, section 4.3)."""
 
     expands = True
     has_links = True
@@ -125,16 +122,16 @@ class ExLM(Objective):
     def marginals(self, output: LatticeOutput) -> Tensor:
         """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i)
         p_u(y_i)."""
-        weights = output.state_posterior
-        with torch.autocast(weights.device.type, enabled=False), exact_on_cpu(weights.device):
-            probabilities = output.head(output.states).softmax(-1).to(weights.dtype)
-            return (weights @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
+        visits = output.visits
+        with torch.autocast(visits.device.type, enabled=False), exact_on_cpu(visits.device):
+            probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
+            return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
         emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
         emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
-        return emitting_paths - output.all_paths
+        return emitting_paths - output.log_weight_of_all_paths
 
 
 class VanillaMLM(Objective):
@@ -149,8 +146,7 @@ class VanillaMLM(Objective):
         targets = output.lattice.targets[:, inside]
         masked = output.lattice.target_is_mask[:, inside]
         rows = output.states[:, inside].flatten(0, 1)
-        hidden, weight, bias = output.head.emission_inputs(rows)
-        losses = cross_entropy(hidden, weight, bias, targets.flatten())
+        losses = output.head.cross_entropy(rows, targets.flatten())
         total = torch.where(masked, losses.view_as(targets), 0.0).sum()
         return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
@@ -159,7 +155,7 @@ class VanillaMLM(Objective):
 
 
 class CTC(Objective):
-    """ExLM without transitions: the k states of each mask emit its token among blanks, `<unk>`.
+    """ExLM without links: the k states of each mask emit its token among blanks, `<unk>`.
 
     A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. A
     target that is itself `<unk>` cannot be aligned and is left out."""
@@ -181,8 +177,7 @@ class CTC(Objective):
         aligned = real & (targets != blank)
 
         target_and_blank = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)
-        hidden, weight, bias = output.head.emission_inputs(blocks.flatten(0, 1))
-        scores = log_emission(hidden, weight, bias, target_and_blank.flatten(0, 1))
+        scores = output.head.emission(blocks.flatten(0, 1), target_and_blank.flatten(0, 1))
         scores = scores.unflatten(0, targets.shape)  # [B, n, 2, k]
         of_target = scores[:, :, 0].movedim(2, 0)  # [k, B, n]
         of_blank = scores[:, :, 1].movedim(2, 0)
@@ -221,7 +216,7 @@ OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc"
 
 
 def sum_over_paths(scores: Tensor, links: Tensor, lattice: Lattice) -> Tensor:
-    """log f [B] in float64 for emissions `scores` [B, T, N] and transitions `links` [B, N, N]."""
+    """log f [B] in float64 for emissions `scores` [B, T, N] and `links` [B, N, N]."""
     lengths = lattice.target_lengths, lattice.state_lengths
     return alignment.log_likelihood(scores, links, *lengths).double()
 

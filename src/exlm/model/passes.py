@@ -13,8 +13,8 @@ marginal probability of its most probable token; of equal masks those further le
 DUEL, arXiv 2603.01367, judges masked diffusion).
 
 Inside a pass ExLM judges the revealed tokens together: f / Z_m as in `exlm.model.evaluation`, where
-the emissions of masks that stay are 1, which sums over all their tokens. Models without transitions
-judge each token by its marginal."""
+the emissions of masks that stay are 1, which sums over all their tokens. Models without links judge
+each token by its marginal."""
 
 from typing import Literal
 

@@ -25,5 +25,5 @@ Names, of `expansion` unless another module is given:
     edges             [B, N, N] bool, which states may follow which (`transition`)
     links             [B, N, N] log-probability of every edge; an argument of the alignment called
                       transition, as in the paper
-    state_posterior   [B, T, N] probability that a target is emitted by a state (`alignment`)
+    state_posterior   [B, T, N] how probably it emits the target, given all (`alignment`)
     edge_use          [B, N, N] how often a path is expected to use an edge (`alignment`)"""

@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from exlm.ops import alignment_torch
+from exlm.ops.fused import triton_works
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
@@ -96,22 +97,14 @@ def _c(
     return value.to(emission.dtype), state_posterior, edge_use
 
 
-@cache
-def _triton_or_torch() -> Backend:
-    """The Triton back end; without Triton the PyTorch one, with one warning in the log."""
-    try:
-        from exlm.ops.alignment_triton import forward_backward
-    except ImportError as error:
-        logger.warning(
-            "Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error
-        )
-        return alignment_torch.forward_backward
-    return forward_backward
-
-
 def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end for float32 on a GPU. Triton is imported at the first call."""
-    return _triton_or_torch()(*inputs, gradients=gradients)
+    """The back end for float32 on a GPU. Where Triton does not work, it is not imported."""
+    forward_backward: Backend = alignment_torch.forward_backward
+    if triton_works():
+        from exlm.ops import alignment_triton
+
+        forward_backward = alignment_triton.forward_backward
+    return forward_backward(*inputs, gradients=gradients)
 
 
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of

@@ -15,11 +15,13 @@ LOG2E = math.log2(math.e)
 
 @cache
 def triton_works() -> bool:
-    """Whether Triton can build and run kernels on this machine's GPU; if not, the log has one
-    warning."""
+    """Whether Triton can build and run kernels on this machine's GPU, or has its interpreter
+    switched on; if not, the log has one warning."""
     try:
         import triton
 
+        if triton.knobs.runtime.interpret:
+            return True
         target = triton.runtime.driver.active.get_current_target()
         if target.arch < 80:
             raise RuntimeError(f"{target} is too old")
@@ -44,7 +46,7 @@ def compiled(function: Callable) -> Callable:
 
 def fused(function: Callable) -> Callable:
     """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model
-    calls it. It computes in the precision of its arguments, also under autocast."""
+    calls it. Compiled, it computes in the precision of its arguments, also under autocast."""
 
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:

@@ -109,8 +109,8 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     target_entropies = {"mixture": entropy(model.objective.marginals(output))}  # [B, T]
     if model.transition is not None:
         state_entropies = entropy(model.head(output.states).log_softmax(-1))  # [B, N]
-        weights = output.state_posterior.double()  # [B, T, N]
-        target_entropies["states"] = (weights @ state_entropies[..., None])[..., 0]
+        visits = output.visits.double()  # [B, T, N]
+        target_entropies["states"] = (visits @ state_entropies[..., None])[..., 0]
     is_masked = batch["labels"] != IGNORED
     copies_masked = is_masked.unflatten(1, (-1, model.config.repeat))  # [B, S, r]
     result = {}

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from exlm.data.batching import MaskedBatches, share_bounds
 from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
+from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 
 
 def complete_batches(
-    masked_batches: MaskedBatches, config: PreTrainedConfig, recipe: Recipe, step: int
+    masked_batches: MaskedBatches, config: ExLMConfig, recipe: Recipe, step: int
 ) -> list[tuple[int, dict[str, Any]]]:
     """The micro-batches of update `step`, with their numbers and all that a model needs. The
     training loop calls this in a thread of its own."""
@@ -27,7 +27,7 @@ def complete_batches(
 
 
 def complete_batch(
-    config: PreTrainedConfig, batch: dict[str, Tensor], prior: PriorStrength
+    config: ExLMConfig, batch: dict[str, Tensor], prior: PriorStrength
 ) -> dict[str, Any]:
     """A masked batch with its lattice and prior."""
     return {**batch, "lattice": expand_batch(config, **batch), "prior": prior}

@@ -15,7 +15,7 @@ from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
 from exlm.identity import identity
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import autocast, used_precision
+from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
@@ -177,8 +177,7 @@ def _train(
     held_out = list(held_out_batches(data, tokenizer, recipe.seed))
     measure = partial(measure_held_out, held_out, tokenizer, recipe)
     rank, world = distributed.rank_and_world()
-    with autocast(network.device, recipe.train.precision):
-        packed = network.exlm.packs
+    precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(
         source=corpus,
         tokenizer=tokenizer,
@@ -189,7 +188,7 @@ def _train(
         rank=rank,
         world=world,
         repeat=data.repeat,
-        packed=packed,
+        without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
     )
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
     with advising(advice, MEMORY_ADVICE):
