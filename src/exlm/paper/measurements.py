@@ -22,7 +22,7 @@ from tqdm import tqdm
 from exlm.data.batching import IGNORED, MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import in_precision
+from exlm.ops.precision import in_precision, used_precision
 from exlm.ops.transition import PriorStrength
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain.batches import complete_batch
@@ -227,6 +227,7 @@ def timed_updates(
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.place_model(network)
+    half = used_precision(network.device, precision) == "bf16"
     settings = OptimizerConfig()
     optimizer = build_optimizer(network, settings)
     masked = MaskedBatches(
@@ -237,6 +238,7 @@ def timed_updates(
         data.mask_ratio,
         seed=0,
         repeat=data.repeat,
+        without_padding=network.exlm.removes_padding(autocast=half),
     )
     for step in itertools.count():
         batches = []
