@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exlm import ExLMForMaskedLM, InputError
+from exlm.data import chunks
 from exlm.data.frames import read_file
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrain.settings import ArchitectureConfig
@@ -319,3 +320,15 @@ def test_embed_brings_molecules_into_one_spelling_and_says_where_they_differ(
     vectors = np.load(tmp_path / "aromatic.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), vectors)
     assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01
+
+
+def test_records_and_mixed_cells_of_a_long_file_are_json_in_parquet(chemist, tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "ROWS", 2)
+    cells = [{"a": 1}, {"a": 2}, "b", None, [3], {"a": 0.5}]
+    lines = [json.dumps({"smiles": "CCO", "cell": cell, "n": i}) for i, cell in enumerate(cells)]
+    lines[-1] = lines[-1].replace('"n": 5', '"n": 5.5')
+    embed(chemist, write(tmp_path / "a.jsonl", lines), str(tmp_path / "a.parquet"))
+    frame = pd.read_parquet(tmp_path / "a.parquet")
+    cells_in_parquet = ['{"a": 1}', '{"a": 2}', "b", "", "[3]", '{"a": 0.5}']
+    assert frame["cell"].fillna("").tolist() == cells_in_parquet
+    assert frame["n"].tolist() == [0, 1, 2, 3, 4, 5.5]

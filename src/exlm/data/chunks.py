@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import FileRows, number_columns, read_file_chunks
+from exlm.data.frames import FileRows, as_text, number_columns, read_file_chunks
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import (
@@ -138,14 +138,28 @@ def _join_tables(chunks: Sequence[Path], whole: Path) -> None:
     """Where the types of a column differ between the chunks, it gets one that holds all of them, or
     strings."""
     schemas = [pq.read_schema(chunk) for chunk in chunks]
-    try:
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException:
-        fields = []
-        for field in schemas[0]:
-            types = {schema.field(field.name).type for schema in schemas}
-            fields.append(field if len(types) == 1 else pa.field(field.name, pa.string()))
-        schema = pa.schema(fields)
+    schema = schemas[0]
+    if any(other != schema for other in schemas):
+        names = schema.names
+        types = [_common_type([other.field(name).type for other in schemas]) for name in names]
+        schema = pa.schema(list(zip(names, types, strict=True)))
     with pq.ParquetWriter(whole, schema) as writer:
         for chunk in chunks:
-            writer.write_table(pq.read_table(chunk).cast(schema))
+            table = pq.read_table(chunk)
+            columns = [_as_type(table[field.name], field.type) for field in schema]
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    schemas = [pa.schema([("cells", kind)]) for kind in types]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field("cells").type
+    except pa.ArrowException:
+        return pa.string()
+
+
+def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as another type; lists and records that become strings are JSON."""
+    if column.type == kind or not pa.types.is_nested(column.type) or kind != pa.string():
+        return column.cast(kind)
+    return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], kind)

@@ -101,7 +101,7 @@ def _are_cells(lines: list[str]) -> bool:
     """Whether lines are those of a table: the first has a usual name of a column of texts, or all
     have as many cells, two or more; of those between tabs, one other line is enough. In prose,
     spaces follow the commas, and a paragraph may begin with a tab."""
-    for mark in "\t,;":
+    for mark in "\t,;|":
         header, *others = list(csv.reader(lines, delimiter=mark)) or [[]]
         has_spaces = any(cell.startswith(" ") for cell in header)
         is_prose = has_spaces and any(len(cell.split()) > 2 for cell in header)

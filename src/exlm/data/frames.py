@@ -263,6 +263,13 @@ def _without_list(cell: Any) -> Any:
     return _as_json(cell) if isinstance(cell, (list, dict)) else cell
 
 
+def as_text(cell: Any) -> str | None:
+    """A cell as text: a list or a record as JSON; None if it is missing."""
+    if isinstance(cell, (list, dict)):
+        return _as_json(cell)
+    return None if pd.isna(cell) else str(cell)
+
+
 def _as_json(value: Any) -> str:
     """A value as JSON. Times and other objects become texts. ValueError for infinite numbers."""
 
@@ -287,7 +294,7 @@ def as_arrow(frame: pd.DataFrame) -> pa.Table:
         try:
             pa.Array.from_pandas(column)
         except (pa.ArrowException, OverflowError):
-            frame[name] = column.map(str, na_action="ignore")
+            frame[name] = pd.Series([as_text(cell) for cell in column], column.index, object)
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
