@@ -102,7 +102,8 @@ def _unpadded(
     if sequences.unexpanded is not None:
         place_of_token = _places_among(sequences.unexpanded.attention_mask)
         origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
-    is_output, places_of_output = mask, None
+    is_output = mask
+    places_of_output = None
     if output_positions is not None:
         assert count is not None
         index = torch.arange(output_positions.shape[1], device=output_positions.device)

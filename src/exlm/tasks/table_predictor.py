@@ -192,10 +192,12 @@ class TablePredictor:
         means = np.mean(list(runs.values()), 0)
         if len(runs) > 1:
             runs = {ENSEMBLE: means, **runs}
-        scored = labels[labelled], means[labelled]
-        label_scores = score_labels(saved["task_type"], saved["label_columns"], *scored)
+        truths = labels[labelled]
+        predicted = means[labelled]
+        label_scores = score_labels(saved["task_type"], saved["label_columns"], truths, predicted)
         if label_scores and self.margins:
-            is_right = is_within(*scored, self.margins[ENSEMBLE], predicts_every_class=False)
+            margins = self.margins[ENSEMBLE]
+            is_right = is_within(truths, predicted, margins, predicts_every_class=False)
             shares = pd.DataFrame(is_right).mean()
             for name, share in zip(label_scores, shares, strict=True):
                 label_scores[name]["coverage"] = float(share)
@@ -208,8 +210,8 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=label_scores,
-            class_scores=score_classes(*scored, classes) if classes else {},
-            confusion=confusion(*scored, classes) if classes else {},
+            class_scores=score_classes(truths, predicted, classes) if classes else {},
+            confusion=confusion(truths, predicted, classes) if classes else {},
             in_training=count_in_training(
                 self.models, table, labelled, self._spelling(), self.molecules
             ),
