@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from exlm.ops.alignment import best_path, posterior
 from exlm.ops.expansion import Lattice, expand
-from exlm.ops.transition import edge_mask
+from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask
 
 FOLDER = Path(__file__).parent / "figures"
 TOKENS = ["<s>", "C", "[M]", "C", "[M]", "</s>"]
@@ -78,6 +78,43 @@ def expansion(lattice: Lattice) -> Figure:
     return figure
 
 
+def links(lattice: Lattice) -> Figure:
+    """Which links exist in the two kinds of DAG, and what the order prior adds to their scores."""
+    figure = Figure(figsize=(7.6, 3.1), layout="constrained")
+    names, width = state_names(lattice), int(lattice.state_lengths)
+    full = edge_mask(lattice.state_lengths, width)
+    sparse = edge_mask(lattice.state_lengths, width, lattice.target_of_state)
+    prior = LinkPrior(PriorStrength(10.0, 3.0), lattice.target_of_state, lattice.state_copy).add_to(
+        torch.zeros(1, width, width)
+    )
+    titles = "full DAG", "sparse DAG", "added by the prior (10, 3)"
+    for axes, title, edges in zip(
+        figure.subplots(1, 3, sharey=True), titles, (full, sparse, full), strict=True
+    ):
+        shown = prior[0].masked_fill(~full[0], torch.nan) if "prior" in title else edges[0].float()
+        limits = (
+            dict(cmap="RdBu", vmin=-40, vmax=40)
+            if "prior" in title
+            else dict(cmap="Blues", vmin=0, vmax=1.6)
+        )
+        axes.imshow(shown, **limits)
+        if "prior" in title:
+            for u, v in full[0].nonzero().tolist():
+                axes.text(
+                    v,
+                    u,
+                    f"{prior[0, u, v]:+.0f}".replace("+0", "0"),
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                )
+        axes.set_xticks(range(width), names)
+        axes.set_yticks(range(width), names)
+        axes.set(title=title, xlabel="to state")
+    figure.axes[0].set_ylabel("from state")
+    return figure
+
+
 def alignment() -> Figure:
     """The posterior of an example with more states than targets, and its most probable path."""
     generator, targets, width = torch.Generator().manual_seed(3), 5, 9
@@ -113,6 +150,6 @@ if __name__ == "__main__":
         }
     ):
         lattice = example()
-        drawn = {"expansion": expansion(lattice), "alignment": alignment()}
+        drawn = {"expansion": expansion(lattice), "links": links(lattice), "alignment": alignment()}
         for name, figure in drawn.items():
             figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None}, facecolor="white")
