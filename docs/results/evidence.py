@@ -37,14 +37,13 @@ KINDS = {
     "text-k2": "1M, text",
 }
 DRAWN = {"long-k2": "black", "short-k4": "tab:orange", "molecules-5M": "0.6"}
-SCORES = {
-    DECIDES: "38.7% masks, one pass",
+SCORES = {  # beside the one that decides
     "0.387 in 2": "2 passes",
     "0.387 in 4": "4 passes",
     "0.387 in all": "all passes",
     "0.15 in 1": "15% masks, one pass",
-    "1 masks": "1 mask, one pass",
-} | {f"{n} masks": f"{n} masks" for n in MASKS[1:]}
+    "1 masks": "one mask, one pass",
+}
 
 
 class Comparison(NamedTuple):
@@ -114,7 +113,6 @@ class Tasks(NamedTuple):
     """Linear models on the features of ExLM and of its MLM."""
 
     layer: int  # whose features both give; of several, the best on valid for the first MLM
-    scores: pd.DataFrame  # [sets, (exlm, mlm)] means over seeds
     scaled: pd.DataFrame  # [sets, seeds] differences in standard deviations of the MLM over seeds
 
     @property
@@ -141,8 +139,7 @@ def compare_tasks(kind: str, probes: list[Record]) -> Tasks:
     sides = {side: cast(pd.DataFrame, test[side]) for side in ("exlm", "mlm")}
     spread = sides["mlm"].std(axis=1, ddof=1)
     scaled = (sides["exlm"] - sides["mlm"]).mul(signs / spread, axis=0)
-    means = pd.DataFrame({side: scores.mean(axis=1) for side, scores in sides.items()})
-    return Tasks(layer, means, scaled)
+    return Tasks(layer, scaled)
 
 
 def answer_table(pairs: list[Record], differences: list[Record]) -> str:
@@ -172,7 +169,7 @@ def answer_table(pairs: list[Record], differences: list[Record]) -> str:
 
 
 def scores_table(pairs: list[Record], differences: list[Record]) -> str:
-    """All scores: ExLM, MLM and who is ahead, a column for each pair."""
+    """The other scores: ExLM, MLM and who is ahead, a column for each pair."""
     rows = []
     for score, name in SCORES.items():
         row = [name]
@@ -188,29 +185,21 @@ def scores_table(pairs: list[Record], differences: list[Record]) -> str:
     return table(["joint nll", *KINDS.values()], rows)
 
 
-def tasks_table(kinds: Sequence[str], probes: list[Record]) -> str:
-    """Linear models on the features of pairs that read the same kind of input."""
-    tasks = {kind: compare_tasks(kind, of_kind(kind, probes)) for kind in kinds}
+def tasks_table(tasks: dict[str, Tasks]) -> str:
+    """By how much ExLM is better on each set, in standard deviations of the MLM over seeds."""
     rows = []
-    names = dict.fromkeys(
-        name for tasks_of_pair in tasks.values() for name in tasks_of_pair.scores.index
-    )
+    names = dict.fromkeys(name for of_pair in tasks.values() for name in of_pair.scaled.index)
     for name in sorted(names, key=lambda name: (name in LOWER_IS_BETTER, name)):
-        row = [str(name)]
-        for tasks_of_pair in tasks.values():
-            if name not in tasks_of_pair.scores.index:
-                row.append("–")
-                continue
-            exlm, mlm = tasks_of_pair.scores.loc[name, ["exlm", "mlm"]]
-            row.append(f"{exlm:.3f} / {mlm:.3f} ({tasks_of_pair.scaled.loc[name].mean():+.1f})")
-        rows.append(row)
-    means = ["mean of differences"]
-    for tasks_of_pair in tasks.values():
-        error = standard_error(list(tasks_of_pair.scaled.mean(axis=0)))
-        means.append(
-            f"{tasks_of_pair.scaled.mean().mean():+.2f} ± {error:.2f} {tasks_of_pair.verdict}"
-        )
-    return table(["set", *(KINDS[kind] for kind in kinds)], [*rows, means])
+        values = [of_pair.scaled.mean(axis=1).get(name) for of_pair in tasks.values()]
+        rows.append([str(name), *("–" if value is None else f"{value:+.1f}" for value in values)])
+    means = [mean_of_differences(of_pair) for of_pair in tasks.values()]
+    return table(["set", *tasks], [*rows, ["mean of differences", *means]])
+
+
+def mean_of_differences(tasks: Tasks) -> str:
+    """Over all sets, with its standard error over seeds and who is ahead."""
+    error = standard_error(list(tasks.scaled.mean(axis=0)))
+    return f"{tasks.scaled.mean().mean():+.2f} ± {error:.2f} {tasks.verdict}"
 
 
 def of_kind(kind: str, probes: list[Record]) -> list[Record]:
@@ -264,13 +253,14 @@ def read(name: str) -> list[Record]:
 def parts() -> dict[str, str]:
     """The tables of the page by their names."""
     pairs, differences = read("pairs.jsonl"), read("pairs-differences.jsonl")
-    probes = read("pairs-probes.jsonl")
+    probes, tuned = read("pairs-probes.jsonl"), read("pairs-finetuned.jsonl")
+    of_molecules = ("short-k2", "long-k2", "short-k4")
+    tasks = {KINDS[kind]: compare_tasks(kind, of_kind(kind, probes)) for kind in of_molecules}
+    tasks["1M, longer, fine-tuned"] = compare_tasks("long-k2", of_kind("long-k2", tuned))
     return {
         "answer": answer_table(pairs, differences),
         "scores": scores_table(pairs, differences),
-        "tasks": tasks_table(["short-k2", "long-k2", "short-k4"], probes),
-        "texts": tasks_table(["text-k2"], probes),
-        "finetuned": tasks_table(["long-k2"], read("pairs-finetuned.jsonl")),
+        "tasks": tasks_table(tasks),
     }
 
 
