@@ -104,7 +104,9 @@ def test_the_times_in_the_text_are_those_of_its_runs():
 def test_verdicts_with_exactly_so_many_masks_are_those_of_one_mask():
     pairs, differences = evidence.read("pairs.jsonl"), evidence.read("pairs-differences.jsonl")
     for kind in evidence.KINDS:
-        of_masks = [evidence.compare(kind, f"{n} masks", pairs, differences) for n in evidence.MASKS]
+        of_masks = [
+            evidence.compare(kind, f"{n} masks", pairs, differences) for n in evidence.MASKS
+        ]
         assert len({comparison.verdict for comparison in of_masks}) == 1
 
 
