@@ -27,6 +27,7 @@ DECIDES = "0.387 in 1"
 PASSES = ("1", "2", "4", "all")
 MASKS = ("1", "2", "4", "8", "16")
 MIN_SEEDS = 3
+CLEAR = 2  # standard deviations of the MLM over seeds
 TOKENS_PER_UPDATE = 4096
 # The pairs of the page, by the names of their runs.
 KINDS = {
@@ -186,20 +187,16 @@ def scores_table(pairs: list[Record], differences: list[Record]) -> str:
 
 
 def tasks_table(tasks: dict[str, Tasks]) -> str:
-    """By how much ExLM is better on each set, in standard deviations of the MLM over seeds."""
+    """The mean over sets with its standard error over seeds, who is ahead, and the sets that differ
+    clearly."""
     rows = []
-    names = dict.fromkeys(name for of_pair in tasks.values() for name in of_pair.scaled.index)
-    for name in sorted(names, key=lambda name: (name in LOWER_IS_BETTER, name)):
-        values = [of_pair.scaled.mean(axis=1).get(name) for of_pair in tasks.values()]
-        rows.append([str(name), *("–" if value is None else f"{value:+.1f}" for value in values)])
-    means = [mean_of_differences(of_pair) for of_pair in tasks.values()]
-    return table(["set", *tasks], [*rows, ["mean of differences", *means]])
-
-
-def mean_of_differences(tasks: Tasks) -> str:
-    """Over all sets, with its standard error over seeds and who is ahead."""
-    error = standard_error(list(tasks.scaled.mean(axis=0)))
-    return f"{tasks.scaled.mean().mean():+.2f} ± {error:.2f} {tasks.verdict}"
+    for title, of_pair in tasks.items():
+        error = standard_error(list(of_pair.scaled.mean(axis=0)))
+        by_set = of_pair.scaled.mean(axis=1)
+        clear = [f"{name} {value:+.1f}" for name, value in by_set.items() if abs(value) > CLEAR]
+        mean = f"{by_set.mean():+.2f} ± {error:.2f}"
+        rows.append([title, str(len(by_set)), mean, of_pair.verdict, ", ".join(clear)])
+    return table(["pair", "sets", "mean of differences", "ahead", f"sets beyond {CLEAR}"], rows)
 
 
 def of_kind(kind: str, probes: list[Record]) -> list[Record]:
@@ -254,8 +251,8 @@ def parts() -> dict[str, str]:
     """The tables of the page by their names."""
     pairs, differences = read("pairs.jsonl"), read("pairs-differences.jsonl")
     probes, tuned = read("pairs-probes.jsonl"), read("pairs-finetuned.jsonl")
-    of_molecules = ("short-k2", "long-k2", "short-k4")
-    tasks = {KINDS[kind]: compare_tasks(kind, of_kind(kind, probes)) for kind in of_molecules}
+    probed = ("short-k2", "long-k2", "short-k4", "text-k2")
+    tasks = {KINDS[kind]: compare_tasks(kind, of_kind(kind, probes)) for kind in probed}
     tasks["1M, longer, fine-tuned"] = compare_tasks("long-k2", of_kind("long-k2", tuned))
     return {
         "answer": answer_table(pairs, differences),
