@@ -35,13 +35,12 @@ REPEATED = {
     "mlm-p78.9-r8": "78.9%, 8",
 }
 DIGITS = {
-    "accuracy": 3,
     "joint nll": 3,
     "entropy": 2,
     "entropy per state": 2,
     "tasks": 1,
 }
-HEAD = ["", "accuracy", "joint nll", "entropy, bits", "per state", "tasks"]
+HEAD = ["", "joint nll", "entropy, bits", "per state", "tasks"]
 SEEDS = range(3)
 
 
@@ -52,7 +51,6 @@ def read(model: str, seed: int) -> dict[str, float]:
     evaluation = json.loads((run / "result.json").read_text())["evaluation"]
     entropy = json.loads((run / "measurements.json").read_text())["entropy"]
     scores = {
-        "accuracy": evaluation["accuracy"],
         "joint nll": evaluation["joint_nll"],
         "entropy": entropy["mean"],
         "entropy per state": (entropy["states"] or entropy)["mean"],  # an MLM has one state
