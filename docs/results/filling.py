@@ -1,15 +1,13 @@
-"""The tables of filling.md and its figure, from infill.jsonl, fragments.jsonl and toys.jsonl, which
-`infill.py`, `fragments.py` and `agreement.py` in benchmarks/ made.
+"""The tables of filling.md and its figure, from infill.jsonl and fragments.jsonl, which `infill.py`
+and `fragments.py` in benchmarks/ made.
 
     python docs/results/filling.py
 """
 
 import json
 from pathlib import Path
-from typing import Any
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from pages import fill, table
 
@@ -27,9 +25,6 @@ PUBLISHED = {
     "decoration": "99.2, 39.7",
     "superstructure": "99.7, 39.0",
 }
-
-# Shares of valid sequences in one pass, as printed by VMD (arXiv 2510.23606).
-TOYS = {"chain": 0.873, "pairs": 0.800}
 
 
 def read(name: str) -> pd.DataFrame:
@@ -66,21 +61,6 @@ def fragments_table(frame: pd.DataFrame) -> str:
     return table(["valid, quality (%)", *PUBLISHED], rows)
 
 
-def toys_table(lines: list[dict[str, Any]]) -> str:
-    """A row for each number of states: valid samples of both toys, the mean of their seeds, with
-    the best that so many states can do."""
-    rows = []
-    for states in sorted({line["num_states"] for line in lines}):
-        row = [f"ExLM, k = {states}"]
-        for toy in TOYS:
-            of_toy = [x for x in lines if (x["toy"], x["num_states"]) == (toy, states)]
-            valid = 100 * np.mean([line["valid"] for line in of_toy])
-            row.append(f"{valid:.1f} ({100 * of_toy[0]['best_valid']:.1f})")
-        rows.append(row)
-    rows.append(["VMD (published)", *(f"{100 * published:.1f}" for published in TOYS.values())])
-    return table(["valid (%)", *TOYS], rows)
-
-
 def draw(frame: pd.DataFrame) -> None:
     """Validity by passes, a panel for each task."""
     tasks = list(frame["task"].drop_duplicates())
@@ -104,7 +84,6 @@ def parts() -> dict[str, str]:
     return {
         "infill": infill_table(read("infill.jsonl")),
         "fragments": fragments_table(read("fragments.jsonl")),
-        "toys": toys_table(list(map(json.loads, (HERE / "toys.jsonl").read_text().splitlines()))),
     }
 
 
