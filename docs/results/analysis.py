@@ -14,7 +14,7 @@ from pages import fill, table
 HERE = Path(__file__).parent
 RUNS = HERE / "runs" / "molecules"
 MODELS = {
-    "mlm-p15": "MLM, 15% masks",
+    "mlm-p15": "MLM",
     "mlm-p15-plus-plus": "MLM of equal cost",
     "exlm-p15-k2": "k = 2",
     "exlm-p15-k4": "k = 4",

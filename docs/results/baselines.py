@@ -37,16 +37,15 @@ def seeds_of(result: dict[str, Any]) -> list[float]:
 
 
 def cell(result: dict[str, Any] | None) -> str:
-    """The mean over seeds, with the standard deviation if there are several."""
+    """The mean over seeds, with the standard deviation if there are several that differ."""
     if result is None:
         return ""
     values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
-    spread = (
-        f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}"
-        if len(values) > 1
-        else " (1 seed)"
-    )
-    return f"{fmean(values):.{digits}f}{spread}"
+    mean = f"{fmean(values):.{digits}f}"
+    if len(values) == 1:
+        return f"{mean} (1 seed)"
+    spread = f"{stdev(values):.{digits}f}"
+    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{spread}" if float(spread) else mean
 
 
 def scores(results: Results, tasks: Sequence[str], unit: str) -> str:

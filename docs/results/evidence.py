@@ -196,7 +196,7 @@ def tasks_table(tasks: dict[str, Tasks]) -> str:
         clear = [f"{name} {value:+.1f}" for name, value in by_set.items() if abs(value) > CLEAR]
         mean = f"{by_set.mean():+.2f} ± {error:.2f}"
         rows.append([title, str(len(by_set)), mean, of_pair.verdict, ", ".join(clear)])
-    return table(["pair", "sets", "mean of differences", "ahead", f"sets beyond {CLEAR}"], rows)
+    return table(["pair", "sets", "mean of differences", "ahead", f"sets beyond ±{CLEAR}"], rows)
 
 
 def of_kind(kind: str, probes: list[Record]) -> list[Record]:
