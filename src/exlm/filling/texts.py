@@ -111,21 +111,20 @@ class Filler:
         options = self.options
         passes = passes_needed(options.most_passes, len(masked_text.masks))
         several = SeveralPasses(masked_text, graph, self.graphs, passes)
-        exact = None
         if options.samples is not None:
             seed = (options.seed, empty.line, len(masked_text.masks))
             results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and mostly proves that it missed nothing.
             narrow = min(2 * options.n_best, options.beam)
-            results, exact = several.best(options.n_best, narrow)
-            if not exact and narrow < options.beam:
-                results, exact = several.best(options.n_best, options.beam)
+            results = several.best(options.n_best, narrow)
+            if not results.exact and narrow < options.beam:
+                results = several.best(options.n_best, options.beam)
         fillings = []
-        for result in results:
-            tokens_of_masks = [[result.ids[place]] for place in masked_text.masks]
-            fillings.append(self._filling(masked_text, tokens_of_masks, result.log_prob))
-        return _filled(empty, fillings, exact, several.share_one_per_mask, passes)
+        for filled in results.filled:
+            tokens_of_masks = [[filled.ids[place]] for place in masked_text.masks]
+            fillings.append(self._filling(masked_text, tokens_of_masks, filled.log_prob))
+        return _filled(empty, fillings, results.exact, results.kept, passes)
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
