@@ -34,6 +34,7 @@ class Template:
     """What stays of a text that has sites."""
 
     masked_texts: list[str]  # the text with masks, for each choice of lengths
+    sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
     original: str | None = None  # the molecule of which a piece was freed
     core: Chem.Mol | None = None  # what a filled molecule has to contain
 
@@ -70,8 +71,9 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
     """A protein whose residues at `places`, in order, are free: from 1, both ends included.
     InputError for places that it does not have."""
     masked = ""
+    site_of_mask: list[int] = []
     end = 0
-    for residues in places:
+    for site, residues in enumerate(places):
         first, last = residues[0], residues[-1]
         if last > len(sequence):
             raise InputError(
@@ -80,8 +82,9 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
         if first <= end:
             raise InputError(f"two sites have residue {first}; give it to one of them")
         masked += sequence[end : first - 1] + MASK * len(residues)
+        site_of_mask += [site] * len(residues)
         end = last
-    return Template([masked + sequence[end:]])
+    return Template([masked + sequence[end:]], [site_of_mask])
 
 
 def _parse_sites(entries: Sequence[str]) -> Lengths:
@@ -138,26 +141,31 @@ def _template(
         if number is not None and number not in numbers:
             there_are = " and ".join(map(str, sorted(numbers)))
             raise InputError(f"there is no site {number}, only {there_are}")
-    sites = []
+    lengths_of_sites = []
     for number in numbers:
         if number not in lengths and None not in lengths:
             raise InputError(
                 f"how many tokens site {number} may have is not said; add --site {number}=3-8"
             )
-        sites.append(lengths[number if number in lengths else None])
-    choices = prod(map(len, sites))
+        lengths_of_sites.append(lengths[number if number in lengths else None])
+    choices = prod(map(len, lengths_of_sites))
     if choices > MOST_CHOICES:
         raise InputError(
             f"the sites have {choices:,} choices of lengths together; "
             f"give shorter ranges, for at most {MOST_CHOICES:,}"
         )
     masked_texts = []
-    for choice in product(*sites):
+    sites_of_masks = []
+    for choice in product(*lengths_of_sites):
         masked = texts[0]
-        for length, text in zip(choice, texts[1:], strict=True):
-            masked += MASK * length + text
+        site_of_mask: list[int] = []
+        for site, length in enumerate(choice):
+            masked += MASK * length + texts[site + 1]
+            site_of_mask += [site] * length
         masked_texts.append(masked)
-    return Template(masked_texts, original, Chem.DeleteSubstructs(molecule, POINT))
+        sites_of_masks.append(site_of_mask)
+    core = Chem.DeleteSubstructs(molecule, POINT)
+    return Template(masked_texts, sites_of_masks, original, core)
 
 
 def _join_points(molecule: Chem.RWMol) -> None:
