@@ -114,29 +114,45 @@ def molecule_template(
     if problem:
         raise InputError(problem)
     with rdBase.BlockLogs():
-        molecule = Chem.RWMol(Chem.MolFromSmiles(smiles))
+        molecule = Chem.MolFromSmiles(smiles)
     if keep is not None:
         groups = _groups_beside(molecule, keep)
     elif replace is not None:
         groups = [_match(molecule, replace, "replace")]
     else:
-        _join_points(molecule)
-        return _template(molecule, lengths, drawn)
-    lengths_now = _free(molecule, groups)
+        return _template(_joined(molecule), lengths, drawn)
+    freed, lengths_now = _freed(molecule, groups)
     if None not in lengths:
         lengths = lengths_now | lengths
-    return _template(molecule, lengths, drawn, smiles)
+    return _template(freed, lengths, drawn, smiles)
 
 
 def _template(
-    molecule: Chem.RWMol, lengths: Lengths, drawn: bool, original: str | None = None
+    molecule: Chem.Mol, lengths: Lengths, drawn: bool, original: str | None = None
 ) -> Template:
-    """The template of a molecule whose attachment points have the numbers of their sites.
-    InputError if `lengths` has others, or not all."""
+    """The template of a molecule whose attachment points have the numbers of their sites."""
     # texts, with the number of a site between two of them
     pieces = SITE.split(_write(molecule, drawn))
     texts = pieces[::2]
     numbers = list(map(int, pieces[1::2]))
+    lengths_of_sites = _lengths_of_sites(numbers, lengths)
+    masked_texts = []
+    sites_of_masks = []
+    for choice in product(*lengths_of_sites):
+        masked = texts[0]
+        site_of_mask: list[int] = []
+        for site, length in enumerate(choice):
+            masked += MASK * length + texts[site + 1]
+            site_of_mask += [site] * length
+        masked_texts.append(masked)
+        sites_of_masks.append(site_of_mask)
+    core = Chem.DeleteSubstructs(molecule, POINT)
+    return Template(masked_texts, sites_of_masks, original, core)
+
+
+def _lengths_of_sites(numbers: Sequence[int], lengths: Lengths) -> list[range]:
+    """How many tokens each of the sites with these numbers may have. InputError if `lengths` has
+    other sites or not all, or if there are too many choices."""
     for number in lengths:
         if number is not None and number not in numbers:
             there_are = " and ".join(map(str, sorted(numbers)))
@@ -154,23 +170,14 @@ def _template(
             f"the sites have {choices:,} choices of lengths together; "
             f"give shorter ranges, for at most {MOST_CHOICES:,}"
         )
-    masked_texts = []
-    sites_of_masks = []
-    for choice in product(*lengths_of_sites):
-        masked = texts[0]
-        site_of_mask: list[int] = []
-        for site, length in enumerate(choice):
-            masked += MASK * length + texts[site + 1]
-            site_of_mask += [site] * length
-        masked_texts.append(masked)
-        sites_of_masks.append(site_of_mask)
-    core = Chem.DeleteSubstructs(molecule, POINT)
-    return Template(masked_texts, sites_of_masks, original, core)
+    return lengths_of_sites
 
 
-def _join_points(molecule: Chem.RWMol) -> None:
-    """Numbers the attachment points of a molecule (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`), and
-    bonds the two ends of a linker: points with the same number, or one in each of two fragments."""
+def _joined(fragments: Chem.Mol) -> Chem.Mol:
+    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) all have a
+    number, and in which the two ends of a linker are bonded: points with the same number, or one in
+    each of two fragments."""
+    molecule = Chem.RWMol(fragments)
     points = [atom for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0]
     if not points:
         raise InputError("no attachment point: write [*:1] where the site is")
@@ -201,6 +208,7 @@ def _join_points(molecule: Chem.RWMol) -> None:
             "the fragments are not joined; both ends of a linker have the same number, "
             "as in C[*:1].N[*:1]"
         )
+    return molecule
 
 
 def _fragment_count(molecule: Chem.Mol, atoms: list[Any]) -> int:
@@ -234,11 +242,11 @@ def _groups_beside(molecule: Chem.Mol, smarts: str) -> list[set[int]]:
     return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
 
 
-def _free(molecule: Chem.RWMol, groups: list[set[int]]) -> Lengths:
-    """Makes each group of atoms a site, and returns how many tokens each has now. Atoms that stay
-    keep their bonds, hence their chirality: the groups' atoms beside them become attachment
-    points."""
-    original = Chem.Mol(molecule)
+def _freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, Lengths]:
+    """The molecule in which each group of atoms is a site, and how many tokens each has now. Atoms
+    that stay keep their bonds, hence their chirality: the groups' atoms beside them become
+    attachment points."""
+    molecule = Chem.RWMol(original)
     lengths: Lengths = {}
     removed = set[int]()
     for number, group in enumerate(groups, 1):
@@ -266,7 +274,7 @@ def _free(molecule: Chem.RWMol, groups: list[set[int]]) -> Lengths:
     # the last first, since the atoms behind a removed one are numbered anew
     for atom in sorted(removed, reverse=True):
         molecule.RemoveAtom(atom)
-    return lengths
+    return molecule, lengths
 
 
 def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
