@@ -525,7 +525,7 @@ def test_a_table_of_any_kind_names_its_rows_by_any_column(model, tmp_path):
 
 def test_a_cell_that_stands_for_a_missing_text_stays_as_it_is(model, tmp_path):
     source = tmp_path / "masked.csv"
-    source.write_text(f"name,SMILES\na,{TWO}\nb,NA\nc,\nd\n")
+    source.write_text(f"name,SMILES\na,{TWO}\nb,NA\nc,  \nd\n")
     output = tmp_path / "a.jsonl"
     main(["fill", str(model), "--file", str(source), "--output", str(output)])
     _, missing, empty, short = read(output)

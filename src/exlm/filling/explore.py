@@ -49,8 +49,8 @@ def explore(
     Args:
         model: a model directory.
         text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill. For
-            a fine-tuned model, a text without masks: the page, an .html file, is that of
-            `exlm predict --explain`, and there are no other options.
+            a fine-tuned model, a text without masks: output, an .html file, is the page of
+            `exlm predict --explain`, and the options of fillings are refused.
         output: .html writes one page that needs no other file. The mouse shows states and their
             words, a slider hides weak edges, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the transition matrix; the last two
@@ -136,10 +136,10 @@ def build_case(
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
-    (masked_text,) = encode(network, tokenizer, [text])
+    [masked_text] = encode(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
-    ((_, unrestricted),) = graphs(network, tokenizer, [masked_text])
+    [(_, unrestricted)] = graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
     filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:

@@ -7,8 +7,8 @@ these steps returns it with more:
    sites, `fill_sites` first makes a text with masks for each choice of their lengths (`sites.py`),
    and then merges the fillings of these.
 3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
-4. `_with_usable` leaves out fillings that nobody asked for.
-5. `_write_or_print` writes records as they are, or as rows (`records.py`)."""
+4. `_with_usable` leaves out fillings that the command did not ask for.
+5. `_write_or_print` writes the record as it is, or a row for each filling (`records.py`)."""
 
 import dataclasses
 import time
@@ -129,9 +129,9 @@ def fill(
     if site is None and keep is None and replace is None:
         results = fill_records(network, tokenizer, records, fill_options, states, tokens_per_batch)
     else:
+        letters = _is_of_letters(tokenizer, molecules)
         _refuse_what_is_for_masks(states, fill_options)
         drawn = fill_options.samples is not None
-        letters = _is_of_letters(tokenizer, molecules)
         make_template = template_maker(site, keep, replace, letters, drawn)
         results = fill_sites(
             network, tokenizer, records, make_template, fill_options, tokens_per_batch
@@ -152,41 +152,6 @@ def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
     for name, value in (("tokens_per_batch", tokens_per_batch), ("top", top)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
-
-
-def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
-    if states or options.all_paths:
-        raise InputError(
-            "states, tokens and free are for texts with masks; leave them out where site, keep or "
-            "replace say what is free"
-        )
-
-
-def _refuse_what_is_for_molecules(
-    molecules: bool, output: str | None, valid_only: bool, known: str | None
-) -> None:
-    of_molecules = {
-        "valid_only": valid_only,
-        "known": known is not None,
-        f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
-    }
-    for name, is_given in of_molecules.items():
-        if is_given and not molecules:
-            raise InputError(
-                f"{name} is for molecules; set molecules to true if the texts are SMILES"
-            )
-
-
-def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
-    """Whether sites are residues of proteins, and not pieces of molecules. InputError if
-    neither."""
-    letters = alphabet_name(tokenizer.backend_tokenizer) is not None
-    if not (letters or molecules):
-        raise InputError(
-            "site, keep and replace are for models of molecules and proteins; "
-            "write [MASK] in the texts where something is missing"
-        )
-    return letters
 
 
 def _records(
@@ -229,10 +194,10 @@ def _records_of(
     for row, (text, fault) in zip(rows, read_rows(source, text_column), strict=True):
         name = row.cells.get(name_column)
         problem = fault or None
-        stands_for_missing = row.cells.get(cell_column)
-        if not text and not fault and stands_for_missing:
-            text = str(stands_for_missing).strip()
-            problem = f"{text} stands for a missing text"
+        cell = str(row.cells.get(cell_column) or "").strip()
+        if cell and not text and not fault:
+            text = cell
+            problem = f"{cell} stands for a missing text"
         record = FilledText(
             line=len(records) + 1,
             text=text,
@@ -248,12 +213,47 @@ def _texts(records: list[FilledText]) -> list[str]:
     return [record.text for record in records if record.problem is None]
 
 
+def _refuse_what_is_for_molecules(
+    molecules: bool, output: str | None, valid_only: bool, known: str | None
+) -> None:
+    of_molecules = {
+        "valid_only": valid_only,
+        "known": known is not None,
+        f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
+    }
+    for name, is_given in of_molecules.items():
+        if is_given and not molecules:
+            raise InputError(
+                f"{name} is for molecules; set molecules to true if the texts are SMILES"
+            )
+
+
 def _molecules_of(file: str, header: bool) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
     texts = [text for text in _texts(_records_of(file, None, None, header)) if text]
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}
+
+
+def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
+    """Whether sites are residues of proteins, and not pieces of molecules. InputError if
+    neither."""
+    letters = alphabet_name(tokenizer.backend_tokenizer) is not None
+    if not (letters or molecules):
+        raise InputError(
+            "site, keep and replace are for models of molecules and proteins; "
+            "write [MASK] in the texts where something is missing"
+        )
+    return letters
+
+
+def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
+    if states or options.all_paths:
+        raise InputError(
+            "states, tokens and free are for texts with masks; leave them out where site, keep or "
+            "replace say what is free"
+        )
 
 
 def fill_sites(
@@ -337,8 +337,8 @@ def _merged(
 def _with_usable(
     filled: FilledText, fillings: list[Filling], valid_only: bool, top: int | None
 ) -> FilledText:
-    """The text with those of the fillings that are given: with `valid_only` the valid
-    ones, and of these the `top` first different ones, or all."""
+    """The text with those of the fillings that are given: with `valid_only` the valid ones, and of
+    these the `top` first different ones, or all."""
     usable = fillings
     warning = filled.warning
     if valid_only:

@@ -48,7 +48,7 @@ class Filling:
     path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
     masked: str | None = None  # of sites: the text with masks that was filled
-    site_of_mask: list[int] | None = None  # of sites; without, masks side by side are one site
+    site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
     length_probability: float | None = None  # of sites, and with all paths
     molecule: Molecule | None = None
     # the filled text in parts, in order, each with the mask that it fills
@@ -66,6 +66,7 @@ class Filling:
         return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
 
     def _sites_of_masks(self) -> list[int]:
+        """The site of each mask; without sites, masks side by side are one."""
         if self.site_of_mask is not None:
             return self.site_of_mask
         sites = []
@@ -122,6 +123,7 @@ class FilledText:
         return record
 
 
+# the columns of a table, and those that say something of a text without fillings
 COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
 COLUMNS += ["token_count", "length_probability", "passes"]
 OF_MOLECULES = [field.name for field in fields(Molecule)]
