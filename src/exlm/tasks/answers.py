@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
 from exlm.tasks.inference import batch_outputs, model_inputs
-from exlm.tasks.metrics import diverged
 from exlm.tasks.questions import Window
+from exlm.tasks.scores import diverged
 
 N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
@@ -196,7 +196,7 @@ def summarise_answers(
     scored = scored.iloc[rows]
     answerable = scored["answerable"].to_numpy()
     refused = scored["refused"].to_numpy(dtype=bool)
-    scores = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
+    scores: dict[str, float] = {"questions": len(scored), "has_answer": int(answerable.sum())}
     for name in ("em", "f1"):
         # the scores of the answers that are given
         given = pd.Series(np.where(refused, ~answerable, scored[name]))

@@ -31,7 +31,6 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
 from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
-from exlm.tasks.metrics import RowScorer, quick_interval
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
 from exlm.tasks.questions import (
     MIN_STEP,
@@ -43,6 +42,7 @@ from exlm.tasks.questions import (
     window_batches,
 )
 from exlm.tasks.saved_task import SCORING, SavedTask, SeedModel
+from exlm.tasks.scores import RowScorer, quick_interval
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
@@ -115,7 +115,6 @@ class QuestionAnswering:
     """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    has_baselines: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor]] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:

@@ -9,18 +9,17 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
-from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.metrics import as_rows
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
+from exlm.tasks.scores import as_rows
 from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
@@ -33,12 +32,11 @@ DEFAULT_LENGTH = 512
 class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
-    A further kind of task changes what it needs of `load_table` (labels), `batch_labels`, `loss`
-    and `problem_type`; `tests/tasks/test_kinds.py` has a whole example. What its outputs mean is in
-    `OutputMeaning`, which is made of what `table_entries` and `entries_before_training` return."""
+    What is learned of its labels says their `LabelType`. What is saved with a model, and tells
+    `OutputMeaning` how to read its outputs, are `entries_before_training`, and what is known after
+    the training."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    has_baselines: ClassVar[bool] = True
     predictor: ClassVar[type[Predictor]] = TablePredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -73,7 +71,7 @@ class TableFinetuning(TableTask):
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": self.problem_type,
+            "problem_type": meaning.label_type.problem_type,
             "task": meaning.saved,
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
@@ -110,7 +108,8 @@ class TableFinetuning(TableTask):
             model: nn.Module, batch: dict[str, Tensor]
         ) -> tuple[Tensor, Tensor, Tensor]:
             outputs = model(**model_inputs(model, batch)).logits.float()
-            total, count = self.loss(outputs, batch["labels"].to(outputs.device))
+            labels = batch["labels"].to(outputs.device)
+            total, count = meaning.label_type.loss(outputs, labels)
             return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
@@ -150,29 +149,17 @@ class TableFinetuning(TableTask):
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
             return fold_label_scale(network, saved)
-        if not meaning.fits_temperature:
+        if not label_type.has_temperature:
             return saved
         truth, logits = as_rows(truth, outputs)
         temperature = fit_temperature(logits, truth, label_type.predicts_every_class)
         return {**saved, "temperature": temperature}
 
-    @property
-    def problem_type(self) -> str:
-        """The loss, as transformers call it."""
-        if self.table.label_type.predicts_every_class:
-            return "single_label_classification"
-        is_number = self.table.label_type.is_number
-        return "regression" if is_number else "multi_label_classification"
-
-    def loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
-        return classification_loss(outputs, labels, self.problem_type)
-
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
-        """The labels of a batch's rows as the loss takes them: [n] or [n, labels], of numbers in
-        standard deviations from the mean."""
+        """The labels of a batch's rows as the loss takes them, numbers in standard deviations from
+        the mean."""
         labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
-        return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+        return self.table.label_type.targets(labels)
 
     def entries_before_training(self, train_rows: np.ndarray) -> SavedTask:
         """What is needed to predict with the model. `mean` and `std` [labels] are those of the

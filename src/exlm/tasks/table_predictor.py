@@ -22,13 +22,6 @@ from exlm.tasks.certainty import (
     is_within,
 )
 from exlm.tasks.explain import explain, write_page
-from exlm.tasks.metrics import (
-    as_rows,
-    confusion,
-    score_classes,
-    score_labels,
-    score_predictions,
-)
 from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.reading import (
@@ -39,6 +32,13 @@ from exlm.tasks.reading import (
     spelling_of,
 )
 from exlm.tasks.saved_task import SeedModel
+from exlm.tasks.scores import (
+    as_rows,
+    confusion,
+    score_classes,
+    score_labels,
+    score_predictions,
+)
 from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.training_molecules import (
     count_in_training,

@@ -4,10 +4,8 @@ A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` th
 For a table, `TextTable` are its rows, `TableTask` their splits and scores, and `TableFinetuning`
 and `TableBaseline` train.
 
-A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
-is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES
-(`column_labels.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
-METRICS (`metrics.py`)."""
+A further kind of labels for the rows of a table is an entry of LABEL_TYPES alone
+(`label_types.py`). Any other kind is a `Finetuning` in a file of its own, and an entry of KINDS."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource, Models
+from exlm.tasks.label_types import LABEL_TYPES
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -53,7 +52,6 @@ class Finetuning(Task, Protocol):
     """A `Task` that trains encoders; the class says what is special about the kind."""
 
     model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
-    has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
     predictor: ClassVar[type[Predictor]]  # what the models that it trains predict
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -61,10 +59,7 @@ class Finetuning(Task, Protocol):
 
 
 KINDS: dict[str, type[Finetuning]] = {
-    "binary": TableFinetuning,
-    "multiclass": TableFinetuning,
-    "multilabel": TableFinetuning,
-    "regression": TableFinetuning,
+    **dict.fromkeys(LABEL_TYPES, TableFinetuning),
     "token_classification": TokenClassification,
     "question_answering": QuestionAnswering,
 }

@@ -39,7 +39,6 @@ class TokenClassification(TableFinetuning):
     """Fine-tunes encoders for a table with a string of labels for every text."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    has_baselines: ClassVar[bool] = False
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         label_columns = config.label_columns or [_tag_column(config)]

@@ -1,9 +1,9 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
 library: python attentivefp_program.py TRAIN VALID ALL PREDICTIONS TASK_TYPE OUTPUTS SEED EPOCHS.
 
-A table has SMILES and then a column per label, empty where it is missing. Features, sizes, learning
-rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is
-kept."""
+TASK_TYPE is regression, multiclass, or classification by 0 and 1. A table has SMILES and then a
+column per label, empty where it is missing. Features, sizes, learning rate and batch are those of
+torch-geometric's example. The epoch with the lowest loss on valid is kept."""
 
 import copy
 import csv
