@@ -57,7 +57,7 @@ class OutputMeaning:
         `progress` names a bar."""
         network, tokenizer = tuned
         outputs = row_outputs(
-            model=network,
+            network=network,
             function=lambda **batch: network(**batch).logits,
             width=len(self.head_names),
             examples=tokens.examples,
@@ -110,7 +110,7 @@ class UnitMeaning(OutputMeaning):
         shape = (*tokens.unit_starts.shape, len(self.head_names))
         result = np.full(shape, np.nan, np.float32)
         batches = batch_outputs(
-            model=network,
+            network=network,
             function=lambda **batch: network(**batch).logits,
             examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,

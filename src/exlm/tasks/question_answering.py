@@ -1,10 +1,10 @@
-"""Extractive question answering: trains any number of seeds on questions, and answers those of a
-file."""
+"""Encoders fine-tuned to find the answers to questions in their contexts: the questions are read
+once, then any number of seeds are trained."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import nn
-from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
-from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, with_columns, write_frame
+from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import save_model
@@ -31,84 +30,24 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
 from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
+from exlm.tasks.predictions import Predictor
+from exlm.tasks.question_predictor import QuestionPredictor, check_settings
 from exlm.tasks.questions import (
     MIN_STEP,
-    QuestionProblem,
     Window,
     make_windows,
-    read_answered_questions,
     read_questions,
+    rows_with_windows,
     window_batches,
 )
-from exlm.tasks.saved_task import SCORING, SavedTask, SeedModel
+from exlm.tasks.saved_task import SCORING, SavedTask
 from exlm.tasks.scores import RowScorer, quick_interval
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
-# All other settings of `TaskConfig` and `PredictOptions` are for tables.
+# All other settings of `TaskConfig` are for tables.
 TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
-PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
-
-
-def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
-    """The positions of the questions that a model can read, which alone are scored."""
-    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
-
-
-class QuestionPredictor:
-    """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
-
-    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
-        _check_names(options, PREDICT_SETTINGS, "")
-        self.models = models
-        self.path = path
-        self.options = options
-
-    def predict(self) -> Predictions:
-        """Answers all questions; `problem` says why one cannot be answered."""
-        path = self.path
-        header = self.options.header
-        saved = self.models[0].saved
-        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        questions, problems = read_questions(path, labelled=False, header=header)
-        windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
-        problems += too_long
-        if problems and self.options.on_invalid == "error":
-            row, question, problem = problems[0]
-            raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
-        runs: dict[str, pd.DataFrame] = {}
-        for model in self.models:
-            network = model.loaded.network
-            runs[model.directory.name] = answer(
-                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
-            )
-        voted = vote(questions, [*runs.values()])
-        frame = _with_problems(voted, problems)
-        counts = {
-            "questions answered": len(frame) - len(problems),
-            "marked in the column problem": len(problems),
-        }
-        if plain_suffix(path) != ".json":
-            answers = frame.drop(columns=["row", "id", "question"])
-            columns = {str(name): answers[name] for name in answers}
-            frame = with_columns(read_frame(path, self.options.table_options), columns)
-        answered_questions = read_answered_questions(path, header)
-        if answered_questions is None or not windows:
-            return Predictions(frame, counts)
-        if len(runs) > 1:
-            # An ensemble decides by its vote, not by a threshold.
-            runs = {"ensemble": voted.assign(refused=voted["answer"] == ""), **runs}
-        scorers = {
-            name: partial(summarise_answers, score_answers(answered_questions, run))
-            for name, run in runs.items()
-        }
-        return Predictions(frame, counts, scorers, _rows_with_windows(answered_questions, windows))
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None: the questions of a file are answered together."""
-        return None
 
 
 class QuestionAnswering:
@@ -141,7 +80,7 @@ class QuestionAnswering:
                     f"{self.max_length} tokens; raise task.max_length"
                 )
             self.splits[split] = (questions, windows)
-            self.read_rows[split] = _rows_with_windows(questions, windows)
+            self.read_rows[split] = rows_with_windows(questions, windows)
             rows_in_use = set(questions.index[self.read_rows[split]])
             for row, value, reason in unusable + unfit:
                 action = "kept" if row in rows_in_use else "left out"
@@ -180,7 +119,7 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def validate(model: nn.Module) -> dict[str, float]:
+        def validate(network: nn.Module) -> dict[str, float]:
             _, score = self._answer(network, "valid")
             return score(self.read_rows["valid"])
 
@@ -198,14 +137,14 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": best_epoch, "split": self.sizes, **self._record(run_dir, network)}
 
-    def _answer(self, network: PreTrainedModel, split: str) -> tuple[pd.DataFrame, RowScorer]:
+    def _answer(self, network: nn.Module, split: str) -> tuple[pd.DataFrame, RowScorer]:
         """The answers of a network to the questions of a part, and how they are scored."""
         questions, windows = self.splits[split]
         max_answer = self.config.max_answer
         answers = answer(network, questions, windows, self.tokenizer, max_answer, SCORING)
         return answers, partial(summarise_answers, score_answers(questions, answers))
 
-    def _record(self, run_dir: Path, network: PreTrainedModel) -> dict[str, Any]:
+    def _record(self, run_dir: Path, network: nn.Module) -> dict[str, Any]:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
         scores = {}
@@ -232,19 +171,12 @@ def _check(config: TaskConfig, metric: str) -> None:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
         )
-    _check_names(config, TASK_SETTINGS, "task.")
+    check_settings(config, TASK_SETTINGS, "task.")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering (as a .json file of SQuAD is read) needs a file of its own for the "
             "valid part; name it with task.valid, or save a table as .jsonl"
         )
-
-
-def _check_names(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
-    """InputError if a setting besides these `names` has another value than its default."""
-    for field in fields(settings):
-        if field.name not in names and getattr(settings, field.name) != field.default:
-            raise InputError(f"question answering has no {section}{field.name}; leave it out")
 
 
 def _check_window(window: int, stride: int) -> None:
@@ -255,12 +187,3 @@ def _check_window(window: int, stride: int) -> None:
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
             f"{2 * MIN_STEP} more than task.stride, to hold a question too"
         )
-
-
-def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
-    """The answers that models voted for, and a row with the problem of each other question."""
-    columns = ["row", "question", "problem"]
-    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
-    table = voted.join(unanswered["problem"], how="outer")
-    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
-    return table.fillna(empty).reset_index()

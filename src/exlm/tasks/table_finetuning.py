@@ -1,6 +1,7 @@
 """Encoders fine-tuned for a table whose rows have labels, classes or numbers: it is loaded once,
 then any number of seeds are trained."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,12 +16,12 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
+from exlm.tasks.label_types import LabelType
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.scores import as_rows
-from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
@@ -64,8 +65,10 @@ class TableFinetuning(TableTask):
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
         `record` tells."""
+        assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         split = self.split_of(seed)
+        valid = split["valid"]
         meaning = meaning_of(self.entries_before_training(split["train"]))
         names = meaning.head_names
         model_settings = {
@@ -76,58 +79,40 @@ class TableFinetuning(TableTask):
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
-        best_epoch = self._train(tuned, meaning, run_dir, hyper, seed, split)
-
-        predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
-        valid = split["valid"]
-        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
-        save_model(run_dir, network, self.tokenizer)
-        predictions = meaning.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
-
-    def _train(
-        self,
-        tuned: TunedModel,
-        meaning: OutputMeaning,
-        run_dir: Path,
-        hyper: FinetuneConfig,
-        seed: int,
-        split: RowSplit,
-    ) -> int:
-        """Trains a network in place; returns the epoch that is best on valid, whose weights it
-        has."""
-        assert hyper.batch_size  # filled in before
-
-        def collate(rows: np.ndarray) -> dict[str, Tensor]:
-            examples = [self.tokens.examples[row] for row in rows]
-            batch = pad(examples, self.tokenizer, meaning.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, meaning.saved)}
-
-        def training_loss(
-            model: nn.Module, batch: dict[str, Tensor]
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            outputs = model(**model_inputs(model, batch)).logits.float()
-            labels = batch["labels"].to(outputs.device)
-            total, count = meaning.label_type.loss(outputs, labels)
-            return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
-            outputs = meaning.outputs(tuned, self.tokens, split["valid"])
-            predictions = meaning.as_predictions(outputs)
-            return self.score(predictions, split["valid"], meaning.saved["error_units"])
+            outputs = meaning.outputs(tuned, self.tokens, valid)
+            return self.score(meaning.as_predictions(outputs), valid, meaning.saved["error_units"])
 
-        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return train_best_epoch(
-            network=tuned.network,
-            loss=training_loss,
-            batches=ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate),
+        best_epoch = train_best_epoch(
+            network=network,
+            loss=partial(training_loss, meaning.label_type),
+            batches=self._batches(meaning, split["train"], hyper.batch_size, seed),
             run_dir=run_dir,
             hyper=hyper,
             score=validate,
             metric=self.metric,
             device=self.device,
         )
+        predicted_rows = self.table.usable & self.rows_to_predict(split)
+        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
+        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
+        save_model(run_dir, network, self.tokenizer)
+        predictions = meaning.as_predictions(outputs)
+        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
+
+    def _batches(
+        self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int
+    ) -> ShuffledBatches:
+        """Batches of the rows to train on, with their labels."""
+
+        def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
+            examples = [self.tokens.examples[row] for row in rows_of_batch]
+            batch = pad(examples, self.tokenizer, meaning.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows_of_batch, meaning.saved)}
+
+        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
+        return ShuffledBatches(lengths, rows, batch_size, seed, collate)
 
     def _entries_after_training(
         self,
@@ -177,3 +162,12 @@ class TableFinetuning(TableTask):
             "mean": mean.tolist(),
             "std": std.tolist(),
         }
+
+
+def training_loss(
+    label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum of the losses of a batch's labels, how many labels these are, 0)."""
+    outputs = network(**model_inputs(network, batch)).logits.float()
+    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
+    return total, count, torch.zeros_like(count)

@@ -317,9 +317,10 @@ class TablePredictor:
         with classes the predicted class; and how many rows there are of every kind."""
         means = np.mean(list(runs.values()), 0)
         values = self.meaning.columns(means, table)
-        spreads = {}
-        if len(runs) > 1 and means.ndim == 2:
-            spreads = self.meaning.columns(np.std(list(runs.values()), 0, ddof=1), table)
+        spreads = dict[str, np.ndarray]()
+        if len(runs) > 1 and not self.meaning.label_type.of_units:
+            deviations = np.std(list(runs.values()), 0, ddof=1)
+            spreads = dict(zip(self.meaning.titles, deviations.T, strict=True))
         columns = {}
         for name in values:
             columns[name] = values[name]
