@@ -12,7 +12,7 @@ from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import listed
+from exlm.data.columns import check_header, listed
 from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
 from exlm.errors import InputError, note
 from exlm.tasks.certainty import (
@@ -280,8 +280,16 @@ class TablePredictor:
 
     def texts_of(self, rows: FileRows) -> TextTable:
         """Some rows of the file as a table without labels. Its columns of texts are those of the
-        training, in any case, if they are not named; or one with a usual name."""
+        training, in any case, if they are not named; or one with a usual name. InputError if a
+        second text is missing that the model reads."""
         pair_column = self.options.pair_column or self.saved["pair_column"]
+        if pair_column is not None and pair_column not in rows.frame:
+            check_header(rows.frame, self.path)
+            raise InputError(
+                f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
+                "row; name their columns with text_column and pair_column (the same for both, if "
+                "its cells are lists of two texts)"
+            )
         table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
         return replace(table, unit=self.saved.get("unit"))
 
