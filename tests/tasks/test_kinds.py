@@ -1,4 +1,4 @@
-"""A kind of task is a class that trains and predicts, and a line in the table of kinds."""
+"""A kind of task is a class that trains and predicts, and a kind of labels is an object."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from exlm.tasks.label_types import LABEL_TYPES, Classes
 from exlm.tasks.metrics import CLASS_METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
-from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -113,9 +112,7 @@ def test_one_entry_makes_a_new_kind_of_labels(tmp_path, monkeypatch):
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
-    # what the entry does, where the table of types is read
     monkeypatch.setitem(LABEL_TYPES, "grades", Grades(CLASS_METRICS, class_per_row=True))
-    monkeypatch.setitem(KINDS, "grades", TableFinetuning)
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

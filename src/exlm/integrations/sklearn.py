@@ -164,7 +164,7 @@ def strings(X: Any) -> list[str]:
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise InputError(
-                f"row {row} is {text!r}, not a string; give SMILES or texts (two texts of a row are "
-                "read together by exlm embed, with pair_column)"
+                f"row {row} is {text!r}, not a string; give SMILES or texts (two texts of a row "
+                "are read together by exlm embed, with pair_column)"
             )
     return texts

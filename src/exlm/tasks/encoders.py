@@ -32,7 +32,7 @@ from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
-Models = Mapping[type[PreTrainedConfig], Any]
+ModelClasses = Mapping[type[PreTrainedConfig], Any]
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -61,16 +61,16 @@ class EncoderSource:
     start_from: str | None = None
 
     def load(
-        self, models: Models, hyper: FinetuneConfig, settings: dict[str, Any]
+        self, model_classes: ModelClasses, hyper: FinetuneConfig, settings: dict[str, Any]
     ) -> PreTrainedModel:
         """The encoder with a new head. PyTorch's global generator draws random weights.
 
-        `models` have the class of the network. Dropout, pooling and layers are those of `hyper`
-        (InputError for what the family does not have); `settings` are further settings of the
-        configuration."""
+        `model_classes` have the class of the network. Dropout, pooling and layers are those of
+        `hyper` (InputError for what the family does not have); `settings` are further settings of
+        the configuration."""
         config = load_config(self.name)
-        config.update(settings | _family_settings(config, models, hyper))
-        model_class = _model_class(config, models)
+        config.update(settings | _family_settings(config, model_classes, hyper))
+        model_class = _model_class(config, model_classes)
         if self.from_scratch:
             network = _random_network(model_class, config)
         else:
@@ -99,11 +99,13 @@ def _random_network(
     return network
 
 
-def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def load_finetuned(
+    path: str, model_classes: ModelClasses
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned network as it was saved, head included, and its tokenizer."""
     verify(path)
     config = load_config(path)
-    network = _from_pretrained(_model_class(config, models), path, config)
+    network = _from_pretrained(_model_class(config, model_classes), path, config)
     return _with_exact_head(network), load_encoder_tokenizer(path)[0]
 
 
@@ -170,12 +172,12 @@ def load_config(name: str) -> PreTrainedConfig:
         ) from error
 
 
-def _model_class(config: PreTrainedConfig, models: Models) -> Any:
-    if type(config) not in models:
+def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
+    if type(config) not in model_classes:
         raise InputError(
             f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
         )
-    return models[type(config)]
+    return model_classes[type(config)]
 
 
 def _from_pretrained(
@@ -224,7 +226,7 @@ def _copy_encoder(path: str, network: PreTrainedModel) -> None:
 
 
 def _family_settings(
-    config: PreTrainedConfig, models: Models, hyper: FinetuneConfig
+    config: PreTrainedConfig, model_classes: ModelClasses, hyper: FinetuneConfig
 ) -> dict[str, Any]:
     """Those hyper-parameters that are settings of a model, under the names that the model's family
     gives to them."""
@@ -241,7 +243,7 @@ def _family_settings(
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is CLASSIFIERS and hasattr(config, "classifier_pooling"):
+    if model_classes is CLASSIFIERS and hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"
         settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling

@@ -21,7 +21,6 @@ from exlm.tasks.units import read_unit_labels, spelled
 class OutputMeaning:
     """How outputs are read as predictions of the labels of rows, as `saved` with the model."""
 
-    can_explain: ClassVar[bool] = True  # whether a row has one prediction of each name
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, saved: SavedTask) -> None:
@@ -93,7 +92,6 @@ class OutputMeaning:
 class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
-    can_explain: ClassVar[bool] = False
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def outputs(

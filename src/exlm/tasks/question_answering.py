@@ -29,7 +29,7 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
-from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
+from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_predictor import QuestionPredictor, check_settings
 from exlm.tasks.questions import (
@@ -53,7 +53,7 @@ TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
 class QuestionAnswering:
     """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
 
-    model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     predictor: ClassVar[type[Predictor]] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
-from exlm.tasks.encoders import Models, load_config, load_finetuned
+from exlm.tasks.encoders import ModelClasses, load_config, load_finetuned
 from exlm.train import distributed
 
 # The precision of all scores of a training, whatever its own: that of predictions, so that both
@@ -26,7 +26,7 @@ class SavedTask(TypedDict, total=False):
     """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
     earlier versions lack some keys."""
 
-    task_type: str  # as in `TaskConfig`; the key of KINDS
+    task_type: str  # as in `TaskConfig`
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
     precision: str  # of the scores of the training; predictions have their own
 
@@ -80,7 +80,7 @@ class SeedModel:
 
     directory: Path
     saved: SavedTask
-    model_classes: Models
+    model_classes: ModelClasses
     device: str
 
     @cached_property

@@ -14,7 +14,7 @@ from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
-from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
+from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.label_types import LabelType
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
@@ -37,7 +37,7 @@ class TableFinetuning(TableTask):
     `OutputMeaning` how to read its outputs, are `entries_before_training`, and what is known after
     the training."""
 
-    model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     predictor: ClassVar[type[Predictor]] = TablePredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:

@@ -131,7 +131,7 @@ class TablePredictor:
                 f"pair_column names {options.pair_column!r}, but the model reads single texts; "
                 "leave it out"
             )
-        if options.explain and (self.fits_again or not self.meaning.can_explain):
+        if options.explain and (self.fits_again or self.meaning.label_type.of_units):
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
