@@ -21,7 +21,7 @@ from exlm import ExLMConfig
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
-from exlm.tasks import metrics
+from exlm.tasks import scores
 from tests.processors import RoundedProducts
 
 # variables of the environment that pytest, and PyTorch's compiler on a GPU, set for themselves
@@ -56,8 +56,8 @@ def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
 @pytest.fixture(autouse=True)
 def _quick_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interval at the end of a fine-tuning, which takes longer than to train a tiny model."""
-    monkeypatch.setattr(metrics, "QUICK_DRAWS", 10)
-    monkeypatch.setattr(metrics, "LEAST_QUICK_DRAWS", 10)
+    monkeypatch.setattr(scores, "QUICK_DRAWS", 10)
+    monkeypatch.setattr(scores, "LEAST_QUICK_DRAWS", 10)
 
 
 @pytest.fixture(autouse=True)

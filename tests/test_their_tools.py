@@ -347,7 +347,8 @@ def test_strings_that_cannot_be_used(model):
     for wrong, message in (
         ([1.0, 2.0], "row 1 is 1.0"),
         ("CCO", "one column"),
-        ([["CCO", "CCN"]], "one column"),
+        ([["CCO", "CCN"]], "one column .* read together by exlm embed"),
+        (pd.Series([["CCO", "CCN"]]), "row 1 is .* read together by exlm embed"),
     ):
         with pytest.raises(InputError, match=message):
             Embedder(model).fit_transform(wrong)

@@ -12,9 +12,10 @@ from typing import Any
 
 from pages import fill, table
 
-from exlm.paper.values import MAIN_TABLES, SHARES, title
+from exlm.paper.values import MAIN_TABLES, title
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.datasets import GLUE, MOLECULENET
+from exlm.tasks.metrics import SHARES
 
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]

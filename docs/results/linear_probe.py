@@ -32,7 +32,7 @@ from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.metrics import METRICS, goodness
+from exlm.tasks.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
 from exlm.tasks.reading import TextReader, Tokens
 from exlm.tasks.splits import RowSplit, random_split, split_rows
 from exlm.tasks.table import TextTable
@@ -103,8 +103,10 @@ def probe_task(
 ) -> tuple[float, float]:
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
-    regression = metric in METRICS["regression"]
-    score = METRICS["regression" if regression else "binary"][metric]
+    numbers = {entry.name: entry.score for entry in NUMBER_METRICS}
+    classes = {entry.name: entry.score for entry in BINARY_METRICS}
+    regression = metric in numbers
+    score = numbers[metric] if regression else classes[metric]
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():

@@ -1006,6 +1006,8 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
     results = Results(pd.DataFrame(rows, columns=columns))
     terms = [Term(1, cell, ["marginal"]), Term(-1, cell, ["joint"])]
     assert weighted_sum(results, terms) == (0.5, 0.0)
+    with pytest.raises(ValueError, match="has the weights 1 and 2"):
+        weighted_sum(results, [terms[0], Term(-2, cell, ["joint"])])
 
 
 def test_tables_of_one_name_have_headings_of_their_own(tmp_path):

@@ -24,8 +24,8 @@ from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.scores import score_predictions
 from tests.test_their_tools import save
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]

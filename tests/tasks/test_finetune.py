@@ -24,8 +24,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.scores import score_predictions
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from tests.tasks.tiny_models import predicted
 

@@ -1,4 +1,4 @@
-"""A kind of task is a class that trains and predicts, and a line in the table of kinds."""
+"""A kind of task is a class that trains and predicts, and a kind of labels is an object."""
 
 import numpy as np
 import pandas as pd
@@ -13,15 +13,13 @@ from transformers import (
 
 from exlm import InputError
 from exlm.storage.models import save_model
-from exlm.tasks.column_labels import LABEL_TYPES, LabelType
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
-from exlm.tasks.metrics import METRICS
-from exlm.tasks.output_meaning import MEANINGS, OutputMeaning
+from exlm.tasks.label_types import LABEL_TYPES, Classes
+from exlm.tasks.metrics import CLASS_METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
-from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -89,44 +87,32 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0
 
 
-class GradeFinetuning(TableFinetuning):
+class Grades(Classes):
     """Classes in order. An output for each but the first: whether the label is at least it."""
 
-    def batch_labels(self, batch, rows, saved):
-        steps = np.arange(1, len(self.table.classes))
-        return torch.from_numpy(self.table.labels[rows] >= steps).float()
+    has_temperature = False
 
-    def loss(self, outputs, labels):
-        losses = binary_cross_entropy_with_logits(outputs, labels, reduction="none").mean(1)
+    def head_names(self, names):
+        return [f"at least {name}" for name in names[1:]]
+
+    def loss(self, outputs, targets):
+        steps = torch.arange(1, outputs.shape[1] + 1, device=outputs.device)
+        is_reached = (targets[:, None] >= steps).float()
+        losses = binary_cross_entropy_with_logits(outputs, is_reached, reduction="none").mean(1)
         return losses.sum(), losses.new_full((), len(losses))
 
-
-class Grades(OutputMeaning):
-    """What such outputs say of the classes."""
-
-    fits_temperature = False
-
-    @property
-    def head_names(self):
-        return [f"at least {name}" for name in self.names[1:]]
-
-    def as_predictions(self, outputs, temperature=1.0):
+    def predictions(self, outputs):
         at_least = np.minimum.accumulate(1 / (1 + np.exp(-outputs)), 1)
         ones = np.ones((len(outputs), 1))
         return -np.diff(np.hstack([ones, at_least, 0 * ones]))
 
 
-def test_a_kind_of_labels_changes_hooks_and_flags_alone(tmp_path, monkeypatch):
+def test_one_entry_makes_a_new_kind_of_labels(tmp_path, monkeypatch):
     model = save_family(tmp_path / "model", "bert")
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
-    monkeypatch.setitem(KINDS, "grades", GradeFinetuning)
-    monkeypatch.setitem(MEANINGS, "grades", Grades)
-    monkeypatch.setitem(
-        LABEL_TYPES, "grades", LabelType(predicts_every_class=True, class_per_row=True)
-    )
-    monkeypatch.setitem(METRICS, "grades", METRICS["multiclass"])
+    monkeypatch.setitem(LABEL_TYPES, "grades", Grades(CLASS_METRICS, class_per_row=True))
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

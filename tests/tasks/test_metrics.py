@@ -5,26 +5,17 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
-from exlm.tasks.metrics import (
-    LOWER_IS_BETTER,
-    METRICS,
-    confusion,
-    entity_f1,
-    has_entities,
-    in_digits,
-    metric_names,
-    score_classes,
-    score_entities,
-    score_predictions,
-    summarise,
-)
+from exlm.tasks.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.metrics import in_digits, summarise
+from exlm.tasks.scores import confusion, metric_names, score_classes, score_predictions
 
 NAN = np.nan
 
 
-def test_small_numbers_keep_digits_that_count():
-    shown = [in_digits(value) for value in (0.98765, 12.0, 0.0, 2.34567e-9, -0.0005, math.nan)]
-    assert shown == ["0.9877", "12.0000", "0.0000", "2.35e-09", "-0.0005", "nan"]
+def test_small_numbers_keep_digits_that_count_and_counts_are_whole():
+    shown = [in_digits(value) for value in (0.98765, 12.0, 0.0, 2.34567e-9, -0.0005, math.nan, 12)]
+    assert shown == ["0.9877", "12.0000", "0.0000", "2.35e-09", "-0.0005", "nan", "12"]
 
 
 def test_binary_scores_by_hand():
@@ -142,9 +133,10 @@ def test_constant_values_leave_correlations_undefined():
 
 
 @pytest.mark.parametrize(
-    "task_type,name", [(task, name) for task in METRICS for name in METRICS[task]]
+    "task_type,metric",
+    [(name, metric) for name, labels in LABEL_TYPES.items() for metric in labels.metrics],
 )
-def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
+def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = labels
     if task_type in ("multiclass", "token_classification"):
@@ -154,11 +146,12 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = (
-        score_predictions(task_type, labels, good)[name],
-        score_predictions(task_type, labels, 1 - good)[name],
+        score_predictions(task_type, labels, good)[metric.name],
+        score_predictions(task_type, labels, 1 - good)[metric.name],
     )
-    assert best < worst if name in LOWER_IS_BETTER else best > worst
-    assert metric_names(task_type, None) == list(METRICS[task_type])
+    assert best < worst if metric.is_error else best > worst
+    assert metric.is_error or best == 1
+    assert metric.name in metric_names(task_type, None)
 
 
 def test_diverged_or_misshapen_predictions_are_refused():

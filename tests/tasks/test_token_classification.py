@@ -266,7 +266,8 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
     tokens = TableTokens([{}] * 3, np.full((3, 3), -1))
-    task = {"unit": RESIDUE, "classes": ["H", "E"], "precision": "fp32"}
+    task = {"task_type": "token_classification", "unit": RESIDUE, "classes": ["H", "E"]}
+    task["precision"] = "fp32"
     rows = np.flatnonzero(table.usable)
     found = UnitMeaning(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
     assert (

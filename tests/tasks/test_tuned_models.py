@@ -43,12 +43,12 @@ from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
-from exlm.tasks.metrics import with_intervals
 from exlm.tasks.output_meaning import OutputMeaning
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import make_windows, read_questions
 from exlm.tasks.reading import TextReader
 from exlm.tasks.saved_task import SavedTask, SeedModel
+from exlm.tasks.scores import with_intervals
 from exlm.tasks.table import make_table
 from exlm.tasks.table_finetuning import TableFinetuning
 from exlm_command import main
@@ -165,6 +165,15 @@ def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
     names = {"text_column": "left", "pair_column": "right"}
     again = predicted(
         str(texts / "pairs"), str(texts / "renamed.csv"), str(texts / "p.csv"), **names
+    )
+    np.testing.assert_array_equal(again["predicted label"], frame["predicted label"])
+    lists = pd.DataFrame({"both": renamed[["left", "right"]].to_numpy().tolist()})
+    lists.to_json(texts / "lists.jsonl", orient="records", lines=True)
+    with pytest.raises(InputError, match="no column 'second', and the model reads two texts of a"):
+        predicted(str(texts / "pairs"), str(texts / "lists.jsonl"), str(texts / "p.csv"))
+    names = {"text_column": "both", "pair_column": "both"}
+    again = predicted(
+        str(texts / "pairs"), str(texts / "lists.jsonl"), str(texts / "p.csv"), **names
     )
     np.testing.assert_array_equal(again["predicted label"], frame["predicted label"])
 
@@ -732,7 +741,9 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
         "metrics"
     ]["ensemble"]
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
-    assert f"{correct:.4f} (" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{correct:.4f} (" in out
+    assert re.search(r"^tasks_scored( +1){3}$", out, re.MULTILINE)  # a count is a whole number
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
     with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
@@ -794,6 +805,8 @@ def test_evaluate_questions(texts, capsys):
     if not (texts / "questions").exists():
         test_the_model_of_auto_classes_answers_as_predict_does(texts)
     report = evaluate(str(texts / "questions"), str(texts / "valid.json"), resamples=20)
+    out = capsys.readouterr().out
+    assert re.search(r"^has_answer( +3 \(\d to \d\)){3}$", out, re.MULTILINE)
     recorded = json.loads((texts / "questions/results.json").read_text())["runs"][0]["scores"][
         "valid"
     ]

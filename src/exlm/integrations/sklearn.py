@@ -157,10 +157,14 @@ def strings(X: Any) -> list[str]:
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError(
-            "the input is not one column of strings; give a list of strings, or select the column"
+            "the input is not one column of strings; give a list of strings, or select the column "
+            "(two texts of a row are read together by exlm embed, with pair_column)"
         )
     texts = pd.Series(values, dtype=object).fillna("").tolist()
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise InputError(f"row {row} is {text!r}, not a string; give SMILES or texts")
+            raise InputError(
+                f"row {row} is {text!r}, not a string; give SMILES or texts (two texts of a row "
+                "are read together by exlm embed, with pair_column)"
+            )
     return texts

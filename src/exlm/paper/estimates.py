@@ -85,7 +85,8 @@ def spread(values: Iterable[float]) -> float | None:
 def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float | None]:
     """A sum of scores, and its standard error, pooled over the pre-training seeds of the cells;
     None if a cell has one seed. Cells are independent. Several scores of the same runs are not, so
-    they are added up in every run."""
+    they are added up in every run. ValueError if the weights of a cell differ in more than sign:
+    seeds of a cell vary by one weight."""
     total = 0.0
     sums: dict[Cell, Any] = {}
     weights: dict[Cell, float] = {}
@@ -93,7 +94,8 @@ def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float 
         values = results.run_by_run(cell, *scores)
         total += weight * fmean(values)
         sums[cell] = sums.get(cell, 0) + weight * values
-        weights[cell] = abs(weight)
+        if weights.setdefault(cell, abs(weight)) != abs(weight):
+            raise ValueError(f"{cell} has the weights {weights[cell]} and {abs(weight)}")
     seeds = {cell: (values / weights[cell]).dropna() for cell, values in sums.items()}
     if min(map(len, seeds.values())) < 2:
         return total, None

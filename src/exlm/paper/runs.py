@@ -17,10 +17,11 @@ from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.estimates import Number
-from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, percent, title
+from exlm.paper.values import EXLM_ONLY, HOURS, MLM, VALUES, Cell, percent, title
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
+from exlm.tasks.metrics import SHARES
 
 Json = dict[str, Any]
 # By the title of its column, each cell of a table: a number, a Number, a text, or None if it was
@@ -124,6 +125,7 @@ class TunedRun:
         self.from_scratch = bool(given.get("from_scratch"))
         self.metric = str(result["metric"])
         is_questions = data.get("task_type") == "question_answering"
+        # Metrics of question answering are already stored in percent.
         self.in_percent = is_questions or self.metric in SHARES
         part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, part, is_questions)

@@ -23,7 +23,6 @@ MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
 # Settings that an MLM does not have, with their usual values.
 EXLM_ONLY: dict[str, Any] = VALUES["exlm_only"]
-SHARES = set(VALUES["shares"])
 COLUMNS: dict[str, list[str]] = VALUES["columns"]
 
 ACCURACY = "Held-out accuracy"

@@ -15,17 +15,19 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
 from exlm.tasks.inference import batch_outputs, model_inputs
-from exlm.tasks.metrics import diverged
 from exlm.tasks.questions import Window
+from exlm.tasks.scores import diverged
 
 N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
 
 
-def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def span_training_loss(
+    network: nn.Module, batch: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """(sum over windows of the mean of the start's and the end's cross entropy, number of windows,
     0)."""
-    output = model(**model_inputs(model, batch))
+    output = network(**model_inputs(network, batch))
     start = output.start_logits.float()
     end = output.end_logits.float()
     total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
@@ -48,7 +50,7 @@ def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, in
 
 
 def answer(
-    model: nn.Module,
+    network: nn.Module,
     questions: pd.DataFrame,
     windows: list[Window],
     tokenizer: PreTrainedTokenizerFast,
@@ -66,12 +68,14 @@ def answer(
     number."""
 
     def span_logits(**batch: Tensor) -> Tensor:
-        output = model(**batch)
+        output = network(**batch)
         return torch.stack([output.start_logits, output.end_logits], 1)
 
     read_windows: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
     examples = [window.example for window in windows]
-    for numbers, batch_logits in batch_outputs(model, span_logits, examples, tokenizer, precision):
+    for numbers, batch_logits in batch_outputs(
+        network, span_logits, examples, tokenizer, precision
+    ):
         for number, logits in zip(numbers, batch_logits, strict=True):
             window = windows[number]
             size = len(window.offsets)
@@ -196,7 +200,7 @@ def summarise_answers(
     scored = scored.iloc[rows]
     answerable = scored["answerable"].to_numpy()
     refused = scored["refused"].to_numpy(dtype=bool)
-    scores = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
+    scores: dict[str, float] = {"questions": len(scored), "has_answer": int(answerable.sum())}
     for name in ("em", "f1"):
         # the scores of the answers that are given
         given = pd.Series(np.where(refused, ~answerable, scored[name]))

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.column_labels import LABEL_TYPES
+from exlm.tasks.label_types import LABEL_TYPES
 from exlm.tasks.saved_task import SavedTask, SeedModel
 
 BINS = 15  # of the calibration error

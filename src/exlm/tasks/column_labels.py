@@ -1,5 +1,4 @@
-"""What labels are, for every type of task; and from the cells of columns to labels: which columns
-have them, their type, and their values."""
+"""From the cells of columns to labels: which columns have them, their type, and their values."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,29 +19,7 @@ from exlm.tasks.cells import (
     two_words,
     zeros_and_ones,
 )
-
-# binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
-TaskType = str
-
-
-class LabelType(NamedTuple):
-    """What the labels of a type of task are, for all that reads, splits and scores them."""
-
-    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
-    predicts_every_class: bool = False
-    # labels are numbers: models learn them in standard deviations, and predict no probabilities
-    is_number: bool = False
-    class_per_row: bool = False  # every row has one class, in one column
-
-
-# A type that is not here reads no labels of tables.
-LABEL_TYPES: dict[TaskType, LabelType] = {
-    "binary": LabelType(class_per_row=True),
-    "multiclass": LabelType(predicts_every_class=True, class_per_row=True),
-    "multilabel": LabelType(),
-    "regression": LabelType(is_number=True),
-    "token_classification": LabelType(predicts_every_class=True),
-}
+from exlm.tasks.label_types import LABEL_TYPES
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -105,7 +82,7 @@ class Labels(NamedTuple):
     """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
 
     values: np.ndarray  # [rows, labels], NaN where missing
-    task_type: TaskType
+    task_type: str
     classes: list[str] | None
     words: list[str] | None
 
@@ -113,7 +90,7 @@ class Labels(NamedTuple):
 def read_labels(
     cells: pd.DataFrame,
     path: str | Path,
-    task_type: TaskType | None,
+    task_type: str | None,
     classes: Sequence[str] | None,
     positive: str | None = None,
     skip_unknown: bool = False,
@@ -159,7 +136,7 @@ def read_labels(
     return Labels(labels.to_numpy(dtype=float), task_type, names, words)
 
 
-def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> TaskType:
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> str:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
     words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
     labels. InputError for words that most rows have alone."""
@@ -214,9 +191,7 @@ def _class_indices(
     return labels.reindex(cells.index).to_frame(), names
 
 
-def _wrong_label(
-    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: TaskType, allowed: str
-) -> str:
+def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str) -> str:
     """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
     values = [str(cells.iat[row, column]).strip() for column, row in wrong_cells]

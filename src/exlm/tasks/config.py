@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args, get_type_hints
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.tasks.column_labels import TaskType
 from exlm.tasks.duplicates import Duplicates
 
 
@@ -77,7 +76,7 @@ class TaskConfig:
     pair_column: str | None = None
     label_columns: list[str] | None = None
     mask_column: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
-    task_type: TaskType | None = None
+    task_type: str | None = None
     positive: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
     metric: str | None = None
     split: str | None = None

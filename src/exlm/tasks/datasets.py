@@ -17,7 +17,6 @@ from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
-from exlm.tasks.column_labels import TaskType
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.table import TextTable, make_table
 
@@ -28,7 +27,7 @@ class MoleculeSet:
 
     text_column: str
     label_columns: list[str] | None
-    task_type: TaskType
+    task_type: str
     rows: int
     default_hyper: dict[str, Any]
     other_names: Sequence[str] = ()
@@ -38,7 +37,7 @@ class MoleculeSet:
 class GlueTask:
     """A task of GLUE; datasets.yaml describes the fields."""
 
-    task_type: TaskType
+    task_type: str
     metric: str
     rows: dict[str, int]
     layouts: list[Any]

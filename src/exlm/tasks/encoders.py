@@ -32,7 +32,7 @@ from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
-Models = Mapping[type[PreTrainedConfig], Any]
+ModelClasses = Mapping[type[PreTrainedConfig], Any]
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -61,42 +61,52 @@ class EncoderSource:
     start_from: str | None = None
 
     def load(
-        self, models: Models, hyper: FinetuneConfig, settings: dict[str, Any]
+        self, model_classes: ModelClasses, hyper: FinetuneConfig, settings: dict[str, Any]
     ) -> PreTrainedModel:
-        """The model with a new head. PyTorch's global generator draws its weights.
+        """The encoder with a new head. PyTorch's global generator draws random weights.
 
-        `models` have the class of the model. Dropout, pooling and layers are those of `hyper`
-        (InputError for what the family does not have); `settings` are further settings of the
-        configuration."""
+        `model_classes` have the class of the network. Dropout, pooling and layers are those of
+        `hyper` (InputError for what the family does not have); `settings` are further settings of
+        the configuration."""
         config = load_config(self.name)
-        config.update(settings | _family_settings(config, models, hyper))
-        model_class = _model_class(config, models)
-        # A random model is built even when weights are loaded, because the new head is its head.
-        # Weights are drawn in this order, so that a seed gives the same model in every version.
-        encoder = None
-        if self.from_scratch and config.model_type == "exlm":
-            encoder = AutoModel.from_config(config)
-        random_model = model_class(config)
-        if encoder is not None:
-            random_model.exlm = encoder
-        model = random_model
-        if not self.from_scratch:
-            model = _from_pretrained(model_class, self.name, config, new_head=True)
-            # A checkpoint that was fine-tuned before has the head of another task.
-            for name, module in random_model.named_children():
+        config.update(settings | _family_settings(config, model_classes, hyper))
+        model_class = _model_class(config, model_classes)
+        if self.from_scratch:
+            network = _random_network(model_class, config)
+        else:
+            # The head is drawn with a whole random network, before anything is loaded: so a seed
+            # gives the same head in every version, also where the checkpoint brings another one.
+            random_network = model_class(config)
+            network = _from_pretrained(model_class, self.name, config, new_head=True)
+            for name, module in random_network.named_children():
                 if name in HEADS:
-                    setattr(model, name, module)
+                    setattr(network, name, module)
         if self.start_from:
-            _copy_encoder(self.start_from, model)
-        return _with_exact_head(model)
+            _copy_encoder(self.start_from, network)
+        return _with_exact_head(network)
 
 
-def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A fine-tuned model as it was saved, head included, and its tokenizer."""
+def _random_network(
+    model_class: type[PreTrainedModel], config: PreTrainedConfig
+) -> PreTrainedModel:
+    """A network with random weights alone. That of ExLM gets an encoder that is drawn before the
+    head, as in all earlier versions, so that a seed gives the same weights."""
+    if config.model_type != "exlm":
+        return model_class(config)
+    encoder = AutoModel.from_config(config)
+    network = model_class(config)
+    network.exlm = encoder
+    return network
+
+
+def load_finetuned(
+    path: str, model_classes: ModelClasses
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A fine-tuned network as it was saved, head included, and its tokenizer."""
     verify(path)
     config = load_config(path)
-    model = _from_pretrained(_model_class(config, models), path, config)
-    return _with_exact_head(model), load_encoder_tokenizer(path)[0]
+    network = _from_pretrained(_model_class(config, model_classes), path, config)
+    return _with_exact_head(network), load_encoder_tokenizer(path)[0]
 
 
 def load_encoder_tokenizer(
@@ -162,24 +172,24 @@ def load_config(name: str) -> PreTrainedConfig:
         ) from error
 
 
-def _model_class(config: PreTrainedConfig, models: Models) -> Any:
-    if type(config) not in models:
+def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
+    if type(config) not in model_classes:
         raise InputError(
             f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
         )
-    return models[type(config)]
+    return model_classes[type(config)]
 
 
 def _from_pretrained(
     model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False
 ) -> PreTrainedModel:
-    """A model in float32. Weights of another size in the file are an InputError, unless a new head
-    replaces them. What else is new is printed."""
+    """A network in float32. Weights of another size in the file are an InputError, unless a new
+    head replaces them. What else is new is printed."""
     path = model_path(name)
     try:
         # What is downloaded from the hub keeps its bars.
         with without_reports() if Path(path).is_dir() else nullcontext():
-            model, loading = model_class.from_pretrained(
+            network, loading = model_class.from_pretrained(
                 path, config=config, ignore_mismatched_sizes=True, output_loading_info=True
             )
     except Exception as error:  # damaged files raise anything
@@ -197,19 +207,18 @@ def _from_pretrained(
     if new:
         weights = listed(sorted(new), limit=3)
         note(f"{name} has no weights for {weights}; they are random")
-    return model.float()
+    return network.float()
 
 
-def _copy_encoder(path: str, model: PreTrainedModel) -> None:
-    """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both models have
-    one."""
+def _copy_encoder(path: str, network: PreTrainedModel) -> None:
+    """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both have one."""
     config = load_config(path)
     # Some families name their weights alike.
-    if config.model_type == model.config.model_type:
+    if config.model_type == network.config.model_type:
         weights = _from_pretrained(AutoModel, path, config).state_dict()
         # RuntimeError: weights of another size
         with suppress(RuntimeError):
-            if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
+            if not network.base_model.load_state_dict(weights, strict=False).missing_keys:
                 return
     raise InputError(
         f"the encoder in {path} has another architecture; start from a model of its family and size"
@@ -217,7 +226,7 @@ def _copy_encoder(path: str, model: PreTrainedModel) -> None:
 
 
 def _family_settings(
-    config: PreTrainedConfig, models: Models, hyper: FinetuneConfig
+    config: PreTrainedConfig, model_classes: ModelClasses, hyper: FinetuneConfig
 ) -> dict[str, Any]:
     """Those hyper-parameters that are settings of a model, under the names that the model's family
     gives to them."""
@@ -234,7 +243,7 @@ def _family_settings(
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is CLASSIFIERS and hasattr(config, "classifier_pooling"):
+    if model_classes is CLASSIFIERS and hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"
         settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
@@ -246,17 +255,17 @@ def _family_settings(
     return settings
 
 
-def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
-    """Lets a model's head compute in float32, because many bfloat16 logits would be equal. DeBERTa
-    is float32 as a whole: its attention mask uses the lowest float32 number, which bfloat16 cannot
-    hold."""
-    modules = [module for name, module in model.named_children() if name in HEADS]
-    if model.config.model_type == "deberta":
-        modules.append(model)
+def _with_exact_head(network: PreTrainedModel) -> PreTrainedModel:
+    """Lets a network's head compute in float32, because many bfloat16 logits would be equal.
+    DeBERTa is float32 as a whole: its attention mask uses the lowest float32 number, which bfloat16
+    cannot hold."""
+    modules = [module for name, module in network.named_children() if name in HEADS]
+    if network.config.model_type == "deberta":
+        modules.append(network)
     for module in modules:
         forward = module.forward
         module.forward = update_wrapper(partial(_in_float32, module, forward), forward)
-    return model
+    return network
 
 
 def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:

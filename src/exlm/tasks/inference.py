@@ -30,28 +30,28 @@ def pad(
     return dict(batch)
 
 
-def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def model_inputs(network: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The entries of a batch that the model takes, without labels, on its device. An ExLM moves
     them itself, and takes no token_type_ids but 0."""
-    names = inspect.signature(model.forward).parameters.keys() - LOSS_INPUTS
+    names = inspect.signature(network.forward).parameters.keys() - LOSS_INPUTS
     device = torch.device("cpu")
-    if isinstance(model, ExLMPreTrainedModel):
+    if isinstance(network, ExLMPreTrainedModel):
         names -= {"token_type_ids"}
     else:
-        device = next(model.parameters()).device
+        device = next(network.parameters()).device
     return {name: values.to(device) for name, values in batch.items() if name in names}
 
 
-def batches_by_length(model: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
+def batches_by_length(network: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
     """Row numbers in batches of TOKENS_PER_BATCH tokens, as `longest_first` makes them."""
     # Repeated MLM: such a model repeats every token of its input
-    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)
+    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(network, "config", None), "repeat", 1)
     lengths = [len(example["input_ids"]) for example in examples]
     yield from longest_first(lengths, tokens_per_batch, few_shapes=True)
 
 
 def batch_outputs(
-    model: nn.Module,
+    network: nn.Module,
     function: Callable[..., Tensor],
     examples: Sequence[Tokens],
     tokenizer: PreTrainedTokenizerFast,
@@ -61,19 +61,19 @@ def batch_outputs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For every batch of examples their numbers [n] and what `function(**batch)` makes of them,
     without gradients: [n, ...] float32."""
-    model.eval()
-    device = next(model.parameters()).device
+    network.eval()
+    device = next(network.parameters()).device
     with tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for numbers in batches_by_length(model, examples):
+        for numbers in batches_by_length(network, examples):
             batch = pad([examples[number] for number in numbers], tokenizer, padding_side)
             with torch.inference_mode(), in_precision(device, precision):
-                outputs = function(**model_inputs(model, batch)).float().cpu().numpy()
+                outputs = function(**model_inputs(network, batch)).float().cpu().numpy()
             yield numbers, outputs
             bar.update(len(numbers))
 
 
 def row_outputs(
-    model: nn.Module,
+    network: nn.Module,
     function: Callable[..., Tensor],
     width: int,
     examples: Sequence[Tokens],
@@ -87,7 +87,7 @@ def row_outputs(
     result = np.full((len(examples), width), np.nan, dtype=np.float32)
     examples_of_rows = [examples[row] for row in rows]
     for numbers, outputs in batch_outputs(
-        model, function, examples_of_rows, tokenizer, precision, progress
+        network, function, examples_of_rows, tokenizer, precision, progress
     ):
         result[rows[numbers]] = outputs
     return result

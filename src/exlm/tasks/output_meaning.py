@@ -7,35 +7,20 @@ the tokenizer. What a model says about a unit is what it says about its first to
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import softmax
 
-from exlm.tasks.column_labels import (
-    LABEL_TYPES,
-    LabelType,
-    TaskType,
-    label_cells,
-    note_unscored,
-    read_labels,
-)
+from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.metrics import diverged
+from exlm.tasks.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask, TunedModel
+from exlm.tasks.scores import diverged
 from exlm.tasks.table import TextTable
 from exlm.tasks.units import read_unit_labels, spelled
 
 
 class OutputMeaning:
-    """How outputs are read as predictions of the labels of rows, as `saved` with the model.
+    """How outputs are read as predictions of the labels of rows, as `saved` with the model."""
 
-    Further kinds of labels change what they need: `head_names` (how many outputs the head has) and
-    `as_predictions`, or `outputs`, `columns` and `read` if a row has more than one label of a
-    column. They are in MEANINGS."""
-
-    # Whether a temperature is fitted that divides the outputs before they become probabilities;
-    # never where the labels are numbers. False if the outputs are no logits of the labels.
-    fits_temperature: ClassVar[bool] = True
-    can_explain: ClassVar[bool] = True  # whether a row has one prediction of each name
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, saved: SavedTask) -> None:
@@ -58,7 +43,7 @@ class OutputMeaning:
     @property
     def head_names(self) -> list[str]:
         """A name for every output of the model's head; there are as many as outputs."""
-        return self.names
+        return self.label_type.head_names(self.names)
 
     def outputs(
         self,
@@ -71,7 +56,7 @@ class OutputMeaning:
         `progress` names a bar."""
         network, tokenizer = tuned
         outputs = row_outputs(
-            model=network,
+            network=network,
             function=lambda **batch: network(**batch).logits,
             width=len(self.head_names),
             examples=tokens.examples,
@@ -86,11 +71,10 @@ class OutputMeaning:
         """Predictions [rows, `names`] from a head's outputs: probabilities, of logits divided by a
         `temperature`, or values in the units of the labels. Models whose head returns real units
         have mean 0 and std 1."""
+        predictions = self.label_type.predictions(outputs / temperature)
         if self.label_type.is_number:
-            return outputs * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
-        if self.label_type.predicts_every_class:
-            return softmax(outputs / temperature, -1)
-        return 1 / (1 + np.exp(-np.clip(outputs / temperature, -700, 700)))
+            return predictions * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
+        return predictions
 
     def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
         """Predictions [rows, outputs] as columns: one per class, or one per label."""
@@ -108,7 +92,6 @@ class OutputMeaning:
 class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
-    can_explain: ClassVar[bool] = False
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def outputs(
@@ -125,7 +108,7 @@ class UnitMeaning(OutputMeaning):
         shape = (*tokens.unit_starts.shape, len(self.head_names))
         result = np.full(shape, np.nan, np.float32)
         batches = batch_outputs(
-            model=network,
+            network=network,
             function=lambda **batch: network(**batch).logits,
             examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
@@ -159,10 +142,7 @@ class UnitMeaning(OutputMeaning):
         return labels
 
 
-# of tasks whose labels have a class of their own
-MEANINGS: dict[TaskType, type[OutputMeaning]] = {"token_classification": UnitMeaning}
-
-
 def meaning_of(saved: SavedTask) -> OutputMeaning:
     """What the outputs of a model of this task mean."""
-    return MEANINGS.get(saved["task_type"], OutputMeaning)(saved)
+    of_units = LABEL_TYPES[saved["task_type"]].of_units
+    return UnitMeaning(saved) if of_units else OutputMeaning(saved)

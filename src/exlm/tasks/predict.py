@@ -16,9 +16,10 @@ from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import COVERAGE, ERRORS_IN_UNITS, in_digits, with_intervals
+from exlm.tasks.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
+from exlm.tasks.scores import COVERAGE, with_intervals
 from exlm.tasks.table_predictor import TablePredictor
 from exlm.tasks.task import class_of
 
@@ -199,10 +200,9 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
         tables[title] = report["confusion"]
     for title, lines in tables.items():
         if lines:
-            table = pd.DataFrame(lines).T
-            counts = {name: int for name in ("rows", "positives", "entities") if name in table}
             print(f"{title}:")
-            print(table.astype(counts).to_string(max_rows=20, float_format=in_digits))
+            table = pd.DataFrame.from_dict(lines, orient="index")
+            print(table.to_string(max_rows=20, float_format=in_digits))
 
 
 def _warn_of_training(count: int | None) -> None:
@@ -216,10 +216,15 @@ def _warn_of_training(count: int | None) -> None:
 
 def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value, low, high = (metric.get(name, np.nan) for name in ("value", "low", "high"))
-    if np.isfinite([value, low, high]).all() and low < high:
-        return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
-    return in_digits(value)
+    value = metric["value"]
+    low = metric.get("low", np.nan)
+    high = metric.get("high", np.nan)
+    if not np.isfinite([value, low, high]).all() or low == high:
+        return in_digits(value)
+    if isinstance(value, int):
+        low = round(low)
+        high = round(high)
+    return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
 
 
 def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:

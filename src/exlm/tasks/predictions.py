@@ -10,9 +10,9 @@ import pandas as pd
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
-from exlm.tasks.metrics import RowScorer
 from exlm.tasks.reading import ReadOptions
 from exlm.tasks.saved_task import SeedModel
+from exlm.tasks.scores import RowScorer
 
 # from some rows of a table to these rows with predictions, and how many there are of every kind
 ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]
@@ -28,7 +28,8 @@ class PredictOptions(ReadOptions):
             probable stays the same for one model.
         label_columns: the columns of the labels, in the order of the training where they have
             other names; where absent, those with the names of the training.
-        pair_column: the column of the second texts, if it has another name than in the training.
+        pair_column: the column of the second texts, if it has another name than in the training;
+            with the same text_column, a column of lists of two texts.
         interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
             `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
             rows, if they are like the validation rows. `coverage` in the scores is the true share.

@@ -1,22 +1,21 @@
-"""Extractive question answering: trains any number of seeds on questions, and answers those of a
-file."""
+"""Encoders fine-tuned to find the answers to questions in their contexts: the questions are read
+once, then any number of seeds are trained."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import nn
-from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
-from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, with_columns, write_frame
+from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import save_model
@@ -30,92 +29,41 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
-from exlm.tasks.encoders import EncoderSource, Models, load_encoder_tokenizer
-from exlm.tasks.metrics import RowScorer, quick_interval
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
+from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
+from exlm.tasks.predictions import Predictor
+from exlm.tasks.question_predictor import QuestionPredictor, check_settings
 from exlm.tasks.questions import (
     MIN_STEP,
     QuestionProblem,
     Window,
     make_windows,
-    read_answered_questions,
     read_questions,
+    rows_with_windows,
     window_batches,
 )
-from exlm.tasks.saved_task import SCORING, SavedTask, SeedModel
+from exlm.tasks.saved_task import SCORING, SavedTask
+from exlm.tasks.scores import RowScorer, quick_interval
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
-# All other settings of `TaskConfig` and `PredictOptions` are for tables.
+# All other settings of `TaskConfig` are for tables.
 TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
-PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
 
 
-def _rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
-    """The positions of the questions that a model can read, which alone are scored."""
-    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
+class QuestionPart(NamedTuple):
+    """The questions of a file, as a model reads them."""
 
-
-class QuestionPredictor:
-    """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
-
-    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
-        _check_names(options, PREDICT_SETTINGS, "")
-        self.models = models
-        self.path = path
-        self.options = options
-
-    def predict(self) -> Predictions:
-        """Answers all questions; `problem` says why one cannot be answered."""
-        path = self.path
-        header = self.options.header
-        saved = self.models[0].saved
-        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        questions, problems = read_questions(path, labelled=False, header=header)
-        windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
-        problems += too_long
-        if problems and self.options.on_invalid == "error":
-            row, question, problem = problems[0]
-            raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
-        runs: dict[str, pd.DataFrame] = {}
-        for model in self.models:
-            network = model.loaded.network
-            runs[model.directory.name] = answer(
-                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
-            )
-        voted = vote(questions, [*runs.values()])
-        frame = _with_problems(voted, problems)
-        counts = {
-            "questions answered": len(frame) - len(problems),
-            "marked in the column problem": len(problems),
-        }
-        if plain_suffix(path) != ".json":
-            answers = frame.drop(columns=["row", "id", "question"])
-            columns = {str(name): answers[name] for name in answers}
-            frame = with_columns(read_frame(path, self.options.table_options), columns)
-        answered_questions = read_answered_questions(path, header)
-        if answered_questions is None or not windows:
-            return Predictions(frame, counts)
-        if len(runs) > 1:
-            # An ensemble decides by its vote, not by a threshold.
-            runs = {"ensemble": voted.assign(refused=voted["answer"] == ""), **runs}
-        scorers = {
-            name: partial(summarise_answers, score_answers(answered_questions, run))
-            for name, run in runs.items()
-        }
-        return Predictions(frame, counts, scorers, _rows_with_windows(answered_questions, windows))
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None: the questions of a file are answered together."""
-        return None
+    questions: pd.DataFrame  # as `read_questions` gives them
+    windows: list[Window]
+    rows: np.ndarray  # the positions of questions that have windows, which alone are scored
+    problems: list[QuestionProblem]  # of questions and answers that cannot be used
 
 
 class QuestionAnswering:
     """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
 
-    model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    has_baselines: ClassVar[bool] = False
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     predictor: ClassVar[type[Predictor]] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -128,43 +76,38 @@ class QuestionAnswering:
         )
         _check_window(self.max_length, config.stride)
         self.config = replace(config, max_length=self.max_length, task_type="question_answering")
-        self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
-        self.read_rows: dict[str, np.ndarray] = {}  # the questions that fit into windows, by split
-        hashes = {}
+        self.parts = {name: self._read_part(path) for name, path in task_files(config).items()}
+        self.sizes = {name: len(part.questions) for name, part in self.parts.items()}
         counts = []
-        reported_rows = []
-        for split, path in task_files(config).items():
-            questions, unusable = read_questions(path, header=config.header)
-            windows, unfit = make_windows(questions, self.tokenizer, self.max_length, config.stride)
-            if not windows:
-                raise InputError(
-                    f"{path}: no question leaves room for its context in a window of "
-                    f"{self.max_length} tokens; raise task.max_length"
-                )
-            self.splits[split] = (questions, windows)
-            self.read_rows[split] = _rows_with_windows(questions, windows)
-            rows_in_use = set(questions.index[self.read_rows[split]])
-            for row, value, reason in unusable + unfit:
-                action = "kept" if row in rows_in_use else "left out"
-                reported_rows.append((row + 1, value, reason, split, action))
-            content = json.dumps([questions[name].tolist() for name in questions])
-            hashes[split] = hashlib.sha256(content.encode()).hexdigest()
-            without_answer = sum(not answers for answers in questions["answers"])
-            counts.append(f"{len(questions)} {split} ({without_answer} without answer)")
+        for name, part in self.parts.items():
+            without_answer = sum(not answers for answers in part.questions["answers"])
+            counts.append(f"{len(part.questions)} {name} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
-        columns = ["row", "value", "reason", "part", "action"]
-        self.reported_rows = pd.DataFrame(reported_rows, columns=columns)
-        self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
+        self.reported_rows = _reported_rows(self.parts)
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
-            "data_sha256": hashes,
+            "data_sha256": {name: _content_hash(part) for name, part in self.parts.items()},
             "metric": self.metric,
             "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
+    def _read_part(self, path: str | Path) -> QuestionPart:
+        """The questions of a file, cut into windows. InputError if none fits into one."""
+        questions, unusable = read_questions(path, header=self.config.header)
+        windows, unfit = make_windows(
+            questions, self.tokenizer, self.max_length, self.config.stride
+        )
+        if not windows:
+            raise InputError(
+                f"{path}: no question leaves room for its context in a window of "
+                f"{self.max_length} tokens; raise task.max_length"
+            )
+        rows = rows_with_windows(questions, windows)
+        return QuestionPart(questions, windows, rows, unusable + unfit)
+
     def split_of(self, seed: int) -> Mapping[str, object]:
         """The same parts for all seeds."""
-        return self.splits
+        return self.parts
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -181,11 +124,11 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def validate(model: nn.Module) -> dict[str, float]:
+        def validate(network: nn.Module) -> dict[str, float]:
             _, score = self._answer(network, "valid")
-            return score(self.read_rows["valid"])
+            return score(self.parts["valid"].rows)
 
-        _, train_windows = self.splits["train"]
+        train_windows = self.parts["train"].windows
         best_epoch = train_best_epoch(
             network=network,
             loss=span_training_loss,
@@ -199,32 +142,49 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": best_epoch, "split": self.sizes, **self._record(run_dir, network)}
 
-    def _answer(self, network: PreTrainedModel, split: str) -> tuple[pd.DataFrame, RowScorer]:
+    def _answer(self, network: nn.Module, name: str) -> tuple[pd.DataFrame, RowScorer]:
         """The answers of a network to the questions of a part, and how they are scored."""
-        questions, windows = self.splits[split]
+        part = self.parts[name]
         max_answer = self.config.max_answer
-        answers = answer(network, questions, windows, self.tokenizer, max_answer, SCORING)
-        return answers, partial(summarise_answers, score_answers(questions, answers))
+        answers = answer(network, part.questions, part.windows, self.tokenizer, max_answer, SCORING)
+        return answers, partial(summarise_answers, score_answers(part.questions, answers))
 
-    def _record(self, run_dir: Path, network: PreTrainedModel) -> dict[str, Any]:
+    def _record(self, run_dir: Path, network: nn.Module) -> dict[str, Any]:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
         scores = {}
         counts = {}
-        main_part = "test" if "test" in self.read_rows else "valid"
-        for split, rows in self.read_rows.items():
-            if split == "train":
+        main_part = "test" if "test" in self.parts else "valid"
+        for name, part in self.parts.items():
+            if name == "train":
                 continue
-            answers, score = self._answer(network, split)
-            scores[split] = score(rows)
-            counts[split] = {"rows": len(rows)}
-            if split == main_part:
-                interval = {split: quick_interval(score, rows, self.metric, 1)}
-            table = vote(self.splits[split][0], [answers])
-            write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
+            answers, score = self._answer(network, name)
+            scores[name] = score(part.rows)
+            counts[name] = {"rows": len(part.rows)}
+            if name == main_part:
+                interval = {name: quick_interval(score, part.rows, self.metric, 1)}
+            table = vote(part.questions, [answers])
+            write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
-            write_json(run_dir / f"predictions-{split}.json", answer_of_id)
+            write_json(run_dir / f"predictions-{name}.json", answer_of_id)
         return {"scores": scores, "counts": counts, "interval": interval}
+
+
+def _reported_rows(parts: dict[str, QuestionPart]) -> pd.DataFrame:
+    """All questions and answers with a problem, as `Task.reported_rows` has them."""
+    reported = []
+    for name, part in parts.items():
+        rows_in_use = set(part.questions.index[part.rows])
+        for row, value, reason in part.problems:
+            action = "kept" if row in rows_in_use else "left out"
+            reported.append((row + 1, value, reason, name, action))
+    return pd.DataFrame(reported, columns=["row", "value", "reason", "part", "action"])
+
+
+def _content_hash(part: QuestionPart) -> str:
+    """SHA-256 of the questions, contexts and answers."""
+    content = json.dumps([part.questions[name].tolist() for name in part.questions])
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _check(config: TaskConfig, metric: str) -> None:
@@ -233,19 +193,12 @@ def _check(config: TaskConfig, metric: str) -> None:
         raise InputError(
             f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
         )
-    _check_names(config, TASK_SETTINGS, "task.")
+    check_settings(config, TASK_SETTINGS, "task.")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering (as a .json file of SQuAD is read) needs a file of its own for the "
             "valid part; name it with task.valid, or save a table as .jsonl"
         )
-
-
-def _check_names(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
-    """InputError if a setting besides these `names` has another value than its default."""
-    for field in fields(settings):
-        if field.name not in names and getattr(settings, field.name) != field.default:
-            raise InputError(f"question answering has no {section}{field.name}; leave it out")
 
 
 def _check_window(window: int, stride: int) -> None:
@@ -256,12 +209,3 @@ def _check_window(window: int, stride: int) -> None:
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
             f"{2 * MIN_STEP} more than task.stride, to hold a question too"
         )
-
-
-def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
-    """The answers that models voted for, and a row with the problem of each other question."""
-    columns = ["row", "question", "problem"]
-    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
-    table = voted.join(unanswered["problem"], how="outer")
-    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
-    return table.fillna(empty).reset_index()

@@ -286,6 +286,11 @@ def _label_windows(windows: list[Window], text: str, start: int) -> None:
             window.label = None
 
 
+def rows_with_windows(questions: pd.DataFrame, windows: list[Window]) -> np.ndarray:
+    """The positions of the questions that a model can read, which alone are scored."""
+    return np.flatnonzero(questions.index.isin({window.row for window in windows}))
+
+
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:

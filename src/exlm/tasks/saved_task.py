@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
-from exlm.tasks.encoders import Models, load_config, load_finetuned
+from exlm.tasks.encoders import ModelClasses, load_config, load_finetuned
 from exlm.train import distributed
 
 # The precision of all scores of a training, whatever its own: that of predictions, so that both
@@ -26,7 +26,7 @@ class SavedTask(TypedDict, total=False):
     """What is saved about its task with a fine-tuned model: `task` in its config.json. Models of
     earlier versions lack some keys."""
 
-    task_type: str  # as in `TaskConfig`; the key of KINDS
+    task_type: str  # as in `TaskConfig`
     max_length: int  # longest text, pair of texts, or window of a question, in tokens
     precision: str  # of the scores of the training; predictions have their own
 
@@ -80,7 +80,7 @@ class SeedModel:
 
     directory: Path
     saved: SavedTask
-    model_classes: Models
+    model_classes: ModelClasses
     device: str
 
     @cached_property
@@ -91,16 +91,18 @@ class SeedModel:
         return TunedModel(network, tokenizer)
 
 
-def fold_label_scale(model: PreTrainedModel, saved: SavedTask) -> SavedTask:
-    """Makes the last layer of a regression model return real units; returns what is saved with it,
-    with mean 0 and std 1. It stays as it is where float32 could not tell the labels apart."""
+def fold_label_scale(network: PreTrainedModel, saved: SavedTask) -> SavedTask:
+    """Makes the last layer of a regression network return real units, in place; returns what is
+    saved with it, with mean 0 and std 1. The outputs are those of its last linear layer: the heads
+    of all families end with it. The layer stays as it is where float32 could not tell the labels
+    apart."""
     mean = torch.tensor(saved["mean"], dtype=torch.float64)
     std = torch.tensor(saved["std"], dtype=torch.float64)
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
     has_no_layer = not layers or layers[-1].bias is None or layers[-1].out_features != len(mean)
     if has_no_layer or (mean.abs() > LARGEST_OFFSET * std).any():
         note(
-            f"the head of {model.config.model_type} stays standardised; use exlm predict, "
+            f"the head of {network.config.model_type} stays standardised; use exlm predict, "
             f"not pipelines"
         )
         return saved

@@ -83,7 +83,7 @@ class BestEpoch:
                 self.epoch = int(file.metadata()["epoch"])
                 self.goodness = float(file.metadata()["best"])
 
-    def keep_if_best(self, model: nn.Module, epoch: int, value: float) -> None:
+    def keep_if_best(self, network: nn.Module, epoch: int, value: float) -> None:
         """Writes the weights of an epoch that is better than all before, or the first."""
         if self.epoch and value <= self.goodness:
             return
@@ -91,7 +91,7 @@ class BestEpoch:
         self.goodness = value
         metadata = {"epoch": str(epoch), "best": str(float(value))}
         with replacing(self.weights) as partial:
-            save_model(model, str(partial), metadata)
+            save_model(network, str(partial), metadata)
             sync(partial)
 
 
@@ -111,10 +111,10 @@ def train_best_epoch(
     progress = run_dir / UNFINISHED / PROGRESS
     best = BestEpoch(progress / "best.safetensors")
 
-    def evaluate(model: nn.Module, step: int) -> dict[str, float]:
+    def evaluate(network: nn.Module, step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
-        values = score(model)
-        best.keep_if_best(model, epoch, goodness(values[metric], metric))
+        values = score(network)
+        best.keep_if_best(network, epoch, goodness(values[metric], metric))
         return values
 
     def ends_early(step: int) -> bool:

@@ -19,14 +19,8 @@ from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.cells import are_pairs, first_reasons, read_texts
-from exlm.tasks.column_labels import (
-    LABEL_TYPES,
-    LabelType,
-    TaskType,
-    infer_label_columns,
-    label_cells,
-    read_labels,
-)
+from exlm.tasks.column_labels import infer_label_columns, label_cells, read_labels
+from exlm.tasks.label_types import LABEL_TYPES, LabelType
 
 HALF_EMPTY = "one of the two texts is empty"  # a warning
 
@@ -45,7 +39,7 @@ class TextTable:
     # for token_classification
     labels: np.ndarray
     label_columns: list[str]
-    task_type: TaskType
+    task_type: str
     classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
     words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
     problems: list[str]  # why a row cannot be used, "" if it can
@@ -128,7 +122,7 @@ def make_table(
     path: str | Path,
     text_column: str | None,
     label_columns: Sequence[str] | None,
-    task_type: TaskType | None = None,
+    task_type: str | None = None,
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
     positive: str | None = None,

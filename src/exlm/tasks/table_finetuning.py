@@ -1,6 +1,7 @@
 """Encoders fine-tuned for a table whose rows have labels, classes or numbers: it is loaded once,
 then any number of seeds are trained."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,19 +10,18 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
-from exlm.model.downstream import classification_loss
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
-from exlm.tasks.encoders import EncoderSource, Models, load_config, load_encoder_tokenizer
+from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.metrics import as_rows
+from exlm.tasks.label_types import LabelType
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
-from exlm.tasks.splits import RowSplit
+from exlm.tasks.scores import as_rows
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
@@ -33,12 +33,11 @@ DEFAULT_LENGTH = 512
 class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
-    A further kind of task changes what it needs of `load_table` (labels), `batch_labels`, `loss`
-    and `problem_type`; `tests/tasks/test_kinds.py` has a whole example. What its outputs mean is in
-    `OutputMeaning`, which is made of what `table_entries` and `entries_before_training` return."""
+    What is learned of its labels says their `LabelType`. What is saved with a model, and tells
+    `OutputMeaning` how to read its outputs, are `entries_before_training`, and what is known after
+    the training."""
 
-    model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    has_baselines: ClassVar[bool] = True
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     predictor: ClassVar[type[Predictor]] = TablePredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
@@ -66,69 +65,54 @@ class TableFinetuning(TableTask):
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
         `record` tells."""
+        assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         split = self.split_of(seed)
+        valid = split["valid"]
         meaning = meaning_of(self.entries_before_training(split["train"]))
         names = meaning.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": self.problem_type,
+            "problem_type": meaning.label_type.problem_type,
             "task": meaning.saved,
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
-        best_epoch = self._train(tuned, meaning, run_dir, hyper, seed, split)
-
-        predicted_rows = self.table.usable & self.rows_to_predict(split)
-        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
-        valid = split["valid"]
-        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
-        save_model(run_dir, network, self.tokenizer)
-        predictions = meaning.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
-
-    def _train(
-        self,
-        tuned: TunedModel,
-        meaning: OutputMeaning,
-        run_dir: Path,
-        hyper: FinetuneConfig,
-        seed: int,
-        split: RowSplit,
-    ) -> int:
-        """Trains a network in place; returns the epoch that is best on valid, whose weights it
-        has."""
-        assert hyper.batch_size  # filled in before
-
-        def collate(rows: np.ndarray) -> dict[str, Tensor]:
-            examples = [self.tokens.examples[row] for row in rows]
-            batch = pad(examples, self.tokenizer, meaning.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows, meaning.saved)}
-
-        def training_loss(
-            model: nn.Module, batch: dict[str, Tensor]
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            outputs = model(**model_inputs(model, batch)).logits.float()
-            total, count = self.loss(outputs, batch["labels"].to(outputs.device))
-            return total, count, torch.zeros_like(count)
 
         def validate(_: nn.Module) -> dict[str, float]:
-            outputs = meaning.outputs(tuned, self.tokens, split["valid"])
-            predictions = meaning.as_predictions(outputs)
-            return self.score(predictions, split["valid"], meaning.saved["error_units"])
+            outputs = meaning.outputs(tuned, self.tokens, valid)
+            return self.score(meaning.as_predictions(outputs), valid, meaning.saved["error_units"])
 
-        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return train_best_epoch(
-            network=tuned.network,
-            loss=training_loss,
-            batches=ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate),
+        best_epoch = train_best_epoch(
+            network=network,
+            loss=partial(training_loss, meaning.label_type),
+            batches=self._batches(meaning, split["train"], hyper.batch_size, seed),
             run_dir=run_dir,
             hyper=hyper,
             score=validate,
             metric=self.metric,
             device=self.device,
         )
+        predicted_rows = self.table.usable & self.rows_to_predict(split)
+        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
+        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
+        save_model(run_dir, network, self.tokenizer)
+        predictions = meaning.as_predictions(outputs)
+        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
+
+    def _batches(
+        self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int
+    ) -> ShuffledBatches:
+        """Batches of the rows to train on, with their labels."""
+
+        def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
+            examples = [self.tokens.examples[row] for row in rows_of_batch]
+            batch = pad(examples, self.tokenizer, meaning.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows_of_batch, meaning.saved)}
+
+        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
+        return ShuffledBatches(lengths, rows, batch_size, seed, collate)
 
     def _entries_after_training(
         self,
@@ -150,29 +134,17 @@ class TableFinetuning(TableTask):
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
             return fold_label_scale(network, saved)
-        if not meaning.fits_temperature:
+        if not label_type.has_temperature:
             return saved
         truth, logits = as_rows(truth, outputs)
         temperature = fit_temperature(logits, truth, label_type.predicts_every_class)
         return {**saved, "temperature": temperature}
 
-    @property
-    def problem_type(self) -> str:
-        """The loss, as transformers call it."""
-        if self.table.label_type.predicts_every_class:
-            return "single_label_classification"
-        is_number = self.table.label_type.is_number
-        return "regression" if is_number else "multi_label_classification"
-
-    def loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
-        return classification_loss(outputs, labels, self.problem_type)
-
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
-        """The labels of a batch's rows as the loss takes them: [n] or [n, labels], of numbers in
-        standard deviations from the mean."""
+        """The labels of a batch's rows as the loss takes them, numbers in standard deviations from
+        the mean."""
         labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
-        return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+        return self.table.label_type.targets(labels)
 
     def entries_before_training(self, train_rows: np.ndarray) -> SavedTask:
         """What is needed to predict with the model. `mean` and `std` [labels] are those of the
@@ -190,3 +162,12 @@ class TableFinetuning(TableTask):
             "mean": mean.tolist(),
             "std": std.tolist(),
         }
+
+
+def training_loss(
+    label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum of the losses of a batch's labels, how many labels these are, 0)."""
+    outputs = network(**model_inputs(network, batch)).logits.float()
+    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
+    return total, count, torch.zeros_like(count)

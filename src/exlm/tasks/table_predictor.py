@@ -12,7 +12,7 @@ from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import listed
+from exlm.data.columns import check_header, listed
 from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
 from exlm.errors import InputError, note
 from exlm.tasks.certainty import (
@@ -22,13 +22,6 @@ from exlm.tasks.certainty import (
     is_within,
 )
 from exlm.tasks.explain import explain, write_page
-from exlm.tasks.metrics import (
-    as_rows,
-    confusion,
-    score_classes,
-    score_labels,
-    score_predictions,
-)
 from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.reading import (
@@ -39,6 +32,13 @@ from exlm.tasks.reading import (
     spelling_of,
 )
 from exlm.tasks.saved_task import SeedModel
+from exlm.tasks.scores import (
+    as_rows,
+    confusion,
+    score_classes,
+    score_labels,
+    score_predictions,
+)
 from exlm.tasks.table import TextTable, make_table
 from exlm.tasks.training_molecules import (
     count_in_training,
@@ -131,7 +131,7 @@ class TablePredictor:
                 f"pair_column names {options.pair_column!r}, but the model reads single texts; "
                 "leave it out"
             )
-        if options.explain and (self.fits_again or not self.meaning.can_explain):
+        if options.explain and (self.fits_again or self.meaning.label_type.of_units):
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
@@ -280,8 +280,16 @@ class TablePredictor:
 
     def texts_of(self, rows: FileRows) -> TextTable:
         """Some rows of the file as a table without labels. Its columns of texts are those of the
-        training, in any case, if they are not named; or one with a usual name."""
+        training, in any case, if they are not named; or one with a usual name. InputError if a
+        second text is missing that the model reads."""
         pair_column = self.options.pair_column or self.saved["pair_column"]
+        if pair_column is not None and pair_column not in rows.frame:
+            check_header(rows.frame, self.path)
+            raise InputError(
+                f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
+                "row; name their columns with text_column and pair_column (the same for both, if "
+                "its cells are lists of two texts)"
+            )
         table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
         return replace(table, unit=self.saved.get("unit"))
 
@@ -317,9 +325,10 @@ class TablePredictor:
         with classes the predicted class; and how many rows there are of every kind."""
         means = np.mean(list(runs.values()), 0)
         values = self.meaning.columns(means, table)
-        spreads = {}
-        if len(runs) > 1 and means.ndim == 2:
-            spreads = self.meaning.columns(np.std(list(runs.values()), 0, ddof=1), table)
+        spreads = dict[str, np.ndarray]()
+        if len(runs) > 1 and not self.meaning.label_type.of_units:
+            deviations = np.std(list(runs.values()), 0, ddof=1)
+            spreads = dict(zip(self.meaning.titles, deviations.T, strict=True))
         columns = {}
         for name in values:
             columns[name] = values[name]

@@ -28,7 +28,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     label_names = table.label_columns
     if table.label_type.is_number:
         label_names = list(map(_with_range, table.label_columns, labels.T))
-    elif table.task_type == "multilabel":
+    elif not table.label_type.class_per_row and not table.classes:
         label_names = list(map(_with_positives, table.label_columns, labels.T))
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
     names = table.classes or table.words or []

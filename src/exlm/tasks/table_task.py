@@ -25,10 +25,10 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.metrics import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.reading import decide_molecules
 from exlm.tasks.saved_task import SavedTask
+from exlm.tasks.scores import metric_names, quick_interval, score_labels, score_predictions
 from exlm.tasks.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_summary import describe_table, remarks_on_labels

@@ -4,10 +4,9 @@ A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` th
 For a table, `TextTable` are its rows, `TableTask` their splits and scores, and `TableFinetuning`
 and `TableBaseline` train.
 
-A further kind is a `Finetuning` in a file of its own, and an entry in KINDS. For labels of rows it
-is a `TableFinetuning` with other hooks, what its labels are is in LABEL_TYPES
-(`column_labels.py`), how outputs are read in MEANINGS (`output_meaning.py`), and its metrics are in
-METRICS (`metrics.py`)."""
+A further kind of labels for the rows of a table, or for residues or words, is an entry of
+LABEL_TYPES alone (`label_types.py`). Any other kind is a `Finetuning` in a file of its own, and an
+entry of KINDS."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,8 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, Models
+from exlm.tasks.encoders import EncoderSource, ModelClasses
+from exlm.tasks.label_types import LABEL_TYPES
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -52,22 +52,15 @@ class Task(Protocol):
 class Finetuning(Task, Protocol):
     """A `Task` that trains encoders; the class says what is special about the kind."""
 
-    model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
-    has_baselines: ClassVar[bool]  # whether `exlm baseline` reads its labels
+    model_classes: ClassVar[ModelClasses]  # those with the right head
     predictor: ClassVar[type[Predictor]]  # what the models that it trains predict
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         """Reads the data for an encoder; `device` is where it is trained."""
 
 
-KINDS: dict[str, type[Finetuning]] = {
-    "binary": TableFinetuning,
-    "multiclass": TableFinetuning,
-    "multilabel": TableFinetuning,
-    "regression": TableFinetuning,
-    "token_classification": TokenClassification,
-    "question_answering": QuestionAnswering,
-}
+# those that are no labels of rows or units
+KINDS: dict[str, type[Finetuning]] = {"question_answering": QuestionAnswering}
 
 
 def class_of(task_type: str | None) -> type[Finetuning]:
@@ -75,6 +68,9 @@ def class_of(task_type: str | None) -> type[Finetuning]:
     InputError if unknown."""
     if task_type is None:
         return TableFinetuning
+    if task_type in LABEL_TYPES:
+        return TokenClassification if LABEL_TYPES[task_type].of_units else TableFinetuning
     if task_type not in KINDS:
-        raise InputError(f"there is no task_type {task_type!r}; use one of {', '.join(KINDS)}")
+        names = ", ".join([*LABEL_TYPES, *KINDS])
+        raise InputError(f"there is no task_type {task_type!r}; use one of {names}")
     return KINDS[task_type]

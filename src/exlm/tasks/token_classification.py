@@ -18,7 +18,7 @@ from exlm.tasks.cells import check_no_list_as_text, row_name
 from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import load_labelled, read_files
-from exlm.tasks.encoders import EncoderSource, Models
+from exlm.tasks.encoders import EncoderSource, ModelClasses
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_finetuning import TableFinetuning
@@ -38,8 +38,7 @@ TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
 class TokenClassification(TableFinetuning):
     """Fine-tunes encoders for a table with a string of labels for every text."""
 
-    model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    has_baselines: ClassVar[bool] = False
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         label_columns = config.label_columns or [_tag_column(config)]

@@ -1,9 +1,9 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
 library: python attentivefp_program.py TRAIN VALID ALL PREDICTIONS TASK_TYPE OUTPUTS SEED EPOCHS.
 
-A table has SMILES and then a column per label, empty where it is missing. Features, sizes, learning
-rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is
-kept."""
+TASK_TYPE is regression, multiclass, or classification by 0 and 1. A table has SMILES and then a
+column per label, empty where it is missing. Features, sizes, learning rate and batch are those of
+torch-geometric's example. The epoch with the lowest loss on valid is kept."""
 
 import copy
 import csv
@@ -48,19 +48,19 @@ def one_hot(features: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat([F.one_hot(column, size) for column, size in columns], 1).float()
 
 
-def forward(model: nn.Module, graphs: Any) -> Tensor:
+def forward(network: nn.Module, graphs: Any) -> Tensor:
     """The outputs for a batch of graphs: [rows, outputs]."""
     graphs = graphs.to(DEVICE)
     atoms = one_hot(graphs.x, ATOM_SIZES)
     bonds = one_hot(graphs.edge_attr, BOND_SIZES)
-    return model(atoms, graphs.edge_index, bonds, graphs.batch)
+    return network(atoms, graphs.edge_index, bonds, graphs.batch)
 
 
-def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
+def predict(network: nn.Module, graphs: list[Any]) -> Tensor:
     """The outputs for all graphs, [rows, outputs], on the processor."""
-    model.eval()
+    network.eval()
     with torch.inference_mode():
-        return torch.cat([forward(model, batch).cpu() for batch in DataLoader(graphs, BATCH)])
+        return torch.cat([forward(network, batch).cpu() for batch in DataLoader(graphs, BATCH)])
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
@@ -73,29 +73,29 @@ def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
 
 
 def train(
-    model: nn.Module, graphs: list[Any], valid: list[Any], task_type: str, epochs: int
+    network: nn.Module, graphs: list[Any], valid: list[Any], task_type: str, epochs: int
 ) -> None:
     """Trains a model, and gives it the weights of the epoch with the lowest loss on valid."""
     valid_labels = torch.cat([graph.y for graph in valid])
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     best_loss = float("inf")
     best_epoch = 0
-    weights = model.state_dict()
+    weights = network.state_dict()
     for epoch in range(1, epochs + 1):
-        model.train()
+        network.train()
         for batch in DataLoader(graphs, BATCH, shuffle=True):
             optimizer.zero_grad()
-            masked_loss(forward(model, batch), batch.y.to(DEVICE), task_type).backward()
+            masked_loss(forward(network, batch), batch.y.to(DEVICE), task_type).backward()
             optimizer.step()
-        loss = masked_loss(predict(model, valid), valid_labels, task_type).item()
+        loss = masked_loss(predict(network, valid), valid_labels, task_type).item()
         print(f"epoch {epoch}: loss on valid {loss:.5f}", flush=True)
         if loss < best_loss:
             best_loss = loss
             best_epoch = epoch
-            weights = copy.deepcopy(model.state_dict())
+            weights = copy.deepcopy(network.state_dict())
         if epoch - best_epoch >= PATIENCE:
             break
-    model.load_state_dict(weights)
+    network.load_state_dict(weights)
 
 
 def label_scale(labels: np.ndarray) -> tuple[Any, Any]:
@@ -114,7 +114,7 @@ def main() -> None:
     mean, std = label_scale(labels) if task_type == "regression" else (0, 1)
     for graph in (*train_graphs, *valid_graphs):
         graph.y = (graph.y - mean) / std
-    model = AttentiveFP(
+    network = AttentiveFP(
         in_channels=sum(ATOM_SIZES),
         hidden_channels=WIDTH,
         out_channels=int(outputs),
@@ -123,8 +123,8 @@ def main() -> None:
         num_timesteps=STEPS,
         dropout=DROPOUT,
     ).to(DEVICE)
-    train(model, train_graphs, valid_graphs, task_type, int(epochs))
-    values = predict(model, read(all_path))
+    train(network, train_graphs, valid_graphs, task_type, int(epochs))
+    values = predict(network, read(all_path))
     if task_type == "multiclass":
         values = values.softmax(1)
     elif task_type != "regression":

@@ -23,6 +23,7 @@ from exlm.tasks.datasets import load_labelled, resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.reading import spelling_of
 from exlm.tasks.saved_task import SavedTask
+from exlm.tasks.table_finetuning import TableFinetuning
 from exlm.tasks.table_task import TableTask, complete_config
 from exlm.tasks.task import class_of
 
@@ -83,7 +84,7 @@ class TableBaseline(TableTask):
     def __init__(self, name: str, config: TaskConfig, environments: str) -> None:
         self.name = name
         self.environments = environments
-        if not class_of(config.task_type).has_baselines:
+        if class_of(config.task_type) is not TableFinetuning:
             raise InputError(
                 f"{config.task_type} has no baseline; "
                 "use a table with labels for each row as a whole"

@@ -31,11 +31,11 @@ TFIDF_WORD = r"\w+|[^\w\s]"
 def fit_forest(inputs: BaselineInputs, log: Path) -> np.ndarray:
     """Predictions of random forests whose splits look at as many bits as Breiman (2001) advises."""
     if inputs.label_type.is_number:
-        model = RandomForestRegressor(max_features=1 / 3)
+        estimator = RandomForestRegressor(max_features=1 / 3)
     else:
-        model = RandomForestClassifier(max_features="sqrt")
-    model.set_params(n_estimators=TREES, random_state=inputs.seed, n_jobs=-1)
-    return one_model_per_label(inputs, ecfp(inputs.texts), model)
+        estimator = RandomForestClassifier(max_features="sqrt")
+    estimator.set_params(n_estimators=TREES, random_state=inputs.seed, n_jobs=-1)
+    return one_model_per_label(inputs, ecfp(inputs.texts), estimator)
 
 
 def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
@@ -91,24 +91,24 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
 def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
     """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
     C_VALUES that is best on valid; of equal ones the first."""
-    models: list[BaseEstimator]
+    estimators: list[BaseEstimator]
     if inputs.label_type.is_number:
-        models = [Ridge(alpha=1 / c) for c in C_VALUES]
+        estimators = [Ridge(alpha=1 / c) for c in C_VALUES]
     else:
-        models = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]
-    predictions = [one_model_per_label(inputs, features, model) for model in models]
+        estimators = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]
+    predictions = [one_model_per_label(inputs, features, estimator) for estimator in estimators]
     return max(predictions, key=inputs.score)
 
 
 def one_model_per_label(
-    inputs: BaselineInputs, features: Features, model: BaseEstimator
+    inputs: BaselineInputs, features: Features, estimator: BaseEstimator
 ) -> np.ndarray:
-    """Predictions [rows, outputs] of copies of a model, each fitted to the labelled rows of one
-    label column in the train part."""
+    """Predictions [rows, outputs] of copies of an estimator, each fitted to the labelled rows of
+    one label column in the train part."""
     columns = []
     for labels in inputs.learnable_labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
-        fitted = _fit(model, features[rows], labels[rows])
+        fitted = _fit(estimator, features[rows], labels[rows])
         if inputs.label_type.is_number:
             columns.append(fitted.predict(features)[:, None])
             continue
@@ -120,11 +120,11 @@ def one_model_per_label(
     return np.hstack(columns)
 
 
-def _fit(model: BaseEstimator, features: Features, labels: np.ndarray) -> Any:
-    """A fitted copy of a model. A classifier of a single class, which some models refuse to learn,
+def _fit(estimator: BaseEstimator, features: Features, labels: np.ndarray) -> Any:
+    """A fitted copy of an estimator. A classifier of a single class, which some refuse to learn,
     always predicts it."""
-    single_class = is_classifier(model) and np.ptp(labels) == 0
-    fitted = (DummyClassifier() if single_class else clone(model)).fit(features, labels)
+    single_class = is_classifier(estimator) and np.ptp(labels) == 0
+    fitted = (DummyClassifier() if single_class else clone(estimator)).fit(features, labels)
     if hasattr(fitted, "estimators_"):
         # Threads would add up the trees in any order, and the last bits would differ.
         fitted.n_jobs = 1

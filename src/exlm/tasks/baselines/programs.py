@@ -27,24 +27,22 @@ FINISHED = "finished"  # the name of an empty file in an environment that was ma
 
 def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
     """Predictions with default settings, by the weights of the epoch that is best on valid."""
-    task_type = inputs.task["task_type"]
-    multiclass = task_type == "multiclass"
-    classification = task_type in ("binary", "multilabel")
+    task_type = _task_type(inputs)
     options = [
-        *("--task-type", "classification" if classification else task_type),
+        *("--task-type", task_type),
         *("--epochs", str(inputs.epochs or CHEMPROP_EPOCHS)),
         *("--pytorch-seed", str(inputs.seed)),
         *("--save-dir", "."),
         *("--data-path", *TABLES),
     ]
-    if multiclass:
+    if task_type == "multiclass":
         options += ["--multiclass-num-classes", str(inputs.outputs)]
     arguments = ["-c", CHEMPROP_PROGRAM, "train", "-q", *options]
     with TemporaryDirectory() as folder:
         _run_python(CHEMPROP_PACKAGES, inputs, log, folder, arguments)
         # Chemprop takes the last table, of all rows, for the test part.
         table = pd.read_csv(Path(folder) / "model_0" / "test_predictions.csv")
-    if multiclass:
+    if task_type == "multiclass":
         # the probabilities of all classes in one cell
         return np.array([cell.split(",") for cell in table.iloc[:, -1]], dtype=float)
     return table.iloc[:, 1:].to_numpy(dtype=float)
@@ -53,11 +51,18 @@ def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
 def fit_attentivefp(inputs: BaselineInputs, log: Path) -> np.ndarray:
     """Predictions by the weights of the epoch with the lowest loss on valid."""
     epochs = inputs.epochs or ATTENTIVEFP_EPOCHS
-    settings = [inputs.task["task_type"], inputs.outputs, inputs.seed, epochs]
+    settings = [_task_type(inputs), inputs.outputs, inputs.seed, epochs]
     arguments = [str(ATTENTIVEFP_SCRIPT), *TABLES, "predictions.csv", *map(str, settings)]
     with TemporaryDirectory() as folder:
         _run_python(ATTENTIVEFP_PACKAGES, inputs, log, folder, arguments)
         return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
+
+
+def _task_type(inputs: BaselineInputs) -> str:
+    """What programs call the task: regression, multiclass, or classification by 0 and 1."""
+    if inputs.label_type.is_number:
+        return "regression"
+    return "multiclass" if inputs.label_type.predicts_every_class else "classification"
 
 
 def environment(packages: tuple[str, ...], environments: str) -> Path:

@@ -1,0 +1,95 @@
+"""What models that are fine-tuned for questions answer to those of a file."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+
+import pandas as pd
+
+from exlm.data.files import plain_suffix
+from exlm.data.frames import read_frame, with_columns
+from exlm.errors import InputError
+from exlm.tasks.answers import answer, score_answers, summarise_answers, vote
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.questions import (
+    QuestionProblem,
+    make_windows,
+    read_answered_questions,
+    read_questions,
+    rows_with_windows,
+)
+from exlm.tasks.saved_task import SeedModel
+
+# All other settings of `PredictOptions` are for tables.
+PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
+
+
+class QuestionPredictor:
+    """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
+
+    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
+        check_settings(options, PREDICT_SETTINGS, "")
+        self.models = models
+        self.path = path
+        self.options = options
+
+    def predict(self) -> Predictions:
+        """Answers all questions; `problem` says why one cannot be answered."""
+        path = self.path
+        header = self.options.header
+        saved = self.models[0].saved
+        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
+        questions, problems = read_questions(path, labelled=False, header=header)
+        windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
+        problems += too_long
+        if problems and self.options.on_invalid == "error":
+            row, question, problem = problems[0]
+            raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
+        runs: dict[str, pd.DataFrame] = {}
+        for model in self.models:
+            network = model.loaded.network
+            runs[model.directory.name] = answer(
+                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
+            )
+        voted = vote(questions, [*runs.values()])
+        frame = _with_problems(voted, problems)
+        counts = {
+            "questions answered": len(frame) - len(problems),
+            "marked in the column problem": len(problems),
+        }
+        if plain_suffix(path) != ".json":
+            answers = frame.drop(columns=["row", "id", "question"])
+            columns = {str(name): answers[name] for name in answers}
+            frame = with_columns(read_frame(path, self.options.table_options), columns)
+        answered_questions = read_answered_questions(path, header)
+        if answered_questions is None or not windows:
+            return Predictions(frame, counts)
+        if len(runs) > 1:
+            # An ensemble decides by its vote, not by a threshold.
+            runs = {"ensemble": voted.assign(refused=voted["answer"] == ""), **runs}
+        scorers = {
+            name: partial(summarise_answers, score_answers(answered_questions, run))
+            for name, run in runs.items()
+        }
+        return Predictions(frame, counts, scorers, rows_with_windows(answered_questions, windows))
+
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """None: the questions of a file are answered together."""
+        return None
+
+
+def check_settings(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
+    """InputError if a setting besides these `names` has another value than its default."""
+    for field in fields(settings):
+        if field.name not in names and getattr(settings, field.name) != field.default:
+            raise InputError(f"question answering has no {section}{field.name}; leave it out")
+
+
+def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
+    """The answers that models voted for, and a row with the problem of each other question."""
+    columns = ["row", "question", "problem"]
+    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
+    table = voted.join(unanswered["problem"], how="outer")
+    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
+    return table.fillna(empty).reset_index()

@@ -1,0 +1,191 @@
+"""From labels and predictions to scores: of all labels, of each by itself, of classes, and how much
+scores would vary with other rows."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from tqdm import tqdm
+
+from exlm.errors import Diverged
+from exlm.tasks.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.metrics import ENTITY_F1, NAN, Metric
+
+COVERAGE = 0.95  # of the intervals
+# draws for the interval of one label at the end of a fine-tuning; several labels share them
+QUICK_DRAWS = 300
+LEAST_QUICK_DRAWS = 100
+RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
+
+
+def metric_names(task_type: str, classes: Sequence[str] | None) -> list[str]:
+    """The metrics of a task; the first one chooses the epoch where the user names none."""
+    label_type = LABEL_TYPES[task_type]
+    names = [metric.name for metric in label_type.metrics]
+    if label_type.of_units and has_entities(classes):
+        return [ENTITY_F1, *names]
+    return names
+
+
+def score_predictions(
+    task_type: str,
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    error_units: Sequence[float] | None = None,
+    metrics: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> dict[str, float]:
+    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the
+    label columns where it is defined, or NaN if there is none. Errors are measured in `error_units`
+    [labels], else in those of the labels.
+
+    Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
+    Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
+    classes], for regression values like the labels, for token_classification as in `as_rows`.
+    `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
+    Diverged if a prediction is not finite."""
+    label_type = LABEL_TYPES[task_type]
+    names = metrics or metric_names(task_type, classes)
+    scores = dict[str, float]()
+    if ENTITY_F1 in names and classes:
+        scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
+    if error_units is not None:
+        labels = labels / np.asarray(error_units)
+        predictions = predictions / np.asarray(error_units)
+    labels, predictions = as_rows(labels, predictions)
+    undefined = np.sum(~np.isfinite(predictions))
+    if undefined:
+        raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
+    if label_type.predicts_every_class:
+        predictions = predictions.argmax(axis=1)[:, None]
+    if labels.shape != predictions.shape or labels.ndim != 2:
+        raise ValueError(
+            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, labels]"
+        )
+    columns = []
+    for truth, prediction in zip(labels.T, predictions.T, strict=True):
+        labelled = ~np.isnan(truth)
+        if labelled.any():
+            columns.append((truth[labelled], prediction[labelled]))
+    for metric in label_type.metrics:
+        if metric.name in names:
+            scores[metric.name] = _mean_over_columns(metric, columns)
+    if any(metric.needs_both_classes for metric in label_type.metrics):
+        scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
+    return scores
+
+
+def _mean_over_columns(metric: Metric, columns: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The mean over the columns (labels and predictions) where a metric is defined."""
+    with warnings.catch_warnings():
+        # A small part may have a single class, of which scikit-learn warns.
+        warnings.simplefilter("ignore")
+        values = np.array([metric.score(truth, prediction) for truth, prediction in columns])
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else NAN
+
+
+def score_labels(
+    task_type: str, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """All metrics of every label by itself, in its own units, how many `rows` have it, and of
+    classes how many are `positives`; {} if there is only one label."""
+    if len(names) == 1:
+        return {}
+    scores = dict[str, dict[str, float]]()
+    for name, of_label, predicted in zip(names, labels.T, predictions.T, strict=True):
+        scores[name] = {"rows": int((~np.isnan(of_label)).sum())}
+        if not LABEL_TYPES[task_type].is_number:
+            scores[name]["positives"] = int((of_label == 1).sum())
+        scores[name] |= score_predictions(task_type, of_label[:, None], predicted[:, None])
+    return scores
+
+
+def score_classes(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
+    are undefined; `score_entities` where the classes of units mark entities. Arguments as for
+    `confusion`."""
+    if predictions.ndim == 3 and has_entities(classes):
+        return score_entities(labels, predictions, classes)
+    truth, predicted = _true_and_most_probable(labels, predictions)
+    precision, recall, f1, rows = precision_recall_fscore_support(
+        truth, predicted, labels=range(len(classes)), zero_division=0
+    )
+    return {
+        name: {
+            "rows": int(rows[index]),
+            "precision": float(precision[index]),
+            "recall": float(recall[index]),
+            "f1": float(f1[index]),
+        }
+        for index, name in enumerate(classes)
+    }
+
+
+def confusion(
+    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """How many rows (or units) of each class are predicted to have which. Labels and predictions
+    [rows, classes], or of units, as for `as_rows`."""
+    truth, predicted = _true_and_most_probable(labels, predictions)
+    counts = confusion_matrix(truth, predicted, labels=range(len(classes))).tolist()
+    return {
+        name: dict(zip(classes, row, strict=True))
+        for name, row in zip(classes, counts, strict=True)
+    }
+
+
+def _true_and_most_probable(
+    labels: np.ndarray, predictions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    labels, predictions = as_rows(labels, predictions)
+    return labels[:, 0].astype(int), predictions.argmax(-1)
+
+
+def with_intervals(
+    score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
+    where defined. A calibration error has none: draws repeat rows, which raises it."""
+    values = score(rows)
+    generator = np.random.default_rng(seed)
+    draws = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        for _ in tqdm(range(resamples), progress, unit="draw", delay=2, disable=not progress):
+            draws.append(score(generator.choice(rows, len(rows))))
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low = drawn.quantile((1 - COVERAGE) / 2)
+    high = drawn.quantile((1 + COVERAGE) / 2)
+    intervals = {name: {"low": low[name], "high": high[name]} for name in values}
+    intervals["calibration_error"] = {}
+    return {name: {"value": value, **intervals[name]} for name, value in values.items()}
+
+
+def quick_interval(
+    score: RowScorer, rows: np.ndarray, metric: str, labels: int
+) -> dict[str, float]:
+    """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
+    resamples = max(LEAST_QUICK_DRAWS, QUICK_DRAWS // labels)
+    interval = with_intervals(score, rows, resamples)[metric]
+    return {"low": interval["low"], "high": interval["high"]}
+
+
+def diverged(finding: str) -> Diverged:
+    """The error for a model whose outputs are no numbers, as the `finding` says."""
+    return Diverged(f"{finding}; the model has diverged, train it with a lower learning rate")
+
+
+def as_rows(labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [rows, units] and predictions [rows, units, classes] with one row for each unit that
+    has both, [n, 1] and [n, classes]. Labels and predictions of whole rows are returned as they
+    are."""
+    if predictions.ndim == 2:
+        return labels, predictions
+    both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
+    return labels[both][:, None], predictions[both]
