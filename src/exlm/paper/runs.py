@@ -4,8 +4,8 @@ are one data frame, with a row for each run, score and seed."""
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -17,9 +17,22 @@ from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
 from exlm.paper.estimates import Number
-from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell, percent, title
+from exlm.paper.values import (
+    EVALUATION,
+    EXLM_ONLY,
+    HOURS,
+    MEASURED,
+    MLM,
+    SHARES,
+    VALUES,
+    Cell,
+    HeldOutScore,
+    percent,
+    title,
+)
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
+from exlm.storage.manifest import MANIFEST
 from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]
@@ -27,6 +40,7 @@ Json = dict[str, Any]
 # not run.
 TableRow = dict[str, Any]
 Record = TypeVar("Record")
+Run = TypeVar("Run", "PretrainedRun", "TunedRun")
 VARIED = {*EXLM_ONLY, *VALUES["varied"]}
 
 
@@ -49,13 +63,12 @@ class PretrainedRun:
         data = recipe["data"]
         identity = result["identity"]
         self.path = path
-        # where it was first written
-        self.output = Path(recipe.get("output", path))
+        # now, and where it was first written
+        self.places = {path, Path(recipe.get("output", path))}
         # the output directory of the `exlm analyze` that made this run
         parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
         self.study = next(parents, None)
         self.id = _identifier(identity)
-        self.weights: str | None = None  # their SHA-256, if known
         self.device = _device(result)
         self.seed = int(recipe["seed"])
         self.steps = int(recipe["train"]["steps"])
@@ -77,7 +90,7 @@ class PretrainedRun:
         # What comparable runs have in common, as JSON, and what must not contradict.
         self.settings = frozenset((key, json.dumps(value)) for key, value in settings.items())
         self.exlm_only = _exlm_only(self.model, identity)
-        evaluation = _held_out_scores("evaluation", result["evaluation"])
+        evaluation = _held_out_scores(EVALUATION, result["evaluation"])
         self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
 
     def row(self) -> TableRow:
@@ -100,9 +113,9 @@ class PretrainedRun:
 
 class TunedRun:
     """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
-    content of its results.json."""
+    content of its results.json. It may have started from one of the `models`."""
 
-    def __init__(self, path: Path, result: Json) -> None:
+    def __init__(self, models: "Models", path: Path, result: Json) -> None:
         given = result["settings"]
         data = given["task"]
         self.path = path
@@ -115,12 +128,12 @@ class TunedRun:
         self.task = file_task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
         self.baseline: str | None = given.get("baseline")
-        # the model that was fine-tuned: its path, SHA-256 and, once it is found, the id of its run
-        self.model = Path(given.get("model", ""))
-        self.start = "/".join(self.model.parts[-3:])
+        # the model that was fine-tuned: the end of its path, and the id of its run if that is found
+        model = Path(given.get("model", ""))
+        self.start = "/".join(model.parts[-3:])
         self.name = f"{title(self.task)} from {self.start}"
-        self.weights: str | None = given.get("model_sha256")
-        self.model_id: str | None = None
+        is_model = self.baseline is None
+        self.model_id = models.id_of(model, given.get("model_sha256")) if is_model else None
         self.from_scratch = bool(given.get("from_scratch"))
         self.metric = str(result["metric"])
         is_questions = data.get("task_type") == "question_answering"
@@ -192,30 +205,44 @@ def _cost_columns(measured: Json, times: float) -> TableRow:
     }
 
 
+@dataclass(frozen=True)
+class Models:
+    """The pre-trained models, and the SHA-256 of the weights of those that have a manifest, by
+    directory."""
+
+    runs: Sequence[PretrainedRun]
+    weights: Mapping[Path, str]
+
+    def id_of(self, path: Path, weights: str | None) -> str | None:
+        """The id of the model with these weights or, where weights are not known, at this path."""
+        same_path = []
+        for run in self.runs:
+            weights_of_run = self.weights.get(run.path)
+            if weights and weights_of_run:
+                if weights == weights_of_run:
+                    return run.id
+            elif path in run.places:
+                same_path.append(run.id)
+        return same_path[0] if same_path else None
+
+
+@dataclass(frozen=True)
 class Runs:
-    """Everything that was found on disk."""
+    """Everything that was found on disk.
 
-    def __init__(self) -> None:
-        self.pretrainings: dict[str, PretrainedRun] = {}  # by id
-        self.finetunings: list[TunedRun] = []
-        self.baselines: list[TunedRun] = []
-        self.costs: dict[Path, Cost] = {}  # by directory
-        self.damaged: dict[Path, str] = {}  # for each unusable file, what is wrong with it
-        # all numbers: `source`, the id of the run that has it, and the fields of `ScoreOfRun`
-        self.scores = pd.DataFrame()
+    Attributes:
+        costs: by directory.
+        damaged: for each unusable file, what is wrong with it.
+        scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
+            the pre-training that this run began with, if it was found; and the fields of
+            `ScoreOfRun`."""
 
-    def read(self, path: Path, parse: Callable[[Json], Record]) -> Record | None:
-        """What `parse` makes of the content of a JSON file; None if there is no file. `damaged`
-        notes a file that cannot be used."""
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            return parse(content)
-        # A damaged file, or one of another program, may raise anything.
-        except Exception as error:
-            self.damaged[path] = f"{type(error).__name__}: {error}"
-            return None
+    pretrainings: list[PretrainedRun]
+    finetunings: list[TunedRun]
+    baselines: list[TunedRun]
+    costs: dict[Path, Cost]
+    damaged: dict[Path, str]
+    scores: pd.DataFrame
 
 
 def find_runs(roots: list[str]) -> Runs:
@@ -224,33 +251,67 @@ def find_runs(roots: list[str]) -> Runs:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
-    runs = Runs()
-    tunings: dict[str, TunedRun] = {}
-    for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
-        if run := runs.read(folder / RUN_RESULT, partial(_pretraining, folder)):
-            measured = partial(_held_out_scores, "measured")
-            run.scores += runs.read(folder / "measurements.json", measured) or []
-            run.weights = runs.read(folder / "manifest.json", _weight_hash)
-            runs.pretrainings.setdefault(run.id, run)
-        tuning = runs.read(folder / GRID_REPORT, partial(TunedRun, folder))
-        # no seed has a score if, for example, the data have no labels
-        if tuning and tuning.task and tuning.values:
-            tunings.setdefault(tuning.id, tuning)
-        if cost := runs.read(folder / "efficiency.json", partial(Cost, folder)):
-            runs.costs[folder] = cost
-    if not (runs.pretrainings or tunings or runs.costs):
+    folders = sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)})
+    results, bad_results = _read_all(folders, RUN_RESULT, _pretrained_run)
+    measured, bad_measurements = _read_all(results, "measurements.json", _measured_scores)
+    weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
+    pretrainings = _once(results.values())
+    models = Models(pretrainings, weights)
+    reports, bad_reports = _read_all(folders, GRID_REPORT, partial(TunedRun, models))
+    # no seed has a score if, for example, the data have no labels
+    tunings = _once(report for report in reports.values() if report.task and report.values)
+    costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
+    damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
+    if not (pretrainings or tunings or costs):
         raise InputError(
-            f"there is no finished run in {', '.join(roots)} ({len(runs.damaged)} damaged); "
+            f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    runs.baselines = [tuning for tuning in tunings.values() if tuning.baseline]
-    runs.finetunings = [tuning for tuning in tunings.values() if not tuning.baseline]
-    for tuning in runs.finetunings:
-        tuning.model_id = _model_of(tuning, runs.pretrainings.values())
-    sources: list[PretrainedRun | TunedRun] = [*runs.pretrainings.values(), *tunings.values()]
-    rows = [(run.id, *score) for run in sources for score in run.scores]
-    runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
-    return runs
+    rows: list[tuple[Any, ...]] = []
+    for run in pretrainings:
+        scores = run.scores + measured.get(run.path, [])
+        rows += [(run.id, run.id, *score) for score in scores]
+    for tuning in tunings:
+        rows += [(tuning.id, tuning.model_id, *score) for score in tuning.scores]
+    return Runs(
+        pretrainings=pretrainings,
+        finetunings=[tuning for tuning in tunings if not tuning.baseline],
+        baselines=[tuning for tuning in tunings if tuning.baseline],
+        costs=costs,
+        damaged=damaged,
+        scores=pd.DataFrame(rows, columns=["source", "run", *ScoreOfRun._fields]),
+    )
+
+
+def _read_all(
+    folders: Iterable[Path], name: str, parse: Callable[[Path, Json], Record | None]
+) -> tuple[dict[Path, Record], dict[Path, str]]:
+    """By folder, what `parse` makes of a folder and the content of the JSON file `name` in it; and
+    by path, what is wrong with those of the files that cannot be used."""
+    records = {}
+    damaged = {}
+    for folder in folders:
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+            record = parse(folder, content)
+        # A damaged file, or one of another program, may raise anything.
+        except Exception as error:
+            damaged[path] = f"{type(error).__name__}: {error}"
+            continue
+        if record is not None:
+            records[folder] = record
+    return records, damaged
+
+
+def _once(runs: Iterable[Run]) -> list[Run]:
+    """The runs without those that have the id of an earlier one."""
+    by_id: dict[str, Run] = {}
+    for run in runs:
+        by_id.setdefault(run.id, run)
+    return list(by_id.values())
 
 
 def _row_settings(data: Json, task: str) -> list[str]:
@@ -266,22 +327,9 @@ def _row_settings(data: Json, task: str) -> list[str]:
     return words
 
 
-def _pretraining(path: Path, result: Json) -> PretrainedRun | None:
+def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:
     """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
     return None if "scores" in result else PretrainedRun(path, result)
-
-
-def _model_of(tuning: TunedRun, pretrainings: Iterable[PretrainedRun]) -> str | None:
-    """The id of the pre-training with the same weights or, if weights are not known, at the same
-    path."""
-    same_path = []
-    for run in pretrainings:
-        if tuning.weights and run.weights:
-            if tuning.weights == run.weights:
-                return run.id
-        elif tuning.model in (run.path, run.output):
-            same_path.append(run.id)
-    return same_path[0] if same_path else None
 
 
 def _method(model: ArchitectureConfig) -> str:
@@ -314,16 +362,21 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def _held_out_scores(section: str, content: Json) -> list[ScoreOfRun]:
-    """The scores that values.yaml names in a `section`, if they were measured."""
+def _measured_scores(path: Path, content: Json) -> list[ScoreOfRun]:
+    return _held_out_scores(MEASURED, content)
+
+
+def _held_out_scores(places: Mapping[str, HeldOutScore], content: Json) -> list[ScoreOfRun]:
+    """The scores that the content of a file has, of those with these titles and places."""
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
-    for score, (key, factor, *error_keys) in VALUES[section].items():
+    for title_of_score, place in places.items():
+        number = numbers.get(place.key)
         # The entropy is null if every token had a visible copy.
-        if numbers.get(key) is not None:
-            error = float(numbers[error_keys[0]]) if error_keys else None
-            scores.append(ScoreOfRun(score, factor * float(numbers[key]), error=error))
+        if number is not None:
+            error = float(numbers[place.error_key]) if place.error_key else None
+            scores.append(ScoreOfRun(title_of_score, place.factor * float(number), error=error))
     return scores
 
 
@@ -351,7 +404,7 @@ def _device(result: Json) -> str:
     return str((machine.get("processor") if device == "cpu" else device) or "not recorded")
 
 
-def _weight_hash(manifest: Json) -> str | None:
+def _weight_hash(path: Path, manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))

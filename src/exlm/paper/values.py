@@ -52,6 +52,27 @@ class Cell(NamedTuple):
         return f"{self.label}, p = {percent(self.p)}{repeated}"
 
 
+class HeldOutScore(NamedTuple):
+    """Where a score on held-out data stands in a JSON file: its key, with a `/` before an inner
+    one; the factor that gives it the unit of the tables; its digits there; and the key of its
+    standard error over tokens."""
+
+    key: str
+    factor: float
+    digits: int
+    error_key: str | None = None
+
+
+def _held_out(file: str) -> dict[str, HeldOutScore]:
+    return {score: HeldOutScore(*place) for score, place in VALUES[file].items()}
+
+
+EVALUATION = _held_out("evaluation")  # by title, the scores in result.json
+MEASURED = _held_out("measured")  # and those in measurements.json
+HELD_OUT = EVALUATION | MEASURED
+DIGITS = {HOURS: 2} | {score: place.digits for score, place in HELD_OUT.items()}  # else 1
+
+
 class ClaimTerm(NamedTuple):
     """A term of the weighted sum that a claim says is positive; claims.yaml describes the name."""
 
