@@ -26,7 +26,7 @@ from exlm.ops.precision import in_precision, used_precision
 from exlm.ops.transition import PriorStrength
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain.batches import complete_batch
-from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import to_json_types, write_json
@@ -50,7 +50,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.place_model(model)
-    batches = list(held_out_batches(data, tokenizer, seed))
+    batches = list(HeldOutData(data, tokenizer, seed).batches())
     alignment = None
     if model.transition is not None:
         scores = score_held_out(model, batches)
