@@ -13,9 +13,9 @@ from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper import measurements
+from exlm.paper.cost import compare
 from exlm.paper.measurements import (
     batch_entropies,
-    compare,
     entropy,
     measure_corruption,
     measure_entropy,

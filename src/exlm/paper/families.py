@@ -1,6 +1,6 @@
 """Groups comparable runs into families, whose cells are those of the paper's tables."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
@@ -43,7 +43,7 @@ class Family:
         other_units = {tuning.task for tuning in self.tunings if not tuning.in_percent}
         self.percent_tasks = [task for task in self.tasks if task not in other_units]
         places = [(run.id, *cell) for cell, members in cells.items() for run in members]
-        sources = [source.id for source in (*self.runs, *self.tunings)]
+        sources = {run.id for run in self.runs} | {tuning.id for tuning in self.tunings}
         scores = runs.scores[runs.scores["source"].isin(sources)]
         columns = ["run", *Cell._fields]
         self.scores = pd.DataFrame(places, columns=columns).merge(scores, on="run")
@@ -170,17 +170,16 @@ def _tunings(members: list[PretrainedRun], finetunings: Iterable[TunedRun]) -> l
 
 
 def _labels(groups: list[list[PretrainedRun]]) -> list[str]:
-    """The names of families. Those that would be equal have the settings that differ, too, of which
-    hashes are shortened."""
-    names = [_label(members) for members in groups]
+    """The names of families. Equal ones get the settings that differ; hashes are shortened."""
+    settings_by_name = defaultdict(list)
+    for members in groups:
+        settings_by_name[_label(members)].append(members[0].settings)
     labels = []
-    for name, members in zip(names, groups, strict=True):
-        same_name = [
-            other for other, other_name in zip(groups, names, strict=True) if other_name == name
-        ]
-        shared_settings = frozenset.intersection(*(other[0].settings for other in same_name))
-        different = sorted(members[0].settings - shared_settings)
-        labels.append(" · ".join([name, *(f"{key} = {value[:16]}" for key, value in different)]))
+    for members in groups:
+        name = _label(members)
+        different = members[0].settings.difference(frozenset.intersection(*settings_by_name[name]))
+        words = [f"{setting} = {value[:16]}" for setting, value in sorted(different)]
+        labels.append(" · ".join([name, *words]))
     return labels
 
 

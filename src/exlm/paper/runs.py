@@ -4,9 +4,8 @@ are one data frame, with a row for each run, score and seed."""
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
@@ -113,9 +112,10 @@ class PretrainedRun:
 
 class TunedRun:
     """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
-    content of its results.json. It may have started from one of the `models`."""
+    content of its results.json. `model_id` is the id of the pre-trained model that it started from,
+    if that is known."""
 
-    def __init__(self, models: "Models", path: Path, result: Json) -> None:
+    def __init__(self, path: Path, result: Json, model_id: str | None) -> None:
         given = result["settings"]
         data = given["task"]
         self.path = path
@@ -128,12 +128,10 @@ class TunedRun:
         self.task = file_task(data["dataset"])
         # the name of the baseline that was trained in the place of a pre-trained model
         self.baseline: str | None = given.get("baseline")
-        # the model that was fine-tuned: the end of its path, and the id of its run if that is found
-        model = Path(given.get("model", ""))
-        self.start = "/".join(model.parts[-3:])
+        self.model_id = model_id
+        # the end of the path of the model that was fine-tuned
+        self.start = "/".join(Path(given.get("model", "")).parts[-3:])
         self.name = f"{title(self.task)} from {self.start}"
-        is_model = self.baseline is None
-        self.model_id = models.id_of(model, given.get("model_sha256")) if is_model else None
         self.from_scratch = bool(given.get("from_scratch"))
         self.metric = str(result["metric"])
         is_questions = data.get("task_type") == "question_answering"
@@ -206,27 +204,6 @@ def _cost_columns(measured: Json, times: float) -> TableRow:
 
 
 @dataclass(frozen=True)
-class Models:
-    """The pre-trained models, and the SHA-256 of the weights of those that have a manifest, by
-    directory."""
-
-    runs: Sequence[PretrainedRun]
-    weights: Mapping[Path, str]
-
-    def id_of(self, path: Path, weights: str | None) -> str | None:
-        """The id of the model with these weights or, where weights are not known, at this path."""
-        same_path = []
-        for run in self.runs:
-            weights_of_run = self.weights.get(run.path)
-            if weights and weights_of_run:
-                if weights == weights_of_run:
-                    return run.id
-            elif path in run.places:
-                same_path.append(run.id)
-        return same_path[0] if same_path else None
-
-
-@dataclass(frozen=True)
 class Runs:
     """Everything that was found on disk.
 
@@ -253,11 +230,18 @@ def find_runs(roots: list[str]) -> Runs:
             raise InputError(f"{root} is not a directory; give directories with runs")
     folders = sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)})
     results, bad_results = _read_all(folders, RUN_RESULT, _pretrained_run)
-    measured, bad_measurements = _read_all(results, "measurements.json", _measured_scores)
-    weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
+    measured, bad_measurements = _read_all(
+        results, "measurements.json", lambda _, content: _held_out_scores(MEASURED, content)
+    )
+    weights, bad_manifests = _read_all(
+        results, MANIFEST, lambda _, manifest: _weight_hash(manifest)
+    )
     pretrainings = _once(results.values())
-    models = Models(pretrainings, weights)
-    reports, bad_reports = _read_all(folders, GRID_REPORT, partial(TunedRun, models))
+
+    def tuned_run(folder: Path, report: Json) -> TunedRun:
+        return TunedRun(folder, report, _model_of(report["settings"], pretrainings, weights))
+
+    reports, bad_reports = _read_all(folders, GRID_REPORT, tuned_run)
     # no seed has a score if, for example, the data have no labels
     tunings = _once(report for report in reports.values() if report.task and report.values)
     costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
@@ -332,6 +316,25 @@ def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:
     return None if "scores" in result else PretrainedRun(path, result)
 
 
+def _model_of(
+    settings: Json, pretrainings: list[PretrainedRun], weights: Mapping[Path, str]
+) -> str | None:
+    """The id of the pre-training that a fine-tuning with these settings started from: that with the
+    same weights or, if weights are not known, at the same path. `weights` are the hashes by path. A
+    baseline has none."""
+    if settings.get("baseline"):
+        return None
+    path = Path(settings.get("model", ""))
+    same_path = []
+    for run in pretrainings:
+        if settings.get("model_sha256") and run.path in weights:
+            if settings["model_sha256"] == weights[run.path]:
+                return run.id
+        elif path in run.places:
+            same_path.append(run.id)
+    return same_path[0] if same_path else None
+
+
 def _method(model: ArchitectureConfig) -> str:
     """The paper's name for a model with these switches. If the paper does not have the objective,
     its own name."""
@@ -362,21 +365,17 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def _measured_scores(path: Path, content: Json) -> list[ScoreOfRun]:
-    return _held_out_scores(MEASURED, content)
-
-
 def _held_out_scores(places: Mapping[str, HeldOutScore], content: Json) -> list[ScoreOfRun]:
-    """The scores that the content of a file has, of those with these titles and places."""
+    """Those of the scores with these titles and places that a file has."""
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
-    for title_of_score, place in places.items():
-        number = numbers.get(place.key)
+    for score, place in places.items():
         # The entropy is null if every token had a visible copy.
-        if number is not None:
+        if numbers.get(place.key) is not None:
+            value = place.factor * float(numbers[place.key])
             error = float(numbers[place.error_key]) if place.error_key else None
-            scores.append(ScoreOfRun(title_of_score, place.factor * float(number), error=error))
+            scores.append(ScoreOfRun(score, value, error=error))
     return scores
 
 
@@ -404,7 +403,7 @@ def _device(result: Json) -> str:
     return str((machine.get("processor") if device == "cpu" else device) or "not recorded")
 
 
-def _weight_hash(path: Path, manifest: Json) -> str | None:
+def _weight_hash(manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from exlm.identity import DEFAULTS, identity_of
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
+
 
 def _content(name: str) -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
@@ -22,7 +25,13 @@ METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
 # Settings that an MLM does not have, with their usual values.
-EXLM_ONLY: dict[str, Any] = VALUES["exlm_only"]
+_USUAL_VALUES = {
+    **identity_of(ArchitectureConfig(), "model"),
+    **identity_of(PriorSchedule(), "prior"),
+    **DEFAULTS,
+    "transition_warmup": 0,
+}
+EXLM_ONLY: dict[str, Any] = {name: _USUAL_VALUES[name] for name in VALUES["exlm_only"]}
 SHARES = set(VALUES["shares"])
 COLUMNS: dict[str, list[str]] = VALUES["columns"]
 

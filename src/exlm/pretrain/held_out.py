@@ -29,35 +29,6 @@ from exlm.train import distributed
 HELD_OUT_EPOCH = -1
 
 
-def measure_held_out(
-    held_out: "HeldOutData",
-    batches: list[dict[str, Tensor]],
-    recipe: Recipe,
-    model: ExLMForMaskedLM,
-    step: int,
-) -> dict[str, Any]:
-    """The scores of a model that was trained for `step` updates according to `recipe`, with the
-    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
-    are those of `held_out`, which every evaluation uses again. The main process prints the most
-    important scores."""
-    prior = recipe.prior.at(step, recipe.train.steps)
-    scores = score_held_out(model, batches, prior)
-    if step == recipe.train.steps:
-        scores |= evaluate_by_masks(model, held_out, recipe.evaluate, prior)
-        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
-    if distributed.is_main():
-        tqdm.write(f"step {step}: {describe_scores(scores)}")
-        sys.stdout.flush()
-    return scores
-
-
-def describe_scores(scores: dict[str, Any]) -> str:
-    """The most important scores in words."""
-    names = ("accuracy", "perplexity", "joint_perplexity")
-    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
-    return f"held-out {', '.join(words)}"
-
-
 class HeldOutData:
     """The held-out sequences of a corpus, masked the same way in every run with this seed.
     InputError if it has none.
@@ -106,6 +77,35 @@ class HeldOutData:
                 repeat=self.data.repeat,
                 masks=masks,
             )
+
+
+def measure_held_out(
+    held_out: HeldOutData,
+    batches: list[dict[str, Tensor]],
+    recipe: Recipe,
+    model: ExLMForMaskedLM,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of a model that was trained for `step` updates according to `recipe`, with the
+    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
+    are those of `held_out`, which every evaluation uses again. The main process prints the most
+    important scores."""
+    prior = recipe.prior.at(step, recipe.train.steps)
+    scores = score_held_out(model, batches, prior)
+    if step == recipe.train.steps:
+        scores |= evaluate_by_masks(model, held_out, recipe.evaluate, prior)
+        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
+    if distributed.is_main():
+        tqdm.write(f"step {step}: {describe_scores(scores)}")
+        sys.stdout.flush()
+    return scores
+
+
+def describe_scores(scores: dict[str, Any]) -> str:
+    """The most important scores in words."""
+    names = ("accuracy", "perplexity", "joint_perplexity")
+    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
+    return f"held-out {', '.join(words)}"
 
 
 def evaluate_by_masks(

@@ -228,13 +228,13 @@ def _result(
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
     # Earlier versions did not log processor time.
-    processor_seconds = [one.get("processor_seconds", one["seconds"]) for one in updates]
+    processor_seconds = [record.get("processor_seconds", record["seconds"]) for record in updates]
     return {
         "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
-        "training_seconds": sum(one["seconds"] for one in updates),
+        "training_seconds": sum(record["seconds"] for record in updates),
         "processor_seconds": sum(processor_seconds),
-        "infeasible": sum(one["infeasible"] for one in updates),
+        "infeasible": sum(record["infeasible"] for record in updates),
         "machine": machine(),
         "identity": {name: x for name, x in identity.items() if name != "start" or x},
         "recipe": to_json_types(recipe),
@@ -244,7 +244,8 @@ def _result(
 
 def _describe(result: dict[str, Any], has_links: bool) -> str:
     evaluation = result["evaluation"]
-    nll, joint_nll = evaluation["nll"], evaluation["joint_nll"]
+    nll = evaluation["nll"]
+    joint_nll = evaluation["joint_nll"]
     note = ""
     if has_links and nll - joint_nll < SMALLEST_TIE:
         note = (
