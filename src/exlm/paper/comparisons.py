@@ -10,7 +10,8 @@ import pandas as pd
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.families import Family
 from exlm.paper.page import Table
-from exlm.paper.runs import Runs, TableRow, TunedRun
+from exlm.paper.records import TableRow, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table, cell_row
 from exlm.paper.values import (
     ACCURACY,

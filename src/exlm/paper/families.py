@@ -8,7 +8,8 @@ import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Results
-from exlm.paper.runs import PretrainedRun, Runs, TunedRun
+from exlm.paper.records import PretrainedRun, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.values import EXLM_ONLY, METHODS, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.estimates import Number
-from exlm.paper.runs import TableRow
+from exlm.paper.records import TableRow
 from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 

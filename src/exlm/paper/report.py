@@ -1,10 +1,10 @@
 """The command `exlm report`: the paper's tables and figures from all finished runs, beside the
 paper's numbers.
 
-`find_runs` (runs.py) reads every run, and the numbers of all runs into one data frame. `families`
-(families.py) puts comparable runs together, each in its cell of the paper's tables. `Results`
-(estimates.py) has the numbers of a cell as means over seeds. Of these tables.py and comparisons.py
-make tables and figures.py draws figures, which page.py writes."""
+`find_runs` (runs.py) reads every run into a record (records.py), and the numbers of all runs into
+one data frame. `families` (families.py) puts comparable runs together, each in its cell of the
+paper's tables. `Results` (estimates.py) has the numbers of a cell as means over seeds. Of these
+tables.py and comparisons.py make tables and figures.py draws figures, which page.py writes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

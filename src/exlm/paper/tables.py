@@ -10,7 +10,8 @@ import pandas as pd
 from exlm.paper.estimates import Number, Results
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Table
-from exlm.paper.runs import Cost, PretrainedRun, Runs, TableRow, TunedRun
+from exlm.paper.records import Cost, PretrainedRun, TableRow, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.values import (
     ABLATIONS,
     COLUMNS,
@@ -252,7 +253,8 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
     settings_used = {(tuning.task, tuning.compared) for tuning in tunings_used}
     ids_used = {run.id for family in groups for run in family.runs}
     ids_used |= {tuning.id for tuning in tunings_used}
-    left_out = [(path, "damaged", problem) for path, problem in runs.damaged.items()]
+    damaged = sorted(runs.damaged, key=lambda path: path.parent)
+    left_out = [(path, "damaged", runs.damaged[path]) for path in damaged]
     for run in runs.pretrainings:
         if run.id not in ids_used:
             what = f"{run.cell.description}, seed {run.seed}"
