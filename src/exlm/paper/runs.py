@@ -12,14 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.paper.records import (
-    Cost,
-    Json,
-    PretrainedRun,
-    ScoreOfRun,
-    TunedRun,
-    held_out_scores,
-)
+from exlm.paper.records import Cost, Json, PretrainedRun, ScoreOfRun, TunedRun, held_out_scores
 from exlm.paper.values import MEASURED
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
@@ -58,9 +51,7 @@ def find_runs(roots: list[str]) -> Runs:
     measured, bad_measurements = _read_all(
         results, "measurements.json", lambda _, content: held_out_scores(MEASURED, content)
     )
-    weights, bad_manifests = _read_all(
-        results, MANIFEST, lambda _, manifest: _weight_hash(manifest)
-    )
+    weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
     pretrainings = _once(results.values())
 
     def tuned_run(folder: Path, report: Json) -> TunedRun:
@@ -147,7 +138,7 @@ def _model_of(
     return same_path[0] if same_path else None
 
 
-def _weight_hash(manifest: Json) -> str | None:
+def _weight_hash(_: Path, manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
