@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import transformers
 
+from exlm.paper.cost import Call, resident_memory, seconds
 from exlm.paper.jobs import in_own_process
-from exlm.paper.measurements import Call, resident_memory, seconds
 from exlm.storage.runs import machine
 
 __all__ = [

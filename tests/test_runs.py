@@ -12,7 +12,7 @@ from exlm.identity import (
     IDENTITY_IF_CHANGED,
     NOT_IDENTITY,
     first_difference,
-    identity,
+    identity_of,
 )
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
@@ -40,8 +40,8 @@ class Settings:
 
 
 def test_identity_has_the_settings_that_change_a_result():
-    assert identity(Settings("x")) == {"inner.rate": 0.1, "pair": [1, 2]}
-    assert identity(Settings("y", newer=False, newer_list=[3]), "data") == {
+    assert identity_of(Settings("x")) == {"inner.rate": 0.1, "pair": [1, 2]}
+    assert identity_of(Settings("y", newer=False, newer_list=[3]), "data") == {
         "data.inner.rate": 0.1,
         "data.pair": [1, 2],
         "data.newer": False,
@@ -76,7 +76,7 @@ def test_identity_has_the_settings_that_change_a_result():
 )
 def test_no_other_setting_may_differ_between_runs_that_are_the_same(config, left_out):
     names = {setting.name for setting in fields(config)}
-    assert names - left_out == {name for name in identity(config) if "." not in name}
+    assert names - left_out == {name for name in identity_of(config) if "." not in name}
 
 
 def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
@@ -95,7 +95,7 @@ def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
 
 def test_a_setting_that_was_changed_before_and_is_not_now_differs():
     """Settings with IDENTITY_IF_CHANGED are not recorded with their default."""
-    changed, default = identity(Settings("x", newer=False)), identity(Settings("x"))
+    changed, default = identity_of(Settings("x", newer=False)), identity_of(Settings("x"))
     assert first_difference(default, changed) == ("newer", "not recorded", "False")
     first_in_task = first_difference({"task": changed}, {"task": default})
     assert first_in_task == ("task.newer", "False", "the default")

@@ -6,7 +6,6 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 import exlm
-import exlm_command
 from exlm import ExLMForMaskedLM, InputError
 from exlm.integrations.sklearn import Embedder
 from exlm.storage import shipped
@@ -22,8 +21,7 @@ def name(corpus, tiny_config, tmp_path, monkeypatch):
     tokenizer = load_tokenizer(corpus)
     config = tiny_config(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     config.molecules = True
-    for module in (shipped, exlm_command):
-        monkeypatch.setattr(module, "MODELS", tmp_path)
+    monkeypatch.setattr(shipped, "MODELS", tmp_path)
     save_model(tmp_path / "tiny", ExLMForMaskedLM(config), tokenizer, summary="A tiny model.")
     (tmp_path / "tiny/README.md").write_text("The card.\n")
     return "tiny"

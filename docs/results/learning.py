@@ -47,9 +47,9 @@ from exlm.data.batching import mask_tokens
 from exlm.errors import InputError
 from exlm.paper.measurements import measure_entropy
 from exlm.pretrain.held_out import (
+    HeldOutData,
     evaluate_by_masks,
     evaluate_in_passes,
-    held_out_batches,
     score_held_out,
 )
 from exlm.pretrain.run import pretrain
@@ -131,10 +131,10 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
         scores[str(ratio)] = score_held_out(
-            network, list(held_out_batches(held_out, tokenizer, 99))
+            network, list(HeldOutData(held_out, tokenizer, 99).batches())
         )
     counts = EvaluateConfig(sequences=1000)
-    by_masks = evaluate_by_masks(network, tokenizer, data, counts, seed=99)
+    by_masks = evaluate_by_masks(network, HeldOutData(data, tokenizer, 99), counts)
     curve = [record for record in read_log(place / "log.jsonl") if record["kind"] == "eval"]
     for path in place.glob("checkpoint-*"):
         shutil.rmtree(path)
@@ -176,7 +176,7 @@ def entropies(results: Path, output: Path, corpora: dict[str, str], directory: P
             continue
         network, tokenizer = load_model(str(place), ExLMForMaskedLM)
         data = replace(data_of(job, corpora), eval_sequences=2000)
-        found = measure_entropy(network, held_out_batches(data, tokenizer, 99))
+        found = measure_entropy(network, HeldOutData(data, tokenizer, 99).batches())
         with output.open("a") as file:
             file.write(json.dumps({"name": job["name"], **found}) + "\n")
 
@@ -190,7 +190,7 @@ def passes(results: Path, output: Path, corpora: dict[str, str], directory: Path
             continue
         network, tokenizer = load_model(str(place), ExLMForMaskedLM)
         data = replace(data_of(job, corpora), mask_ratio=RATIOS[1], eval_sequences=1000)
-        batches = list(held_out_batches(data, tokenizer, 99))
+        batches = list(HeldOutData(data, tokenizer, 99).batches())
         scores = evaluate_in_passes(network, batches, [1, 2, 4, "all"])
         with output.open("a") as file:
             file.write(json.dumps({"name": job["name"], **scores}) + "\n")

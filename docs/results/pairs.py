@@ -35,7 +35,7 @@ from exlm.errors import InputError
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.pretrain.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
+from exlm.pretrain.held_out import HELD_OUT_EPOCH, HeldOutData, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.storage.files import read_log
@@ -147,7 +147,7 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
 
     for share in SHARES:
         at_share = replace(data, mask_ratio=share)
-        batches = list(held_out_batches(at_share, tokenizer, SEED))
+        batches = list(HeldOutData(at_share, tokenizer, SEED).batches())
         scores["evaluation"][str(share)] = score_held_out(network, batches)
         for passes in PASSES if share == SHARES[1] else PASSES[:1]:
             name = f"{share} in {passes}"

@@ -1,7 +1,5 @@
-"""Which settings make two runs the same.
-
-`identity` makes the record of a run's settings: those of dataclasses, but for fields that are
-marked otherwise. `first_difference` compares two records."""
+"""The identity of a run: those of its settings, by name, that another run must share to be the
+same. It has all settings of dataclasses, but for fields that are marked otherwise."""
 
 import json
 from dataclasses import MISSING, fields, is_dataclass
@@ -11,7 +9,7 @@ from typing import Any
 # contains.
 NOT_IDENTITY = {"identity": "never"}
 # Metadata of a field that earlier versions did not have, and whose default is what those versions
-# did: the record has it only where it differs from the default.
+# did: an identity has it only where it differs from the default.
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
 # The settings of a model with IDENTITY_IF_CHANGED. Some versions recorded them with their default
@@ -20,10 +18,10 @@ DEFAULTS = {"model.state_share": 0.5}
 LONGEST = 80  # characters of a value in a message
 
 
-def identity(config: Any, section: str = "") -> dict[str, Any]:
-    """The settings of a dataclass that two runs must share to be the same, in types of JSON, by
-    name: `section.name`, or `section.name.inner` of a dataclass in it."""
-    settings: dict[str, Any] = {}
+def identity_of(config: Any, section: str = "") -> dict[str, Any]:
+    """The part of an identity that a dataclass has, in types of JSON, by name: `section.name`, or
+    `section.name.inner` of a dataclass in it."""
+    identity: dict[str, Any] = {}
     for field in fields(config):
         value = getattr(config, field.name)
         rule = field.metadata.get("identity")
@@ -34,10 +32,10 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
         if rule == "never" or (rule == "if changed" and value == default):
             continue
         if is_dataclass(value):
-            settings.update(identity(value, name))
+            identity |= identity_of(value, name)
         else:
-            settings[name] = json.loads(json.dumps(value))
-    return settings
+            identity[name] = json.loads(json.dumps(value))
+    return identity
 
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
@@ -59,7 +57,7 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     return None
 
 
-def _with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, also those of DEFAULTS that are not recorded."""
-    missing = {name: x for name, x in DEFAULTS.items() if settings.get(name) is None}
-    return {**settings, **missing}
+def _with_defaults(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity, also with those settings of DEFAULTS that are not recorded."""
+    missing = {name: x for name, x in DEFAULTS.items() if identity.get(name) is None}
+    return identity | missing

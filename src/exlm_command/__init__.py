@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from itertools import pairwise, takewhile
-from pathlib import Path
 from typing import NoReturn
 
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
@@ -22,8 +21,6 @@ HELP = ("-h", "--help")
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
 # runs). Then importing `exlm` does not import all models.
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
-# the models that come with the package
-MODELS = Path(__file__).parents[1] / "exlm" / "models"
 # words that name something on disk
 ON_DISK = ("model", "input")
 # options that do if their value has a dot, which names of data sets have not
@@ -111,13 +108,17 @@ def _as_arguments(name: str, values: list[str]) -> list[str]:
 def _check_paths(name: str, values: list[str]) -> None:
     """Raises CommandLineError if a word names something that is not there."""
     for word, value in zip(COMMANDS[name].words, values, strict=False):
-        is_shipped = word == "model" and (MODELS / value).is_dir()
-        is_there = is_shipped or value == "-" or os.path.exists(value)
-        if word in ON_DISK and not is_there:
-            names = ", or give a name that exlm models lists" if word == "model" else ""
-            raise CommandLineError(
-                f"{value} does not exist; check the path of {word.upper()}{names}"
-            )
+        if word not in ON_DISK or value == "-" or os.path.exists(value):
+            continue
+        names = ""
+        if word == "model":
+            # a part of the library that needs no PyTorch
+            from exlm.storage.shipped import shipped_models
+
+            if value in shipped_models():
+                continue
+            names = ", or give a name that exlm models lists"
+        raise CommandLineError(f"{value} does not exist; check the path of {word.upper()}{names}")
 
 
 def _check_files(name: str, words: list[str], options: list[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Collection
+from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -57,7 +58,9 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
 
 
 def build_parser(name: str) -> ArgumentParser:
-    """The parser of one command."""
+    """The parser of one command. Its options are the arguments of the command's function, and those
+    of the class to which the function passes its `**options`: jsonargparse finds that call in the
+    function's source."""
     function = function_of(name)
     command = COMMANDS[name]
     forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
@@ -100,7 +103,7 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
 
 def types_of_options(parser: ArgumentParser) -> dict[str, Any]:
     """By the full name of every option, such as `train.steps`, its type if jsonargparse takes care
-    of it (lists and dicts among them), else None."""
+    of it (lists and dicts among them), else None. No public function of the parser tells types."""
     actions = [action for action in parser._actions if action.option_strings]
     return {action.dest: _without_none(getattr(action, "_typehint", None)) for action in actions}
 
@@ -117,24 +120,26 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     `--learning_rate` is `--train.learning_rate` in fine-tuning and
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
     exist."""
-    full = list[str]()
-    value_type = None
-    values: list[str] | None = None  # of an option that takes several, typed so far
-    for argument in arguments:
+    full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
+    options: list[tuple[str, list[str]]] = []  # each with the values that follow it
+    for argument in arguments[len(full) :]:
         if argument.startswith("--"):
-            option, equals, value = argument[2:].partition("=")
-            name = _full_name(option, option_types, command)
-            value_type = option_types.get(name.removesuffix("+"))
-            full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
-            values = [] if _list_type(value_type) and not equals else None
-        elif argument.startswith("-") or values is None:
-            full.append(argument)
+            options.append((argument, []))
+        elif argument == "-h":
+            options.append(("--help", []))
         else:
-            full = full[:-1] if values else full
-            values.append(argument)
+            options[-1][1].append(argument)
+    for option, values in options:
+        short_name, equals, value = option[2:].partition("=")
+        name = _full_name(short_name, option_types, command)
+        value_type = option_types.get(name.removesuffix("+"))
+        full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
+        list_type = _list_type(value_type)
+        if values and list_type and not equals:
             # of `str | list[str]`, one value is a str
-            value_type = _list_type(value_type) if len(values) > 1 else value_type
-            full.append(_as_yaml(",".join(values), value_type))
+            value_type = list_type if len(values) > 1 else value_type
+            values = [_as_yaml(",".join(values), value_type)]
+        full += values
     return full
 
 

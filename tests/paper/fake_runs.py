@@ -234,7 +234,7 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
 
 
 def efficiency(directory: Path) -> None:
-    """As `exlm.paper.measurements.compare` gives it."""
+    """As `exlm.paper.cost.compare` gives it."""
     models = {
         "mlm": {
             "seconds_per_step": 0.5,

@@ -13,14 +13,14 @@ from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper import measurements
+from exlm.paper.cost import compare
 from exlm.paper.measurements import (
     batch_entropies,
-    compare,
     entropy,
     measure_corruption,
     measure_entropy,
 )
-from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.tokenizers import load_tokenizer
 from tests.paper.fake_runs import efficiency, fixed_count_of_masks
@@ -40,7 +40,7 @@ def model_of(corpus, repeat=1, **switches):
 
 def batches_of(corpus, ratio, repeat=1):
     data = DataConfig(str(corpus), ratio, repeat, tokens_per_batch=600, tokens_per_micro_batch=600)
-    return list(held_out_batches(data, load_tokenizer(str(corpus)), 0))
+    return list(HeldOutData(data, load_tokenizer(str(corpus)), 0).batches())
 
 
 def test_entropy_is_in_bits_and_a_certain_or_impossible_token_adds_nothing():

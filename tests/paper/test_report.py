@@ -16,7 +16,9 @@ from statistics import median, stdev
 import pandas as pd
 import pytest
 
+from exlm import ExLMConfig
 from exlm.errors import InputError
+from exlm.model.evaluation import summary, zero_sums
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
@@ -26,7 +28,7 @@ from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.tables import left_out_table
+from exlm.paper.tables import as_table, left_out_table
 from exlm.paper.values import ACCURACY, Cell
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -568,7 +570,8 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 
 def test_tables_survive_strange_words(tmp_path):
-    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Number(1 / 3, 0.1)}]
+    words = {"group": "a & b", "source": "ours", "a|b": 'x,"|<b>'}
+    rows = [words | {"paper: c": Number(1 / 3, 0.1)}]
     table = Table("t", "T & t", "50% of_it", ["a|b", "paper: c"], rows)
     write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
@@ -579,6 +582,18 @@ def test_tables_survive_strange_words(tmp_path):
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "index.html").read_text()
     assert r'| x,"\|\<b\> | *0.3 ± 0.1* |' in text and "one\\_two" in text
     assert "x,&#34;|&lt;b&gt;" in page and "<h1>&lt;title&gt;</h1>" in page
+
+
+def test_a_row_with_a_key_that_is_no_column_is_an_error():
+    with pytest.raises(ValueError, match="the table left-out has no column reason"):
+        as_table("left-out", [{"file": "a", "reason": "damaged"}])
+
+
+def test_the_report_reads_what_an_evaluation_writes():
+    """The names of scores stand in two places: where they are measured, and in values.yaml."""
+    written = {*summary(zero_sums(ExLMConfig())), "nll_by_masks", "joint_nll_in_passes"}
+    assert {place.key.split("/")[0] for place in paper.EVALUATION.values()} <= written
+    assert {*paper.VALUES["curves"].values()} <= written
 
 
 class Page(HTMLParser):

@@ -31,7 +31,7 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain import run
 from exlm.pretrain.batches import most_positions
-from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, draw
@@ -784,7 +784,7 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     result = pretrain(**recipe, prior=PriorSchedule(10.0, 3.0, decay))
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
-    batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"]))
+    batches = list(HeldOutData(recipe["data"], tokenizer, recipe["seed"]).batches())
     again = score_held_out(model, batches)
     for name in ("exlm_loss", "nll", "joint_nll", "own_states", "one_per_mask"):
         assert again[name] == pytest.approx(result["evaluation"][name], rel=1e-6)

@@ -68,15 +68,17 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     head = re.search("For.+", architecture)
     head_name = head.group() if head else ""
     standardize = str(texts.get("standardize", "none"))
-    # The recipe of a fine-tuning is beside the folders of its cells and seeds.
-    places = [*list(directory.parents)[1::-1], directory] if "task" in config else [directory]
+    places = [directory]
+    if "task" in config:
+        # The recipe of a fine-tuning is beside the folders of its cells and seeds.
+        places += [directory.parent, directory.parent.parent]
     recipes = [read_or_empty(place / "recipe.yaml") for place in places]
     licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
     text = render(
         CARD,
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
-        license=licenses[-1] if licenses else None,
+        license=licenses[0] if licenses else None,
         chemistry=texts.get("molecules"),
         standardize="" if standardize == "none" else standardize,
         loader=f"AutoModel{head_name}",

@@ -44,7 +44,8 @@ def evaluate_batch(
     loss = model.objective.loss(output)
     marginals = model.objective.marginals(output)
     joint = model.objective.joint(output, marginals, judged=masked)
-    predictions, answers = marginals[masked], output.lattice.targets[masked]
+    predictions = marginals[masked]
+    answers = output.lattice.targets[masked]
     sums = {
         "joint_nll": -joint[masked.any(1)].sum(),
         "total": loss.total,
@@ -61,12 +62,12 @@ def evaluate_batch(
 
 def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     """The numbers of `evaluate_batch` that come with links."""
-    lattice, links = output.lattice, output.links
+    lattice = output.lattice
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
     scores = torch.where(masked[:, :, None], output.emission, 0.0)
     next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
-    one_each = links.masked_fill(~next_mask, -torch.inf)
+    one_each = output.links.masked_fill(~next_mask, -torch.inf)
     all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
     judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
 
@@ -86,7 +87,8 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
 def summary(sums: dict[str, float]) -> dict[str, Any]:
     """Means of sums over all batches and processes, by the names of `result.json`."""
     masked = max(sums["masked"], 1.0)
-    nll, joint_nll = sums["nll"] / masked, sums["joint_nll"] / masked  # nats
+    nll = sums["nll"] / masked  # nats
+    joint_nll = sums["joint_nll"] / masked
     result: dict[str, Any] = {
         "loss": sums["total"] / max(sums["count"], 1.0),
         "accuracy": sums["correct"] / masked,

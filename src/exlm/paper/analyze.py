@@ -13,8 +13,9 @@ from typing import Any, Literal, get_args
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError, check_at_least
 from exlm.filling.explore import explore
+from exlm.paper.cost import measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import measure_cost, measure_run
+from exlm.paper.measurements import measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule

@@ -10,7 +10,8 @@ import pandas as pd
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.families import Family
 from exlm.paper.page import Table
-from exlm.paper.runs import Runs, TableRow, TunedRun
+from exlm.paper.records import TableRow, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table, cell_row
 from exlm.paper.values import (
     ACCURACY,
@@ -89,26 +90,27 @@ def _gain(family: Family, exlm: Cell, scores: list[str], sign: int, digits: int)
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     scores. `sign` is -1 where lower is better."""
     plus = Cell(PLUS, 1, exlm.p)
-    row = cell_row(family, exlm, {"ExLM": scores}, family.results)
+    ours = cell_row("worth", family, exlm, {"ExLM": scores}, family.results)
     others = family.results.number(plus, *scores)
-    if not (row["ExLM"] and others):
+    if not (ours["ExLM"] and others):
         return []
     hours = family.results.numbers([exlm, plus], HOURS)
     terms = [Term(sign, exlm, scores), Term(-sign, plus, scores)]
     gain, error = weighted_sum(family.results, terms)
-    row |= {
+    interval = None
+    if error is not None:
+        interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
+    compared = {
         "group": family.label,
         "model": exlm.description,
         "score": ", ".join(map(title, scores)),
         PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
-        "interval": None,
+        "interval": interval,
         "ahead": AHEAD[decide(gain, error)],
         "cost": Number(hours[exlm].value / hours[plus].value, digits=2),
     }
-    if error is not None:
-        row["interval"] = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    return [row]
+    return [ours | compared]
 
 
 def claims_table(groups: Sequence[Family]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from exlm.paper.values import VALUES, Cell
+from exlm.paper.values import DIGITS, Cell
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Results:
         if values.empty:
             return None
         over_seeds = self.spreads[cell][scores[0]] if len(scores) == 1 else spread(values)
-        digits = VALUES["digits"].get(scores[0], 1)
+        digits = DIGITS.get(scores[0], 1)
         return Number(fmean(values), None if pd.isna(over_seeds) else over_seeds, digits)
 
     def row(self, cell: Cell, columns: Mapping[str, Sequence[str]]) -> dict[str, Number | None]:

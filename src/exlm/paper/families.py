@@ -1,6 +1,6 @@
 """Groups comparable runs into families, whose cells are those of the paper's tables."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
@@ -8,7 +8,8 @@ import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Results
-from exlm.paper.runs import PretrainedRun, Runs, TunedRun
+from exlm.paper.records import PretrainedRun, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.values import EXLM_ONLY, METHODS, MLM, PLUS, Cell, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
@@ -33,22 +34,20 @@ class Family:
         base_states: the k of most ablations. Without any, it is 4, as in the paper, or else the
             largest."""
 
-    def __init__(self, cells: Cells, runs: Runs) -> None:
+    def __init__(self, label: str, cells: Cells, runs: Runs) -> None:
+        self.label = label
         self.cells = cells
-        self.runs = [run for members in cells.values() for run in members]
-        self.label = _label(self.runs)
+        self.runs = _members(cells)
         self.tunings = _tunings(self.runs, runs.finetunings)
         tasks = {tuning.task for tuning in self.tunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
         other_units = {tuning.task for tuning in self.tunings if not tuning.in_percent}
         self.percent_tasks = [task for task in self.tasks if task not in other_units]
-        sources = []
-        for cell, members in cells.items():
-            for run in members:
-                sources.append((run.id, run.id, *cell))
-                sources += [(tuning.id, run.id, *cell) for tuning in self.tunings_of(run)]
-        columns = ["source", "run", *Cell._fields]
-        self.scores = pd.DataFrame(sources, columns=columns).merge(runs.scores, on="source")
+        places = [(run.id, *cell) for cell, members in cells.items() for run in members]
+        sources = {run.id for run in self.runs} | {tuning.id for tuning in self.tunings}
+        scores = runs.scores[runs.scores["source"].isin(sources)]
+        columns = ["run", *Cell._fields]
+        self.scores = pd.DataFrame(places, columns=columns).merge(scores, on="run")
         self.results = Results(self.scores)
         ratios = Counter(cell.p for cell in cells if cell.r == 1)
         self.base_ratio = max(ratios, key=lambda p: (p == 0.15, ratios[p], -p), default=0.15)
@@ -92,22 +91,26 @@ def families(runs: Runs) -> list[Family]:
     positions, so it joins every family that agrees in these and in the rest. MLMs on repeated
     tokens are compared with no ExLM, so they join only one family. If runs of a cell share a seed,
     the lowest id is used."""
-    all_runs = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
+    all_runs = sorted(runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
     # The first of each kind, the most frequent kind first.
     kinds = Counter((run.settings, run.steps, run.exlm_only) for run in all_runs)
-    groups: list[Family] = []
+    groups: list[Cells] = []
     for (settings, steps, exlm_only), _ in kinds.most_common():
         same_settings = [run for run in all_runs if run.settings == settings]
         if any(run.steps == steps and run.exlm_only > exlm_only for run in same_settings):
             continue
         agreeing = [run for run in same_settings if run.exlm_only <= exlm_only]
-        elsewhere = [run for family in groups for run in family.runs]
-        cells = _cells(steps, agreeing, elsewhere, runs)
-        groups.append(Family(cells, runs))
-    members = [set(family.runs) for family in groups]
-    groups = [family for family in groups if not any(set(family.runs) < ids for ids in members)]
-    _tell_apart(groups)
-    return sorted(groups, key=lambda family: (-len(family.runs), family.label))
+        elsewhere = [run for cells in groups for run in _members(cells)]
+        groups.append(_cells(steps, agreeing, elsewhere, runs))
+    members = [set(_members(cells)) for cells in groups]
+    groups = [cells for cells in groups if not any(set(_members(cells)) < more for more in members)]
+    labels = _labels([_members(cells) for cells in groups])
+    result = [Family(label, cells, runs) for label, cells in zip(labels, groups, strict=True)]
+    return sorted(result, key=lambda family: (-len(family.runs), family.label))
+
+
+def _members(cells: Cells) -> list[PretrainedRun]:
+    return [run for runs_of_cell in cells.values() for run in runs_of_cell]
 
 
 def _cells(
@@ -167,6 +170,20 @@ def _tunings(members: list[PretrainedRun], finetunings: Iterable[TunedRun]) -> l
     return list(tunings.values())
 
 
+def _labels(groups: list[list[PretrainedRun]]) -> list[str]:
+    """The names of families. Equal ones get the settings that differ; hashes are shortened."""
+    settings_by_name = defaultdict(list)
+    for members in groups:
+        settings_by_name[_label(members)].append(members[0].settings)
+    labels = []
+    for members in groups:
+        name = _label(members)
+        different = members[0].settings.difference(frozenset.intersection(*settings_by_name[name]))
+        words = [f"{setting} = {value[:16]}" for setting, value in sorted(different)]
+        labels.append(" · ".join([name, *words]))
+    return labels
+
+
 def _label(members: list[PretrainedRun]) -> str:
     """The name of a family: corpus, model size, number of updates, and settings of EXLM_ONLY that
     are not the usual ones."""
@@ -184,15 +201,3 @@ def _label(members: list[PretrainedRun]) -> str:
         if value != EXLM_ONLY[name]:
             words.append(f"{name} = {value}")
     return " · ".join(words)
-
-
-def _tell_apart(groups: list[Family]) -> None:
-    """Adds the settings that differ to labels that are equal; hashes are shortened."""
-    for label in {family.label for family in groups}:
-        same_label = [family for family in groups if family.label == label]
-        shared_settings = frozenset.intersection(
-            *(family.runs[0].settings for family in same_label)
-        )
-        for family in same_label:
-            for name, value in sorted(family.runs[0].settings - shared_settings):
-                family.label += f" · {name} = {value[:16]}"

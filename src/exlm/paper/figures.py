@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from exlm.paper.estimates import Number
 from exlm.paper.families import Family
 from exlm.paper.page import Drawing
-from exlm.paper.runs import PretrainedRun
+from exlm.paper.records import PretrainedRun
 from exlm.paper.values import (
     ACCURACY,
     CORRUPTION,

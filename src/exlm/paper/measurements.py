@@ -1,44 +1,26 @@
-"""What the experiments measure: of every pre-trained model the entropy of its predictions (paper,
+"""What the experiments measure of every pre-trained model: the entropy of its predictions (paper,
 section 3.3), the share of tokens whose copies are all masked (corrupted semantics, section 3.1) and
-where masked tokens are emitted; of a training step the cost (appendix on training efficiency).
+where masked tokens are emitted."""
 
-ExLM and the MLM take steps on the same batches, in turn, so that other work on the machine slows
-both alike. The ratio of their costs sets the number of updates of MLM++."""
-
-import itertools
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.data.batching import IGNORED, MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.batching import IGNORED
+from exlm.data.corpus import SPECIALS
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import in_precision, used_precision
-from exlm.ops.transition import PriorStrength
-from exlm.paper.jobs import in_own_process
-from exlm.pretrain.batches import complete_batch
-from exlm.pretrain.held_out import held_out_batches, score_held_out
-from exlm.pretrain.run import pretraining_loss
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
-from exlm.storage.files import to_json_types, write_json
+from exlm.ops.precision import in_precision
+from exlm.pretrain.held_out import HeldOutData, score_held_out
+from exlm.pretrain.settings import DataConfig
+from exlm.storage.files import write_json
 from exlm.storage.models import load_model
-from exlm.storage.runs import finished_result, machine
-from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import distributed
-from exlm.train.optim import OptimizerConfig, build_optimizer
-from exlm.train.update import update
 
-Call = Callable[[], object]
-WARM_UP = 3  # pairs of steps that are not timed
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
 # float64: 1 GB.
 LOGITS = 2**25
@@ -50,7 +32,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.place_model(model)
-    batches = list(held_out_batches(data, tokenizer, seed))
+    batches = list(HeldOutData(data, tokenizer, seed).batches())
     alignment = None
     if model.transition is not None:
         scores = score_held_out(model, batches)
@@ -140,7 +122,7 @@ def measure_corruption(
     corrupted = []
     for batch in batches:
         # BOS and EOS are never masked.
-        lengths.append(batch["attention_mask"].sum(1) // repeat - 2)
+        lengths.append(batch["attention_mask"].sum(1) // repeat - SPECIALS)
         copies_masked = (batch["labels"] != IGNORED).unflatten(1, (-1, repeat))
         corrupted.append(copies_masked.all(2).sum(1))
     tokens = torch.cat(lengths)
@@ -155,141 +137,3 @@ def measure_corruption(
         "predicted": expected,
         "predicted_std": math.sqrt(variance),
     }
-
-
-def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with
-    other settings."""
-    if finished_result(output, "recipe", to_json_types(settings)):
-        return
-    result = compare(**settings)
-    write_json(output, result | {"recipe": settings})
-    low, high = result["ratio_quartiles"]
-    print(
-        f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM "
-        f"(quartiles {low:.2f} to {high:.2f})"
-    )
-
-
-def compare(
-    data: DataConfig,
-    model: ArchitectureConfig,
-    precision: str,
-    steps: int,
-    prior: PriorSchedule = PriorSchedule(),
-) -> dict[str, Any]:
-    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
-    with its encoder."""
-    device = distributed.device().type
-    updates_of = {}
-    for name in ("mlm", "exlm"):
-        architecture = replace(model, objective=name)
-        strength = prior.at(0, steps)
-        updates_of[name] = partial(timed_updates, data, architecture, precision, strength)
-    updates = {name: begin() for name, begin in updates_of.items()}
-    rows = []
-    for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
-        row: dict[str, float] = {}
-        for name, updates_of_model in updates.items():
-            update_once, row["tokens"] = next(updates_of_model)
-            row[name] = seconds(update_once, device)
-        rows.append(row)
-    times = pd.DataFrame(rows[WARM_UP:])  # seconds of each pair of steps
-    total = times.sum()
-    models = {}
-    for name, begin in updates_of.items():
-        models[name] = {
-            "seconds_per_step": times[name].mean(),
-            "tokens_per_second": total["tokens"] / total[name],
-            "peak_memory_bytes": in_own_process(peak_memory, device, begin),
-        }
-    clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    return {
-        "machine": machine(),
-        "mask_ratio": data.one_mask_ratio,
-        "num_states": model.num_states,
-        "pairs": steps,
-        "clock": "GPU time" if device == "cuda" else clock,
-        "models": models,
-        "ratio": total["exlm"] / total["mlm"],
-        "ratio_quartiles": (times["exlm"] / times["mlm"]).quantile([0.25, 0.75]).tolist(),
-    }
-
-
-def timed_updates(
-    data: DataConfig, model: ArchitectureConfig, precision: str, prior: PriorStrength
-) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update, and how many tokens it reads, not counting copies and
-    expanded states. Batches are masked and expanded before the function is called: in a real
-    training another thread does this."""
-    torch.manual_seed(0)
-    corpus = Corpus(data.corpus)
-    tokenizer = load_tokenizer(corpus.path)
-    network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
-    distributed.place_model(network)
-    half = used_precision(network.device, precision) == "bf16"
-    settings = OptimizerConfig()
-    optimizer = build_optimizer(network, settings)
-    masked = MaskedBatches(
-        corpus,
-        tokenizer,
-        data.tokens_per_batch,
-        data.tokens_per_micro_batch,
-        data.mask_ratio,
-        seed=0,
-        repeat=data.repeat,
-        without_padding=network.exlm.removes_padding(autocast=half),
-    )
-    for step in itertools.count():
-        batches = []
-        tokens = 0
-        for number, batch in masked(step):
-            batches.append((number, complete_batch(network.config, batch, prior)))
-            tokens += int(batch["attention_mask"].sum()) // data.repeat
-        # The seed and the step, both 0, matter to dropout alone.
-        update_once = partial(
-            update,
-            model=network,
-            optimizer=optimizer,
-            loss=pretraining_loss,
-            micro_batches=batches,
-            precision=precision,
-            clip_norm=settings.clip_norm,
-            seed=0,
-            step=0,
-        )
-        yield update_once, tokens
-
-
-def seconds(call: Call, device: str) -> float:
-    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time,
-    which is steadier."""
-    if device == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1e3
-    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    begin = now()
-    call()
-    return now() - begin
-
-
-def peak_memory(device: str, begin_updates: Callable[[], Iterator[tuple[Call, int]]]) -> int:
-    """By how many bytes two updates of `timed_updates` raise the peak of memory. Call it by
-    `in_own_process`: on a CPU it is the resident memory of the whole process."""
-    before = 0 if device == "cuda" else resident_memory("VmRSS")
-    for update_once, _ in itertools.islice(begin_updates(), 2):
-        update_once()
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resident_memory("VmHWM") - before
-
-
-def resident_memory(name: str) -> int:
-    """Bytes of memory that Linux counts for this process: VmRSS now, VmHWM at most so far."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -4,14 +4,15 @@ files and plots."""
 import base64
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.estimates import Number
-from exlm.paper.runs import TableRow
+from exlm.paper.records import TableRow
 from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 
@@ -42,23 +43,19 @@ TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(t
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Table:
-    """A table with a caption. Its files are called `name`. Where a row lacks a column, the cell is
-    empty. Two keys of rows are not columns. `group` is a heading above the rows that share it.
-    `source` is `paper` for the paper's own results, `quoted` for results of other systems in the
-    paper, else `ours`. Ids of runs in a column `runs` become links."""
+    """A table with a caption. Its files are called `name`. Every row has all columns and two more
+    keys. `group` is a heading above the rows that share it. `source` is `paper` for the paper's own
+    results, `quoted` for results of other systems in the paper, else `ours`. Ids of runs in a
+    column `runs` become links."""
 
     name: str
     title: str
     caption: str
-    columns: list[str]
-    rows: list[TableRow]
-    lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
-
-    def __post_init__(self) -> None:
-        empty = {"group": "", "source": "ours", **dict.fromkeys(self.columns, "")}
-        self.rows = [{key: row.get(key, empty[key]) for key in empty} for row in self.rows]
+    columns: Sequence[str]
+    rows: Sequence[TableRow]
+    lacking: Sequence[str] = ()  # the cells of ours that still lack a number
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
@@ -83,7 +80,7 @@ class Table:
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Drawing:
     """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
     file."""
@@ -100,7 +97,7 @@ class Drawing:
                     partial.write_bytes(content)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Section:
     """One experiment: a heading, a sentence, the tables and figures of each family, and commands
     for missing runs. `start` is the command that begins the experiment. Each entry of `missing`
@@ -109,22 +106,32 @@ class Section:
     title: str
     about: str
     start: str = ""
-    blocks: list[Table | Drawing] = field(default_factory=list)
-    missing: list[tuple[str, str]] = field(default_factory=list)
+    blocks: Sequence[Table | Drawing] = ()
+    missing: Sequence[tuple[str, str]] = ()
 
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
     figures as files."""
-    counts: Counter[tuple[type, str]] = Counter()
+    sections = _with_different_names(sections)
     for section in sections:
         for block in section.blocks:
-            counts[type(block), block.name] += 1
-            count = counts[type(block), block.name]
-            if count > 1:
-                # Names of the second family's files end in -2.
-                block.name += f"-{count}"
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))
+
+
+def _with_different_names(sections: list[Section]) -> list[Section]:
+    """Tables, and drawings, of one name belong to several families; from the second on their names
+    end in -2, -3 and so on."""
+    counts: Counter[tuple[type, str]] = Counter()
+    result = []
+    for section in sections:
+        blocks = []
+        for block in section.blocks:
+            counts[type(block), block.name] += 1
+            count = counts[type(block), block.name]
+            blocks.append(replace(block, name=f"{block.name}-{count}") if count > 1 else block)
+        result.append(replace(section, blocks=blocks))
+    return result

@@ -1,5 +1,10 @@
 """The command `exlm report`: the paper's tables and figures from all finished runs, beside the
-paper's numbers."""
+paper's numbers.
+
+`find_runs` (runs.py) reads every run into a record (records.py), and the numbers of all runs into
+one data frame. `families` (families.py) puts comparable runs together, each in its cell of the
+paper's tables. `Results` (estimates.py) has the numbers of a cell as means over seeds. Of these
+tables.py and comparisons.py make tables and figures.py draws figures, which page.py writes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,17 +61,14 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
             "cost", [tables.efficiency_table(runs.costs.values())], _analyze("efficiency", groups)
         ),
     ]
-    not_run = _section("not-run", [])
-    for section in experiments:
-        if not section.blocks:
-            not_run.missing.append((section.title, section.start))
+    not_run = [(section.title, section.start) for section in experiments if not section.blocks]
     sections = [
         _section("mine", [mine_table(runs)]),
         _section("worth", [worth, *cost, tables.masks_table(groups)]),
         _section("claims", [claims_table(groups)]),
         *experiments,
         _section("runs", [tables.runs_table(groups, runs), left_out]),
-        not_run,
+        _section("not-run", [], missing=not_run),
     ]
     return [section for section in sections if section.blocks or section.missing]
 
@@ -83,10 +85,16 @@ def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
     return " ".join(f"{words}: {count}." for words, count in counts.items() if count)
 
 
-def _section(name: str, blocks: Sequence[Table | Drawing], start: str = "") -> Section:
+def _section(
+    name: str,
+    blocks: Sequence[Table | Drawing],
+    start: str = "",
+    missing: Sequence[tuple[str, str]] = (),
+) -> Section:
     """A section with its sentences and those blocks that are not empty tables."""
     filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
-    return Section(*texts("sections", name), start, filled)
+    title, about = texts("sections", name)
+    return Section(title, about, start, filled, missing)
 
 
 def _experiment_section(
@@ -97,16 +105,18 @@ def _experiment_section(
 ) -> Section:
     """The section of one experiment: each family's table and figures, and commands that make the
     missing runs."""
-    section = _section(name, [], _analyze(name, groups))
+    blocks: list[Table | Drawing] = []
+    missing = []
     for family in groups:
         table = table_of(family)
-        if table.rows:
-            figures = figures_of(family)
-            section.blocks += [*figures[:1], table, *figures[1:]]
-            if table.lacking:
-                cells = f"{family.label}: {'; '.join(table.lacking)}"
-                section.missing.append((cells, _analyze(name, [family])))
-    return section
+        if not table.rows:
+            continue
+        figures = figures_of(family)
+        blocks += [*figures[:1], table, *figures[1:]]
+        if table.lacking:
+            cells = f"{family.label}: {'; '.join(table.lacking)}"
+            missing.append((cells, _analyze(name, [family])))
+    return _section(name, blocks, _analyze(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
@@ -122,15 +132,15 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
             baselines.append(tuning)
     table = tables.main_table(name, tuned, baselines, runs.scores)
     start = f"exlm pretrain {main['pretrain']}\n{_finetune(main['finetune'], tasks)}"
-    section = _section(name, [table] if tuned or baselines else [], start)
+    missing = []
     for family in tuned:
         done = {(tuning.model_id, tuning.task) for tuning in family.tunings}
         ids = [run.id for cell in tables.main_cells(family) for run in family.cells[cell]]
         lacking = [task for task in tasks if not done >= {(run_id, task) for run_id in ids}]
         if lacking:
             finetune = _finetune(main["finetune"], lacking)
-            section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
-    return section
+            missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
+    return _section(name, [table] if tuned or baselines else [], start, missing)
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:

@@ -1,223 +1,43 @@
-"""Finds finished runs on disk. Each becomes a record with checked numbers, and all numbers together
-are one data frame, with a row for each run, score and seed."""
+"""Finds finished runs on disk. All their numbers together are one data frame, with a row for each
+run, score and seed."""
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import fields
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from exlm.data.batching import share_bounds
-from exlm.data.corpus import corpus_name
 from exlm.errors import InputError
-from exlm.paper.estimates import Number
-from exlm.paper.values import EXLM_ONLY, HOURS, MLM, VALUES, Cell, percent, title
-from exlm.pretrain.settings import ArchitectureConfig
+from exlm.paper.records import Cost, Json, PretrainedRun, ScoreOfRun, TunedRun, held_out_scores
+from exlm.paper.values import MEASURED
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
-from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
-from exlm.tasks.metrics import SHARES
+from exlm.storage.manifest import MANIFEST
 
-Json = dict[str, Any]
-# By the title of its column, each cell of a table: a number, a Number, a text, or None if it was
-# not run.
-TableRow = dict[str, Any]
 Record = TypeVar("Record")
-VARIED = {*EXLM_ONLY, *VALUES["varied"]}
+Run = TypeVar("Run", PretrainedRun, TunedRun)
 
 
-class ScoreOfRun(NamedTuple):
-    """A number of a run in the unit of the tables, with the place of its fine-tuning seed among
-    those of the run, and the standard error over tokens, if that was measured."""
-
-    score: str
-    value: float
-    seed: int = 0
-    error: float | None = None
-
-
-class PretrainedRun:
-    """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
-    if this is damaged."""
-
-    def __init__(self, path: Path, result: Json) -> None:
-        recipe = result["recipe"]
-        data = recipe["data"]
-        identity = result["identity"]
-        self.path = path
-        # where it was first written
-        self.output = Path(recipe.get("output", path))
-        # the output directory of the `exlm analyze` that made this run
-        parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
-        self.study = next(parents, None)
-        self.id = _identifier(identity)
-        self.weights: str | None = None  # their SHA-256, if known
-        self.device = _device(result)
-        self.seed = int(recipe["seed"])
-        self.steps = int(recipe["train"]["steps"])
-        self.hours = float(result["training_seconds"]) / 3600
-        self.parameters = int(result["parameters"])
-        self.corpus = corpus_name(data["corpus"])
-        self.tokens_per_batch = int(data["tokens_per_batch"])
-        # Earlier recipes have other settings, and lack some.
-        names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-        self.model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
-        low, high = share_bounds(data["mask_ratio"])
-        repeat = int(data.get("repeat", 1))
-        method = _method(self.model)
-        self.cell = Cell(method, self.model.states_per_mask, (low + high) / 2, repeat)
-        settings = {key: identity[key] for key in identity.keys() - VARIED}
-        if low < high:
-            # Such runs are compared among themselves, in the cell of their mean share.
-            settings["data.mask_ratio"] = (low, high)
-        # What comparable runs have in common, as JSON, and what must not contradict.
-        self.settings = frozenset((key, json.dumps(value)) for key, value in settings.items())
-        self.exlm_only = _exlm_only(self.model, identity)
-        evaluation = _held_out_scores("evaluation", result["evaluation"])
-        self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
-
-    def row(self) -> TableRow:
-        """Its row in the list of all runs."""
-        values = {row.score: row.value for row in self.scores}
-        results = [f"{name} {values[name]:.2f}" for name in VALUES["result"] if name in values]
-        return {
-            "run": self.id,
-            "kind": "pre-training",
-            "p, %": 100 * self.cell.p,
-            "r": self.cell.r,
-            "updates": self.steps,
-            "seeds": str(self.seed),
-            "result": ", ".join(results),
-            "hours": Number(self.hours, digits=2),
-            "device": self.device,
-            "directory": str(self.path),
-        }
-
-
-class TunedRun:
-    """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
-    content of its results.json."""
-
-    def __init__(self, path: Path, result: Json) -> None:
-        given = result["settings"]
-        data = given["task"]
-        self.path = path
-        self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
-        self.id = _identifier([self.settings, result["seeds"], result["best"]])
-        self.best = result["best"] or "one setting"  # of a grid of hyper-parameters
-        self.device = _device(result)
-        self.seeds: list[int] = result["seeds"]
-        self.departures: list[str] = given.get("departures") or []  # from the published data
-        self.task = file_task(data["dataset"])
-        # the name of the baseline that was trained in the place of a pre-trained model
-        self.baseline: str | None = given.get("baseline")
-        # the model that was fine-tuned: its path, SHA-256 and, once it is found, the id of its run
-        self.model = Path(given.get("model", ""))
-        self.start = "/".join(self.model.parts[-3:])
-        self.name = f"{title(self.task)} from {self.start}"
-        self.weights: str | None = given.get("model_sha256")
-        self.model_id: str | None = None
-        self.from_scratch = bool(given.get("from_scratch"))
-        self.metric = str(result["metric"])
-        is_questions = data.get("task_type") == "question_answering"
-        # Metrics of question answering are already stored in percent.
-        self.in_percent = is_questions or self.metric in SHARES
-        part = "test" if "test" in result else "valid"  # the part whose scores are reported
-        self.scores = _task_scores(result, self.task, part, is_questions)
-        # of its own metric, one for each seed
-        self.values = [row.value for row in self.scores if row.score == self.task]
-        # Columns that were found stand in the result of a seed; of runs of earlier versions only
-        # those that were named are known.
-        columns = result["runs"][0].get("label_columns") if self.task not in GLUE else None
-        columns = columns or data.get("label_columns")
-        rows = _row_settings({**data, "label_columns": columns}, self.task)
-        # If these differ, scores cannot be compared: hashes of the data, split and rows.
-        self.data = (json.dumps(given.get("data_sha256")), data.get("split"), *rows)
-        unit = ", %" if self.in_percent else ""
-        words = [f"{part} {self.metric}{unit}", f"split {data.get('split') or 'parts'}", *rows]
-        self.heading = f"{title(self.task)}: {', '.join(words)}"
-        # What must be equal to compare models: hyper-parameters or their grid, data, and the start.
-        grid = result.get("cells")
-        training = self.settings["train"] if grid is None else sorted(grid)
-        options = {key: data[key] for key in data if key not in ("dataset", "data_dir")}
-        start = given.get("start_from") is not None
-        self.compared = json.dumps([training, options, self.data[0], start], sort_keys=True)
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.values)
-
-    def row(self) -> TableRow:
-        """Its row in the list of all runs."""
-        return {
-            "run": self.id,
-            "kind": "baseline" if self.baseline else "fine-tuning",
-            "seeds": " ".join(map(str, self.seeds)),
-            "result": f"{self.metric} {self.mean:.2f}",
-            "device": self.device,
-            "directory": str(self.path),
-        }
-
-
-class Cost:
-    """The cost of a step, from the content of efficiency.json."""
-
-    def __init__(self, path: Path, content: Json) -> None:
-        self.ratio = float(content["ratio"])
-        ratio = percent(content["mask_ratio"])
-        layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
-        low, high = content["ratio_quartiles"]
-        mlm = content["models"]["mlm"]
-        exlm = content["models"]["exlm"]
-        group = f"ours: {path}, p = {ratio}, {content['pairs']} pairs, {_device(content)}"
-        both = {"group": group, "clock": content["clock"]}
-        label = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
-        quartiles = f"{low:.2f}–{high:.2f}"
-        # the rows of a table: the MLM, and ExLM
-        self.rows: list[TableRow] = [
-            both | _cost_columns(mlm, 1.0) | {"model": MLM},
-            both | _cost_columns(exlm, self.ratio) | {"model": label, "quartiles": quartiles},
-        ]
-
-
-def _cost_columns(measured: Json, times: float) -> TableRow:
-    return {
-        "ms per step": 1000 * float(measured["seconds_per_step"]),
-        "tokens per second": round(measured["tokens_per_second"]),
-        "memory, GB": Number(measured["peak_memory_bytes"] / 1e9, digits=2),
-        "times MLM": Number(times, digits=2),
-    }
-
-
+@dataclass(frozen=True)
 class Runs:
-    """Everything that was found on disk."""
+    """Everything that was found on disk.
 
-    def __init__(self) -> None:
-        self.pretrainings: dict[str, PretrainedRun] = {}  # by id
-        self.finetunings: list[TunedRun] = []
-        self.baselines: list[TunedRun] = []
-        self.costs: dict[Path, Cost] = {}  # by directory
-        self.damaged: dict[Path, str] = {}  # for each unusable file, what is wrong with it
-        # all numbers: `source`, the id of the run that has it, and the fields of `ScoreOfRun`
-        self.scores = pd.DataFrame()
+    Attributes:
+        costs: by directory.
+        damaged: for each unusable file, what is wrong with it.
+        scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
+            the pre-training that this run began with, if it was found; and the fields of
+            `ScoreOfRun`."""
 
-    def read(self, path: Path, parse: Callable[[Json], Record]) -> Record | None:
-        """What `parse` makes of the content of a JSON file; None if there is no file. `damaged`
-        notes a file that cannot be used."""
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            return parse(content)
-        # A damaged file, or one of another program, may raise anything.
-        except Exception as error:
-            self.damaged[path] = f"{type(error).__name__}: {error}"
-            return None
+    pretrainings: list[PretrainedRun]
+    finetunings: list[TunedRun]
+    baselines: list[TunedRun]
+    costs: dict[Path, Cost]
+    damaged: dict[Path, str]
+    scores: pd.DataFrame
 
 
 def find_runs(roots: list[str]) -> Runs:
@@ -226,143 +46,103 @@ def find_runs(roots: list[str]) -> Runs:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
-    runs = Runs()
-    tunings: dict[str, TunedRun] = {}
-    for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
-        if run := runs.read(folder / RUN_RESULT, partial(_pretraining, folder)):
-            measured = partial(_held_out_scores, "measured")
-            run.scores += runs.read(folder / "measurements.json", measured) or []
-            run.weights = runs.read(folder / "manifest.json", _weight_hash)
-            runs.pretrainings.setdefault(run.id, run)
-        tuning = runs.read(folder / GRID_REPORT, partial(TunedRun, folder))
-        # no seed has a score if, for example, the data have no labels
-        if tuning and tuning.task and tuning.values:
-            tunings.setdefault(tuning.id, tuning)
-        if cost := runs.read(folder / "efficiency.json", partial(Cost, folder)):
-            runs.costs[folder] = cost
-    if not (runs.pretrainings or tunings or runs.costs):
+    folders = sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)})
+    results, bad_results = _read_all(folders, RUN_RESULT, _pretrained_run)
+    measured, bad_measurements = _read_all(
+        results, "measurements.json", lambda _, content: held_out_scores(MEASURED, content)
+    )
+    weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
+    pretrainings = _once(results.values())
+
+    def tuned_run(folder: Path, report: Json) -> TunedRun:
+        return TunedRun(folder, report, _model_of(report["settings"], pretrainings, weights))
+
+    reports, bad_reports = _read_all(folders, GRID_REPORT, tuned_run)
+    # no seed has a score if, for example, the data have no labels
+    tunings = _once(report for report in reports.values() if report.task and report.values)
+    costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
+    damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
+    if not (pretrainings or tunings or costs):
         raise InputError(
-            f"there is no finished run in {', '.join(roots)} ({len(runs.damaged)} damaged); "
+            f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    runs.baselines = [tuning for tuning in tunings.values() if tuning.baseline]
-    runs.finetunings = [tuning for tuning in tunings.values() if not tuning.baseline]
-    for tuning in runs.finetunings:
-        tuning.model_id = _model_of(tuning, runs.pretrainings.values())
-    sources: list[PretrainedRun | TunedRun] = [*runs.pretrainings.values(), *tunings.values()]
-    rows = [(run.id, *score) for run in sources for score in run.scores]
-    runs.scores = pd.DataFrame(rows, columns=["source", *ScoreOfRun._fields])
-    return runs
+    rows: list[tuple[Any, ...]] = []
+    for run in pretrainings:
+        scores = run.scores + measured.get(run.path, [])
+        rows += [(run.id, run.id, *score) for score in scores]
+    for tuning in tunings:
+        rows += [(tuning.id, tuning.model_id, *score) for score in tuning.scores]
+    return Runs(
+        pretrainings=pretrainings,
+        finetunings=[tuning for tuning in tunings if not tuning.baseline],
+        baselines=[tuning for tuning in tunings if tuning.baseline],
+        costs=costs,
+        damaged=damaged,
+        scores=pd.DataFrame(rows, columns=["source", "run", *ScoreOfRun._fields]),
+    )
 
 
-def _row_settings(data: Json, task: str) -> list[str]:
-    """The settings of a task that choose its rows, without those that are as usual. A MoleculeNet
-    set has its columns."""
-    usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
-    usual_values = VALUES["row_settings"] | {"label_columns": [None, usual_columns]}
-    words = []
-    for name, usual in usual_values.items():
-        value = data.get(name, usual[0])
-        if value not in usual:
-            words.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
-    return words
+def _read_all(
+    folders: Iterable[Path], name: str, parse: Callable[[Path, Json], Record | None]
+) -> tuple[dict[Path, Record], dict[Path, str]]:
+    """By folder, what `parse` makes of a folder and the content of the JSON file `name` in it; and
+    by path, what is wrong with those of the files that cannot be used."""
+    records = {}
+    damaged = {}
+    for folder in folders:
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+            record = parse(folder, content)
+        # A damaged file, or one of another program, may raise anything.
+        except Exception as error:
+            damaged[path] = f"{type(error).__name__}: {error}"
+            continue
+        if record is not None:
+            records[folder] = record
+    return records, damaged
 
 
-def _pretraining(path: Path, result: Json) -> PretrainedRun | None:
+def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:
     """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
     return None if "scores" in result else PretrainedRun(path, result)
 
 
-def _model_of(tuning: TunedRun, pretrainings: Iterable[PretrainedRun]) -> str | None:
-    """The id of the pre-training with the same weights or, if weights are not known, at the same
-    path."""
+def _once(runs: Iterable[Run]) -> list[Run]:
+    """The runs without those that have the id of an earlier one."""
+    by_id: dict[str, Run] = {}
+    for run in runs:
+        by_id.setdefault(run.id, run)
+    return list(by_id.values())
+
+
+def _model_of(
+    settings: Json, pretrainings: list[PretrainedRun], weights: Mapping[Path, str]
+) -> str | None:
+    """The id of the pre-training that a fine-tuning with these settings started from: that with the
+    same weights or, if weights are not known, at the same path. `weights` are the hashes by path. A
+    baseline has none."""
+    if settings.get("baseline"):
+        return None
+    path = Path(settings.get("model", ""))
     same_path = []
     for run in pretrainings:
-        if tuning.weights and run.weights:
-            if tuning.weights == run.weights:
+        if settings.get("model_sha256") and run.path in weights:
+            if settings["model_sha256"] == weights[run.path]:
                 return run.id
-        elif tuning.model in (run.path, run.output):
+        elif path in run.places:
             same_path.append(run.id)
     return same_path[0] if same_path else None
 
 
-def _method(model: ArchitectureConfig) -> str:
-    """The paper's name for a model with these switches. If the paper does not have the objective,
-    its own name."""
-    if model.objective == "mlm":
-        return MLM
-    if model.objective not in ("exlm", "ctc"):
-        return model.objective
-    lacking = [] if model.has_links else ["Transitions"]
-    if model.rotary == "1d":
-        lacking.append("2D RoPE")
-    without = f" w/o {' and '.join(lacking)}" if lacking else ""
-    sparse = " w/ Sparse DAG" if model.dag == "sparse" and model.has_links else ""
-    return f"ExLM{without}{sparse}"
-
-
-def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
-    """Those settings of EXLM_ONLY that a model with this objective uses."""
-    settings = set()
-    for name, usual_value in EXLM_ONLY.items():
-        if name == "model.rotary":
-            # The ablation of 2D RoPE belongs to runs with either kind of positions.
-            is_used = model.rotary != "1d"
-        else:
-            is_used = model.has_links or (model.expands and name.startswith("model."))
-        if is_used:
-            value = identity.get(name, usual_value)
-            settings.add((name, tuple(value) if isinstance(value, list) else value))
-    return frozenset(settings)
-
-
-def _held_out_scores(section: str, content: Json) -> list[ScoreOfRun]:
-    """The scores that values.yaml names in a `section`, if they were measured."""
-    # Keys are then such as `entropy/mean`.
-    numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
-    scores = []
-    for score, (key, factor, *error_keys) in VALUES[section].items():
-        # The entropy is null if every token had a visible copy.
-        if numbers.get(key) is not None:
-            error = float(numbers[error_keys[0]]) if error_keys else None
-            scores.append(ScoreOfRun(score, factor * float(numbers[key]), error=error))
-    return scores
-
-
-def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[ScoreOfRun]:
-    """All metrics on the main split, and the run's own metric on all splits."""
-    scores = []
-    for seed, run in enumerate(result["runs"]):
-        for split, metrics in run["scores"].items():
-            for metric, value in metrics.items():
-                is_own = metric == result["metric"]
-                if not isinstance(value, int | float) or not (split == main_split or is_own):
-                    continue
-                value *= 100.0 if metric in SHARES and not is_questions else 1.0
-                name = metric if split == main_split else split
-                scores.append(ScoreOfRun(f"{task} {name}", value, seed))
-                if split == main_split and is_own:
-                    scores.append(ScoreOfRun(task, value, seed))
-    return scores
-
-
-def _device(result: Json) -> str:
-    """The GPU or processor that a result was computed on, if the result names it."""
-    machine = result.get("machine") or {}
-    device = machine.get("device") or "cpu"
-    return str((machine.get("processor") if device == "cpu" else device) or "not recorded")
-
-
-def _weight_hash(manifest: Json) -> str | None:
+def _weight_hash(_: Path, manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
     return hashlib.sha256(sums.encode()).hexdigest() if sums else None
-
-
-def _identifier(identity: Any) -> str:
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _not_finite(name: str) -> None:

@@ -2,21 +2,21 @@
 runs. Each is a list of rows and a caption; values.yaml has its columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from statistics import fmean, median
-from typing import Any
 
 import pandas as pd
 
 from exlm.paper.estimates import Number, Results
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Table
-from exlm.paper.runs import Cost, PretrainedRun, Runs, TableRow, TunedRun
+from exlm.paper.records import Cost, PretrainedRun, TableRow, TunedRun
+from exlm.paper.runs import Runs
 from exlm.paper.values import (
     ABLATIONS,
     COLUMNS,
     ENTROPY,
+    HELD_OUT,
     HOURS,
     MAIN_TABLES,
     METHODS,
@@ -33,21 +33,19 @@ from exlm.paper.values import (
     title,
 )
 
-HELD_OUT = {HOURS, *VALUES["evaluation"], *VALUES["measured"]}  # scores on held-out data, and hours
-# the columns of the paper's numbers
-PAPER_TITLES = [PAPER + title(task) for task in [*VALUES["ablation_tasks"], "avg.", "GPU hours"]]
-
 
 def as_table(
     name: str,
     rows: list[TableRow],
     scores: Sequence[str] = (),
     tunings: Iterable[TunedRun] = (),
-    **words: Any,
+    lacking: Sequence[str] = (),
+    **words: str | int,
 ) -> Table:
     """A table with the title, caption and columns that it has in the YAML files. `words` fill in
     its title and caption, `scores` its columns. The caption names the data of `tunings` that differ
-    from the published ones."""
+    from the published ones. Where a row lacks a column, the cell is empty. ValueError if a row has
+    a key that is no column."""
     columns = list(COLUMNS[name])
     if "SCORES" in columns:
         place = columns.index("SCORES")
@@ -56,17 +54,22 @@ def as_table(
     departures = {f"{title(tuning.task)}: {x}" for tuning in tunings for x in tuning.departures}
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
-    return Table(name, heading, caption, columns, rows)
+    empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
+    unknown = {key for row in rows for key in row if key not in empty}
+    if unknown:
+        raise ValueError(f"the table {name} has no column {', '.join(sorted(unknown))}")
+    return Table(name, heading, caption, columns, [empty | row for row in rows], lacking)
 
 
 def cell_row(
-    family: Family, cell: Cell, columns: Mapping[str, Sequence[str]], results: Results
+    name: str, family: Family, cell: Cell, scores: Mapping[str, Sequence[str]], results: Results
 ) -> TableRow:
-    """What tables show of a cell of a family: its place, seeds (pre-training × fine-tuning) and
-    runs, and by the title of each column the mean of some scores."""
+    """The row of a cell of a family in the table `name`: of its place, seeds (pre-training ×
+    fine-tuning) and runs what the table has, and by the title of each column of `scores` the mean
+    of some scores."""
     runs = family.cells.get(cell, [])
     counts = _seed_counts(tuning for run in runs for tuning in family.tunings_of(run))
-    return {
+    place = {
         "model": cell.label,
         "p, %": 100 * cell.p,
         "r": cell.r,
@@ -74,8 +77,9 @@ def cell_row(
         "updates": runs[0].steps if runs else None,
         "seeds": f"{len(runs)} × {counts or 0}" if runs else "",
         "runs": " ".join(run.id for run in runs) or None,
-        **results.row(cell, columns),
     }
+    columns_of_place = [column for column in COLUMNS[name] if column in place]
+    return {column: place[column] for column in columns_of_place} | results.row(cell, scores)
 
 
 def _seed_counts(tunings: Iterable[TunedRun]) -> str:
@@ -104,7 +108,7 @@ def main_table(
     for family in groups:
         results = Results(family.scores, center)
         for cell in main_cells(family):
-            row = cell_row(family, cell, columns, results)
+            row = cell_row(name, family, cell, columns, results)
             rows.append(row | {"group": f"ours: {family.label}"})
     for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
         tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
@@ -131,23 +135,30 @@ def _experiment_table(
     and what the paper prints."""
     tasks = {title(task): [task] for task in family.tasks if "SCORES" in COLUMNS[name]}
     averages = {"avg.": family.percent_tasks} if len(tasks) > 1 else {}
-    held_out = {column: [column] for column in COLUMNS[name] if column in HELD_OUT}
-    first = next(iter(held_out))
+    others = {column: [column] for column in COLUMNS[name] if column in (HOURS, *HELD_OUT)}
+    columns_of_paper = [column for column in COLUMNS[name] if column.startswith(PAPER)]
+    first = next(iter(others))
     rows = []
     lacking = []
     for cell in cells:
-        row = cell_row(family, cell, tasks | averages | held_out, family.results)
-        if name == "ablations":
-            row["model"] = cell.method
-        row |= dict(zip_longest(PAPER_TITLES, printed.get(cell, [])))
-        rows.append(row)
-        is_of_paper = cell.method in METHODS  # `exlm analyze` makes no others
-        if is_of_paper and not all(row[column] for column in [first, *tasks]):
+        row = cell_row(name, family, cell, tasks | averages | others, family.results)
+        of_paper = dict(zip_longest(columns_of_paper, printed.get(cell, [])))
+        # k and p stand in the title of the ablations
+        model = {"model": cell.method} if name == "ablations" else {}
+        rows.append(row | model | of_paper)
+        is_made = cell.method in METHODS  # by `exlm analyze`
+        if is_made and not all(row[column] for column in [first, *tasks]):
             lacking.append(cell.description)
-    ratio = percent(family.base_ratio)
-    words = {"label": family.label, "ratio": ratio, "states": family.base_states}
-    table = as_table(name, rows, [*tasks, *averages], family.tunings, **words)
-    return replace(table, lacking=lacking)
+    return as_table(
+        name,
+        rows,
+        [*tasks, *averages],
+        family.tunings,
+        lacking,
+        label=family.label,
+        ratio=percent(family.base_ratio),
+        states=family.base_states,
+    )
 
 
 def ablation_table(family: Family) -> Table:
@@ -200,7 +211,7 @@ def masks_table(groups: Sequence[Family]) -> Table:
     rows = []
     for family in groups:
         for cell in family.cells:
-            row = cell_row(family, cell, columns, family.results)
+            row = cell_row("masks", family, cell, columns, family.results)
             if any(row[column] for column in columns):
                 rows.append(row | {"group": family.label, "model": cell.description})
     return as_table("masks", rows)
@@ -242,8 +253,9 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
     settings_used = {(tuning.task, tuning.compared) for tuning in tunings_used}
     ids_used = {run.id for family in groups for run in family.runs}
     ids_used |= {tuning.id for tuning in tunings_used}
-    left_out = [(path, "damaged", problem) for path, problem in runs.damaged.items()]
-    for run in runs.pretrainings.values():
+    damaged = sorted(runs.damaged, key=lambda path: path.parent)
+    left_out = [(path, "damaged", runs.damaged[path]) for path in damaged]
+    for run in runs.pretrainings:
         if run.id not in ids_used:
             what = f"{run.cell.description}, seed {run.seed}"
             left_out.append((run.path, "another run has its seed", what))

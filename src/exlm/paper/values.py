@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from exlm.identity import DEFAULTS, identity_of
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
+
 
 def _content(name: str) -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
@@ -22,7 +25,13 @@ METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
 # Settings that an MLM does not have, with their usual values.
-EXLM_ONLY: dict[str, Any] = VALUES["exlm_only"]
+_USUAL_VALUES = {
+    **identity_of(ArchitectureConfig(), "model"),
+    **identity_of(PriorSchedule(), "prior"),
+    **DEFAULTS,
+    "transition_warmup": 0,
+}
+EXLM_ONLY: dict[str, Any] = {name: _USUAL_VALUES[name] for name in VALUES["exlm_only"]}
 COLUMNS: dict[str, list[str]] = VALUES["columns"]
 
 ACCURACY = "Held-out accuracy"
@@ -49,6 +58,27 @@ class Cell(NamedTuple):
     def description(self) -> str:
         repeated = f", r = {self.r}" if self.r > 1 else ""
         return f"{self.label}, p = {percent(self.p)}{repeated}"
+
+
+class HeldOutScore(NamedTuple):
+    """Where a score on held-out data stands in a JSON file: its key, with a `/` before an inner
+    one; the factor that gives it the unit of the tables; its digits there; and the key of its
+    standard error over tokens."""
+
+    key: str
+    factor: float
+    digits: int
+    error_key: str | None = None
+
+
+def _held_out(file: str) -> dict[str, HeldOutScore]:
+    return {score: HeldOutScore(*place) for score, place in VALUES[file].items()}
+
+
+EVALUATION = _held_out("evaluation")  # by title, the scores in result.json
+MEASURED = _held_out("measured")  # and those in measurements.json
+HELD_OUT = EVALUATION | MEASURED
+DIGITS = {HOURS: 2} | {score: place.digits for score, place in HELD_OUT.items()}  # else 1
 
 
 class ClaimTerm(NamedTuple):

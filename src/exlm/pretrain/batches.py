@@ -61,15 +61,15 @@ def check_positions(
     model has. `by_masks` are the numbers of masks with which held-out sequences are judged."""
     if not model.limits_positions:
         return
-    longest_of_parts = [
-        int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
-    ]
-    longest = max(longest_of_parts)
-    held_out = longest_of_parts[SPLITS.index("valid")]
-    judged = [masks for masks in by_masks if least_tokens(masks) <= held_out * data.repeat]
+    longest_of = {
+        split: int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
+    }
+    longest = max(longest_of.values())
+    held_out = longest_of["valid"]
     needed = most_positions(longest, data, model)
-    for masks in judged:
-        needed = max(needed, most_positions(held_out, data, model, masks))
+    for masks in by_masks:
+        if least_tokens(masks) <= held_out * data.repeat:
+            needed = max(needed, most_positions(held_out, data, model, masks))
     if needed > model.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "

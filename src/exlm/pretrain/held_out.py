@@ -29,47 +29,9 @@ from exlm.train import distributed
 HELD_OUT_EPOCH = -1
 
 
-def measure_held_out(
-    batches: list[dict[str, Tensor]],
-    tokenizer: PreTrainedTokenizerBase,
-    recipe: Recipe,
-    model: ExLMForMaskedLM,
-    step: int,
-) -> dict[str, Any]:
-    """The scores of a model that was trained for `step` updates according to `recipe`, with the
-    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
-    are those of `held_out_batches`. The main process prints the first scores."""
-    prior = recipe.prior.at(step, recipe.train.steps)
-    scores = score_held_out(model, batches, prior)
-    if step == recipe.train.steps:
-        scores |= evaluate_by_masks(
-            model, tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
-        )
-        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
-    if distributed.is_main():
-        tqdm.write(f"step {step}: {describe_scores(scores)}")
-        sys.stdout.flush()
-    return scores
-
-
-def describe_scores(scores: dict[str, Any]) -> str:
-    """The most important scores in words."""
-    names = ("accuracy", "perplexity", "joint_perplexity")
-    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
-    return f"held-out {', '.join(words)}"
-
-
-def held_out_batches(
-    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int
-) -> Iterator[dict[str, Tensor]]:
-    """This process's share of the held-out sequences, masked the same way in every run with this
-    seed."""
-    held_out = HeldOutData(data, tokenizer, seed)
-    yield from held_out.batches(held_out.order[: data.eval_sequences or None])
-
-
 class HeldOutData:
-    """The held-out sequences of a corpus. InputError if it has none.
+    """The held-out sequences of a corpus, masked the same way in every run with this seed.
+    InputError if it has none.
 
     Attributes:
         order: the numbers of all sequences, in the order in which evaluations take them.
@@ -90,10 +52,15 @@ class HeldOutData:
         key = draw(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
         self.order = np.argsort(key, kind="stable")
 
-    def batches(self, rows: np.ndarray, masks: int | None = None) -> Iterator[dict[str, Tensor]]:
-        """This process's share of the sequences with these numbers, the longest first, masked by
-        the share of the settings, or with exactly so many masks. An evaluation holds the
-        predictions of every token, so a batch has no more tokens than a micro-batch."""
+    def batches(
+        self, rows: np.ndarray | None = None, masks: int | None = None
+    ) -> Iterator[dict[str, Tensor]]:
+        """This process's share of the sequences with these numbers (without numbers, as many as the
+        settings say), the longest first, masked by the share of the settings, or with exactly so
+        many masks. An evaluation holds the predictions of every token, so a batch has no more
+        tokens than a micro-batch."""
+        if rows is None:
+            rows = self.order[: self.data.eval_sequences or None]
         lengths = self.repeated_token_counts[rows] + SPECIALS * self.data.repeat
         rank, world = distributed.rank_and_world()
         all_batches = longest_first(lengths, self.data.tokens_per_micro_batch)
@@ -112,18 +79,44 @@ class HeldOutData:
             )
 
 
+def measure_held_out(
+    held_out: HeldOutData,
+    batches: list[dict[str, Tensor]],
+    recipe: Recipe,
+    model: ExLMForMaskedLM,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of a model that was trained for `step` updates according to `recipe`, with the
+    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
+    are those of `held_out`, which every evaluation uses again. The main process prints the most
+    important scores."""
+    prior = recipe.prior.at(step, recipe.train.steps)
+    scores = score_held_out(model, batches, prior)
+    if step == recipe.train.steps:
+        scores |= evaluate_by_masks(model, held_out, recipe.evaluate, prior)
+        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
+    if distributed.is_main():
+        tqdm.write(f"step {step}: {describe_scores(scores)}")
+        sys.stdout.flush()
+    return scores
+
+
+def describe_scores(scores: dict[str, Any]) -> str:
+    """The most important scores in words."""
+    names = ("accuracy", "perplexity", "joint_perplexity")
+    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
+    return f"held-out {', '.join(words)}"
+
+
 def evaluate_by_masks(
     model: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerBase,
-    data: DataConfig,
+    held_out: HeldOutData,
     config: EvaluateConfig,
-    seed: int,
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
     judged at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
-    held_out = HeldOutData(data, tokenizer, seed)
     token_counts = held_out.repeated_token_counts
     mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
@@ -159,7 +152,7 @@ def evaluate_in_passes(
     model.eval()
     nats = {str(pass_count): 0.0 for pass_count in passes}
     masked_tokens = 0.0
-    with in_precision(next(model.parameters()).device, "fp32"):
+    with in_precision(model.device, "fp32"):
         for batch in batches:
             masked_tokens += float((batch["labels"] != IGNORED).sum())
             for pass_count in passes:
@@ -181,7 +174,7 @@ def score_held_out(
     configuration's. The model is put in evaluation mode."""
     model.eval()
     sums = zero_sums(model.config)
-    with in_precision(next(model.parameters()).device, "fp32"):
+    with in_precision(model.device, "fp32"):
         for batch in batches:
             for name, value in evaluate_batch(model, batch, prior).items():
                 sums[name] += value

@@ -13,11 +13,11 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
-from exlm.identity import identity
+from exlm.identity import identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
-from exlm.pretrain.held_out import describe_scores, held_out_batches, measure_held_out
+from exlm.pretrain.held_out import HeldOutData, describe_scores, measure_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import DRAWS_VERSION
@@ -73,7 +73,8 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not corpus or model)
             have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
-        options: the other settings of `Recipe`.
+        options: the other settings of `Recipe`. As they are passed on to it, the command line takes
+            their names and types from there.
 
     Returns the content of `result.json`; in all processes but the main one {}, unless the run was
     finished already."""
@@ -88,9 +89,9 @@ def pretrain(
         distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
-        settings = _settings(recipe, corpus, device)
+        identity = _identity(recipe, corpus, device)
         advice = f"choose another output, and add --start_from {directory} to go on from it"
-        result = finished_result(directory / RUN_RESULT, "identity", settings, advice)
+        result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
             return result
@@ -98,10 +99,10 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        scores = _train(recipe, corpus, tokenizer, network, settings, resume_anyway)
+        scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _result(recipe, settings, network, scores)
+        result = _result(recipe, identity, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -119,24 +120,24 @@ def _check_output(directory: Path) -> None:
         )
 
 
-def _settings(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
-    """The settings that two runs must share to be the same. `start`, the hash of the weights that
-    the run started from, may be None."""
-    settings = {
+def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
+    """The identity of a run: all that two runs must share to be the same. `start`, the hash of the
+    weights that the run started from, may be None."""
+    identity = {
         "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
-        **identity(recipe.model, "model"),
-        **identity(recipe.train, "train"),
-        **identity(recipe.data, "data"),
+        **identity_of(recipe.model, "model"),
+        **identity_of(recipe.train, "train"),
+        **identity_of(recipe.data, "data"),
         "seed": recipe.seed,
     }
     # What auto means differs between machines.
     precision = used_precision(distributed.device(device), recipe.train.precision)
-    settings["train.precision"] = precision
+    identity["train.precision"] = precision
     if recipe.model.has_links:
-        settings.update(identity(recipe.prior, "prior"))
-    return settings
+        identity |= identity_of(recipe.prior, "prior")
+    return identity
 
 
 def _build(
@@ -166,16 +167,14 @@ def _train(
     corpus: Corpus,
     tokenizer: PreTrainedTokenizerFast,
     network: ExLMForMaskedLM,
-    settings: dict[str, Any],
+    identity: dict[str, Any],
     resume_anyway: bool,
 ) -> dict[str, Any]:
     """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
     on from there; InputError if one of the settings was another one then and may not differ."""
-    changeable = [name for name in settings if name.startswith(CHANGEABLE)]
     data = recipe.data
-    objective = recipe.model.objective
-    held_out = list(held_out_batches(data, tokenizer, recipe.seed))
-    measure = partial(measure_held_out, held_out, tokenizer, recipe)
+    held_out = HeldOutData(data, tokenizer, recipe.seed)
+    measure = partial(measure_held_out, held_out, list(held_out.batches()), recipe)
     rank, world = distributed.rank_and_world()
     precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(
@@ -190,6 +189,8 @@ def _train(
         repeat=data.repeat,
         without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
     )
+    changeable = [name for name in identity if name.startswith(CHANGEABLE)]
+    objective = recipe.model.objective
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
     with advising(advice, MEMORY_ADVICE):
         scores = fit(
@@ -200,7 +201,7 @@ def _train(
             directory=Path(recipe.output),
             seed=recipe.seed,
             evaluate=measure,
-            identity={**settings, "random streams": DRAWS_VERSION},
+            identity={**identity, "random streams": DRAWS_VERSION},
             may_differ=changeable if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
@@ -219,7 +220,7 @@ def pretraining_loss(
 
 def _result(
     recipe: Recipe,
-    settings: dict[str, Any],
+    identity: dict[str, Any],
     network: ExLMForMaskedLM,
     scores: dict[str, Any],
 ) -> dict[str, Any]:
@@ -227,23 +228,24 @@ def _result(
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
     # Earlier versions did not log processor time.
-    processor_seconds = [one.get("processor_seconds", one["seconds"]) for one in updates]
+    processor_seconds = [record.get("processor_seconds", record["seconds"]) for record in updates]
     return {
         "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
-        "training_seconds": sum(one["seconds"] for one in updates),
+        "training_seconds": sum(record["seconds"] for record in updates),
         "processor_seconds": sum(processor_seconds),
-        "infeasible": sum(one["infeasible"] for one in updates),
+        "infeasible": sum(record["infeasible"] for record in updates),
         "machine": machine(),
-        "identity": {name: x for name, x in settings.items() if name != "start" or x},
+        "identity": {name: x for name, x in identity.items() if name != "start" or x},
         "recipe": to_json_types(recipe),
-        "precision": settings["train.precision"],
+        "precision": identity["train.precision"],
     }
 
 
 def _describe(result: dict[str, Any], has_links: bool) -> str:
     evaluation = result["evaluation"]
-    nll, joint_nll = evaluation["nll"], evaluation["joint_nll"]
+    nll = evaluation["nll"]
+    joint_nll = evaluation["joint_nll"]
     note = ""
     if has_links and nll - joint_nll < SMALLEST_TIE:
         note = (

@@ -45,7 +45,8 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
-    start_config, config = start.config, network.config
+    start_config = start.config
+    config = network.config
     assert isinstance(start_config, ExLMConfig) and isinstance(config, ExLMConfig)
     _check(start_config, config, path)
     shared_tokens = _shared_tokens(tokenizer, start_tokenizer)
@@ -86,7 +87,8 @@ def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
             "give the pre-trained model that it was made from"
         )
     for name in WIDTHS:
-        size, start_size = getattr(config, name), getattr(start, name)
+        size = getattr(config, name)
+        start_size = getattr(start, name)
         if size != start_size:
             raise InputError(
                 f"{name} is {size}, but {start_size} in the start {path}; "
@@ -98,7 +100,8 @@ def _shared_tokens(
     tokenizer: PreTrainedTokenizerBase, start: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
     """The ids [n] of all tokens that both have: those of `tokenizer`, and those of `start`."""
-    ids, start_ids = tokenizer.get_vocab(), start.get_vocab()
+    ids = tokenizer.get_vocab()
+    start_ids = start.get_vocab()
     shared = [token for token in ids if token in start_ids]
     rows = torch.tensor([ids[token] for token in shared], dtype=torch.long)
     start_rows = torch.tensor([start_ids[token] for token in shared], dtype=torch.long)

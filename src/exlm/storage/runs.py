@@ -19,7 +19,7 @@ from exlm.errors import InputError
 from exlm.identity import first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
-# In a `resumable_directory`: the settings that it belongs to; and the folder of what is done so
+# In a `resumable_directory`: the identity that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"
 PROGRESS = "kept"
@@ -28,16 +28,16 @@ PROGRESS = "kept"
 def finished_result(
     path: Path,
     entry: str,
-    settings: dict[str, Any],
+    identity: dict[str, Any],
     advice: str = "choose another output",
 ) -> dict[str, Any] | None:
     """What a finished run wrote into the JSON file `path`, or None where there is no such run.
-    InputError names the first setting in its `entry` that is not as in `settings`; `advice` is what
-    it says of a way out."""
+    InputError names the first setting of the identity in its `entry` that is not as in `identity`;
+    `advice` is what it says of a way out."""
     result = read_or_empty(path)
     if entry not in result:
         return None
-    if difference := first_difference(result[entry], settings):
+    if difference := first_difference(result[entry], identity):
         name, before, now = difference
         if "_sha256" in name:
             raise InputError(
@@ -51,9 +51,9 @@ def finished_result(
     return result
 
 
-def made_with(settings: dict[str, Any], record: Path) -> bool:
-    """Whether the JSON file `record` says that what it belongs to was made with these settings."""
-    return read_or_empty(record) == to_json_types(settings)
+def made_with(identity: dict[str, Any], record: Path) -> bool:
+    """Whether the JSON file `record` says that what it belongs to has this identity."""
+    return read_or_empty(record) == to_json_types(identity)
 
 
 @contextmanager
@@ -72,15 +72,15 @@ def lock(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def resumable_directory(path: Path, settings: dict[str, Any]) -> Iterator[Path]:
+def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     """The folder PROGRESS in `path`, for what a command needs to go on after an interruption. It is
-    emptied first if it was left by a command with other `settings`. At the end `path` is removed;
+    emptied first if it was left by a command with another `identity`. At the end `path` is removed;
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        if not made_with(settings, path / BEGUN):
+        if not made_with(identity, path / BEGUN):
             shutil.rmtree(folder, ignore_errors=True)
-            write_json(path / BEGUN, settings)
+            write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)
         is_finished = False
         try:

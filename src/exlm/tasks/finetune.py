@@ -14,7 +14,7 @@ import pandas as pd
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError, note
-from exlm.identity import identity
+from exlm.identity import identity_of
 from exlm.ops.precision import used_precision
 from exlm.storage.files import RUN_RESULT, render, to_json_types, write_yaml
 from exlm.storage.runs import lock
@@ -129,7 +129,7 @@ def run_task(
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
-        all_settings = {**settings, "task": identity(task.config), **task.data_settings}
+        all_settings = {**settings, "task": identity_of(task.config), **task.data_settings}
         grid = Grid(
             directory, task.train_seed, cells, seeds, to_json_types(all_settings), task.metric
         )

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
-from exlm.identity import identity
+from exlm.identity import identity_of
 from exlm.storage.files import (
     GRID_REPORT,
     RUN_RESULT,
@@ -38,14 +38,14 @@ class Grid:
         directory: of the grid; a run is in `CELL/seed-N`.
         train_seed: trains one seed in a directory, with the hyper-parameters of a cell.
         cells: hyper-parameters by the name of the cell.
-        settings: what runs must share, besides their hyper-parameters, to be the same.
+        identity: what runs must share, besides their hyper-parameters, to be the same.
         metric: its median on valid says which cell is the best."""
 
     directory: Path
     train_seed: Callable[[Path, Any, int], Result]
     cells: Mapping[str, Any]
     seeds: Sequence[int]
-    settings: dict[str, Any]
+    identity: dict[str, Any]
     metric: str
 
     def run(self) -> dict[str, Any]:
@@ -59,12 +59,12 @@ class Grid:
         best = next(iter(self.cells))
         for cell in tqdm(self.cells, desc="grid", unit="cell", disable=len(self.cells) == 1):
             runs[cell] = [self._result_of(cell, seed) for seed in self.seeds]
-            worse = cell
-            if self._goodness(runs[cell]) > self._goodness(runs[best]):  # of equal cells, the first
-                worse = best
+            # of equal cells the first is the best
+            if self._goodness(runs[cell]) > self._goodness(runs[best]):
+                self._remove_models(best)
                 best = cell
-            if worse != best:
-                self._remove_models(worse)
+            elif cell != best:
+                self._remove_models(cell)
         for number, seed in enumerate(self.seeds):
             # a cell that was not the best of an earlier grid has lost its weights
             weights = self.run_dir(best, seed).glob("*.safetensors")
@@ -83,13 +83,13 @@ class Grid:
     def finished(self, cell: str, seed: int) -> Result | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self.run_dir(cell, seed) / RUN_RESULT
-        return finished_result(path, "settings", self._settings_of(cell))
+        return finished_result(path, "settings", self._identity_of(cell))
 
-    def _settings_of(self, cell: str) -> dict[str, Any]:
-        """What makes two runs the same, with those hyper-parameters that change the numbers."""
+    def _identity_of(self, cell: str) -> dict[str, Any]:
+        """The identity of a cell's runs, with those hyper-parameters that change the numbers."""
         hyper = self.cells[cell]
-        numbers = identity(hyper) if is_dataclass(hyper) else to_json_types(hyper)
-        return {**self.settings, "train": numbers}
+        numbers = identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper)
+        return {**self.identity, "train": numbers}
 
     def _goodness(self, results: list[Result]) -> float:
         """How good a cell is on valid; higher is better."""
@@ -109,7 +109,7 @@ class Grid:
         """Trains a run and writes its result. If there are other cells, an error that stops the
         training is the result, unless memory ran out: that says nothing of the cell."""
         run_dir = self.run_dir(cell, seed)
-        run_identity = {"seed": seed, "settings": self._settings_of(cell)}
+        run_identity = {"seed": seed, "settings": self._identity_of(cell)}
         with resumable_directory(run_dir / UNFINISHED, run_identity):
             try:
                 result = run_identity | self.train_seed(run_dir, self.cells[cell], seed)
@@ -136,7 +136,7 @@ class Grid:
         cell, if there is one, to the directory itself."""
         results = runs[best]
         report: dict[str, Any] = {
-            "settings": self.settings,
+            "settings": self.identity,
             "seeds": list(self.seeds),
             "metric": self.metric,
             "best": best,
