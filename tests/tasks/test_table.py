@@ -323,7 +323,7 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
-    split = make_split("parts", table, seed=0)
+    split = make_split("parts", table, 0, table.usable, np.arange(4))
     assert (
         split["train"].tolist() == [0, 1]
         and split["valid"].tolist() == [3]
