@@ -95,6 +95,17 @@ def first_lines(name: str) -> list[str]:
         return [line for line in [first, *others[:19]] if line]
 
 
+def line_end(name: str) -> str:
+    """What ends the lines of a text file, as `text_lines` takes it: a carriage return if there is
+    no line feed in its first 64 KiB, as old Macs wrote files; else a line feed, with or without a
+    carriage return."""
+    with open_text(name) as file:
+        start = file.read(2**16)
+    # at the end, a line feed may follow
+    is_from_old_mac = "\n" not in start and "\r" in start[:-1]
+    return "\r" if is_from_old_mac else "\n"
+
+
 def check_length(text: str, name: str, what: str) -> None:
     """Raises InputError if the text, which is `what` of the file `name`, has more than LONGEST
     characters."""

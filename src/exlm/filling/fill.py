@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, standardize
 from exlm.data.columns import check_columns, identifier_column
-from exlm.data.formats import READERS, format_of
+from exlm.data.formats import check_sheet, format_of
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -44,6 +44,7 @@ def fill(
     text_column: str | None = None,
     id_column: str | None = None,
     header: bool = True,
+    sheet: str | None = None,
     molecules: bool | None = None,
     valid_only: bool = False,
     top: int | None = None,
@@ -95,6 +96,7 @@ def fill(
             where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
             the texts decide).
         valid_only: leave out those of the n_best fillings that are not valid; no others are
@@ -107,25 +109,24 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    rows = _rows_or_those_of(file, texts, text_column, id_column, header)
+    table_options = TableOptions(header, sheet=sheet)
+    rows = _rows_or_those_of(file, texts, text_column, id_column, table_options)
     texts = [row.text for row in rows]
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, texts)
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
-    known_molecules = None if known is None else _molecules_of(known, header)
+    known_molecules = None if known is None else _molecules_of(known, TableOptions(header))
     distributed.place_model(network, device)
     start = time.monotonic()
     if site is None and keep is None and replace is None:
         results = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
     else:
         _refuse_what_is_for_masks(states, fill_options)
-        drawn = fill_options.samples is not None
+        is_drawn = fill_options.samples is not None
         letters = _is_of_letters(tokenizer, molecules)
-        make_template = template_maker(site, keep, replace, letters, drawn)
-        results = fill_templates(
-            network, tokenizer, texts, make_template, fill_options, tokens_per_batch
-        )
+        make = template_maker(site, keep, replace, letters, is_drawn)
+        results = fill_templates(network, tokenizer, texts, make, fill_options, tokens_per_batch)
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
     progress = tqdm(results, "fill", len(rows), unit="line", disable=file is None)
@@ -193,40 +194,44 @@ def _rows_or_those_of(
     texts: list[str],
     text_column: str | None,
     id_column: str | None,
-    header: bool,
+    table_options: TableOptions,
 ) -> list[_Row]:
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
     if file is not None:
-        return _rows_of(file, text_column, id_column, header)
-    if id_column is not None:
-        raise InputError("id_column is for the table of --file; leave it out")
+        return _rows_of(file, text_column, id_column, table_options)
+    for name, value in (("id_column", id_column), ("sheet", table_options.sheet)):
+        if value is not None:
+            raise InputError(f"{name} is for the table of --file; leave it out")
     return list(map(_Row, texts))
 
 
-def _rows_of(file: str, text_column: str | None, id_column: str | None, header: bool) -> list[_Row]:
+def _rows_of(
+    file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
+) -> list[_Row]:
     """The rows of a file; they have names if it has a column of names."""
-    # a file of another kind has a text on each line
-    source = Source(file, "lines", None)
     if format_of(file):
-        sources, _ = find_sources([file], header)
+        sources, _ = find_sources([file], table_options)
         source = sources[0]
-    records = list(READERS[source.reader](source.name, TableOptions(source.header)))
-    columns = next((record.cells for record in records if record.cells), {})
+    else:  # a file of another kind has a text on each line
+        check_sheet(table_options.sheet, [file])
+        source = Source(file, "lines", None)
+    texts_and_records = list(read_rows(source, text_column))
+    columns = next((record.cells for _, record in texts_and_records if record.cells), {})
     check_columns(columns, file, id_column)
     column = id_column or identifier_column(columns)
     rows = []
-    for (text, fault), record in zip(read_rows(source, text_column), records, strict=True):
+    for text, record in texts_and_records:
         name = record.cells.get(column)
-        rows.append(_Row(text, None if name is None else str(name), fault))
+        rows.append(_Row(text, None if name is None else str(name), record.fault))
     return rows
 
 
-def _molecules_of(file: str, header: bool) -> set[str]:
+def _molecules_of(file: str, table_options: TableOptions) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts = [row.text for row in _rows_of(file, None, None, header) if row.text]
+    texts = [row.text for row in _rows_of(file, None, None, table_options) if row.text]
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

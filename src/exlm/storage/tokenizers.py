@@ -9,8 +9,8 @@ tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
 - Others get STRIP as their first step. A normalizer sees the pieces between those tokens that are
   not called normalized, and the space behind a mask belongs to the next word; so their special
   tokens are called normalized, and STRIP sees the whole text.
-- Those of an alphabet, such as proteins, get STRIP alone: their normalizer would turn special tokens
-  into capital letters."""
+- Those of an alphabet, such as proteins, get STRIP alone: their normalizer would turn special
+  tokens into capital letters."""
 
 import hashlib
 import json
