@@ -763,10 +763,25 @@ def test_comments_above_a_table_are_left_out_and_counted(tmp_path, capsys):
         read_frame(path)
 
 
+@pytest.mark.parametrize(
+    "table", ["smiles\nCCO\nCC\n", "smiles,y\nCCO,1\nCC,2\n", "smiles,y,z\nCCO,1,2\nCC,3,4\n"]
+)
+def test_a_comment_that_could_be_a_header_line_is_named(tmp_path, table):
+    path = write(tmp_path / "a.csv", f"# from ChEMBL, with care\n#second, too\n{table}")
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="its first line '# from ChEMBL, with care' seems to"):
+            read(path)
+
+
 @pytest.mark.parametrize("text", ["#activity\nCCO\nCC\n", "#activity,smiles\n1,CCO\n2,CC\n"])
 def test_a_header_may_begin_with_a_hash(tmp_path, text):
     assert len(texts(write(tmp_path / "a.csv", text))) == 2
     assert next(iter(read_frame(tmp_path / "a.csv"))) == "#activity"
+
+
+def test_a_name_of_several_lines_is_no_line_of_its_own(tmp_path):
+    path = write(tmp_path / "a.csv", '"IC50; \n[nM]",smiles\n1,CCO\n2,CC\n')
+    assert texts(path) == rows(path) == ["CCO", "CC"]
 
 
 def test_blank_lines_above_a_table_are_left_out(tmp_path):

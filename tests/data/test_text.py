@@ -378,4 +378,4 @@ def test_a_further_alphabet_is_one_entry(tmp_path, monkeypatch):
     assert [tokenizer.decode(corpus[i]) for i in range(len(corpus))] == ["ACGTAC", "GGCC"]
     assert manifest["options"]["molecules"] is False
     reader = TextReader(tokenizer, max_length=64, molecules=False)
-    assert reader.known_kind == "dna"
+    assert reader.alphabet == "dna"

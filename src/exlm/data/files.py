@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import pyarrow
 
-from exlm.errors import InputError, first_line
+from exlm.errors import InputError, first_line, note
 from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -93,6 +93,13 @@ def first_lines(name: str) -> list[str]:
         if others and file.read(1):
             others.pop()
         return [line for line in [first, *others[:19]] if line]
+
+
+@cache
+def note_once(text: str) -> None:
+    """Tells the user what should be known of a file; once, though a command may read it several
+    times."""
+    note(text)
 
 
 def line_end(name: str) -> str:

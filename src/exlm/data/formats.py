@@ -130,8 +130,8 @@ def _lines(name: str, options: TableOptions) -> Iterator[Record]:
 
 def _smi(name: str, options: TableOptions) -> Iterator[Record]:
     for line in text_lines(name):
-        smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
-        yield Record({"smiles": smiles, "name": title})
+        words = line.strip().split(maxsplit=1)
+        yield Record({"smiles": "".join(words[:1]), "name": "".join(words[1:])})
 
 
 def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
@@ -273,9 +273,9 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
     datasets = import_optional("datasets", "hub", purpose)
     parts = HUB_NAME.fullmatch(name)
     assert parts
-    data_set, config, split = parts["name"], parts["config"], parts["split"] or "train"
+    split = parts["split"] or "train"
     try:
-        rows = datasets.load_dataset(data_set, config, split=split, streaming=True)
+        rows = datasets.load_dataset(parts["name"], parts["config"], split=split, streaming=True)
         # It is opened only now, and an error must show here.
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError

@@ -155,10 +155,10 @@ def read_json(path: str | Path) -> Any:
         try:
             # In blocks, because one large read would take as much memory for a small file.
             text = ""
-            while len(text) <= LARGEST and (block := file.read(2**20)):
+            while block := file.read(2**20):
                 text += block
-            if len(text) > LARGEST:
-                raise ValueError(f"it has more than {LARGEST:,} characters")
+                if len(text) > LARGEST:
+                    raise ValueError(f"it has more than {LARGEST:,} characters")
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(

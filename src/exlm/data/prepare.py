@@ -114,10 +114,10 @@ def _write_corpus(
     if options.tokenizer == "protein":
         _note_nucleotides(first_texts)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
-    if fixed_tokenizer is None:
+    tokenizer_of_corpus = fixed_tokenizer
+    known_molecules: list[np.ndarray | None] = []
+    if tokenizer_of_corpus is None:
         tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
-    else:
-        tokenizer_of_corpus, known_molecules = fixed_tokenizer, []
     tokenizer_of_corpus.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)

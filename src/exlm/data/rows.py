@@ -241,9 +241,10 @@ class RowTokenizer:
         length = len(tokens) + SPECIALS
         if length > self.options.max_length and not self.options.packed:
             return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
-        must_parse = self.options.molecules and not is_known_molecule
-        if must_parse and (error := molecule_problem(text)):
-            return UNPARSABLE, error
+        if self.options.molecules and not is_known_molecule:
+            problem = molecule_problem(text)
+            if problem is not None:
+                return UNPARSABLE, problem
         if unknown_words:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
         if self.options.molecules:

@@ -131,7 +131,7 @@ class TextReader:
     on_invalid: OnInvalid = "skip"
 
     @cached_property
-    def known_kind(self) -> str | None:
+    def alphabet(self) -> str | None:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
@@ -180,8 +180,8 @@ class TextReader:
             unknown = next(filter(None, descriptions), "")
         if self.molecules:
             no_molecule = next(filter(None, map(molecule_problem, given_texts)), "")
-        if unknown and self.known_kind and is_strict:
-            return RowCheck(f"not a {self.known_kind}: {unknown}", is_foreign=True)
+        if unknown and self.alphabet and is_strict:
+            return RowCheck(f"not a {self.alphabet}: {unknown}", is_foreign=True)
         if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             return RowCheck("there is nothing in it that the model reads")
         if self.molecules and too_long:
@@ -199,7 +199,7 @@ class TextReader:
         foreign = [check for check in checks if check.is_foreign]
         if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
-                f"the model was trained on {self.known_kind}s, and most texts are none "
+                f"the model was trained on {self.alphabet}s, and most texts are none "
                 f"({foreign[0].problem}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
