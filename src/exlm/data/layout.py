@@ -3,7 +3,7 @@ lines."""
 
 import csv
 import re
-from itertools import dropwhile, takewhile
+from itertools import dropwhile
 from typing import NamedTuple
 
 from exlm.data.columns import USUAL_NAMES, text_columns
@@ -27,32 +27,35 @@ def find_layout(name: str, usual: str, has_names: bool) -> Layout:
     stand `sep=;`, as Excel writes it, or comments: lines that begin with # and do not hold the
     separator of the rows. InputError if the header line is divided otherwise than all rows."""
     lines = first_lines(name)
-    if not lines:
-        return Layout(usual)
-    named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0])
+    named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
     if named_separator:
         layout = Layout(named_separator[1], 1)
     else:
-        layout = _skip_comments(name, lines, usual, has_names)
+        comments = _comments_above(lines, usual, has_names)
+        layout = Layout(_separator(lines[len(comments) :], usual, has_names), len(comments))
+        if comments:
+            note_once(
+                f"comments above the table {name} are left out (lines: {len(comments)}, the first: "
+                f"{comments[0][:80]!r})"
+            )
     table = lines[layout.lines_above :]
     if has_names and table:
         _check_header_line(name, table, layout.separator)
     return layout
 
 
-def _skip_comments(name: str, lines: list[str], usual: str, has_names: bool) -> Layout:
+def _comments_above(lines: list[str], usual: str, has_names: bool) -> list[str]:
+    """The comments among the first lines; [] if the line below them does not hold the separator
+    either, because a header line may begin with #, too."""
     separator = _separator(list(dropwhile(_begins_with_hash, lines)), usual, has_names)
-    comments = list(
-        takewhile(lambda line: _begins_with_hash(line) and separator not in line, lines)
-    )
-    table = lines[len(comments) :]
-    if not comments or not table or separator not in table[0]:
-        return Layout(_separator(lines, usual, has_names))
-    note_once(
-        f"comments above the table {name} are left out (lines: {len(comments)}, the first: "
-        f"{comments[0][:80]!r})"
-    )
-    return Layout(_separator(table, usual, has_names), len(comments))
+    comments = []
+    for line in lines:
+        if separator in line:
+            return comments
+        if not _begins_with_hash(line):
+            break
+        comments.append(line)
+    return []
 
 
 def _begins_with_hash(line: str) -> bool:
@@ -128,8 +131,6 @@ def _is_comment(lines: list[str], separator: str) -> bool:
     uncommented = list(dropwhile(_begins_with_hash, lines))
     if not _begins_with_hash(lines[0]) or not uncommented:
         return False
-    has_name, has_name_below = (
-        bool(text_columns(line.split(separator), USUAL_NAMES))
-        for line in (lines[0], uncommented[0])
-    )
-    return has_name_below and not has_name
+    names = text_columns(lines[0].split(separator), USUAL_NAMES)
+    names_below = text_columns(uncommented[0].split(separator), USUAL_NAMES)
+    return bool(names_below) and not names

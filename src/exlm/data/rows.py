@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -123,16 +123,13 @@ def count_and_parse(
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
     those of molecules; and which rows are known to be molecules, [rows] bool, so that
     `RowTokenizer` does not parse them again, which takes most of the time; None if it must."""
+    is_counted = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
     counts = Counter[str]()
-    is_molecule = []
-    for row in chunk:
-        is_molecule.append(not molecules_only or molecule_problem(row.text) is None)
-        if is_molecule[-1]:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
+    for row in compress(chunk, is_counted):
+        counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
     # Without `molecules_only` nothing was parsed, and a row that is rewritten is parsed again.
-    if not molecules_only or how != "none":
-        return counts, None
-    return counts, np.array(is_molecule)
+    are_known = molecules_only and how == "none"
+    return counts, np.array(is_counted) if are_known else None
 
 
 class JudgedRow(NamedTuple):
@@ -182,7 +179,7 @@ class RowTokenizer:
             rows=len(chunk),
             blank=len(chunk) - len(judged),
             skipped=len(judged) - len(kept),
-            kept_invalid=len(kept) + len(invalid) - len(judged),
+            kept_invalid=sum(row.reason != "" for row in kept),
             unknown_tokens=unknown.total(),
             spelled_pieces=spelled.total(),
         )
