@@ -48,7 +48,7 @@ def _comments_above(lines: list[str], usual: str, has_names: bool) -> list[str]:
     """The comments among the first lines; [] if the line below them does not hold the separator
     either, because a header line may begin with #, too."""
     separator = _separator(list(dropwhile(_begins_with_hash, lines)), usual, has_names)
-    comments = []
+    comments: list[str] = []
     for line in lines:
         if separator in line:
             return comments
