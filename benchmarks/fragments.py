@@ -38,10 +38,11 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
+from exlm.filling.fill import fill_sites
 from exlm.filling.graphs import load_for_filling
+from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
-from exlm.filling.proposals import fill_templates, judged
-from exlm.filling.records import Filling
+from exlm.filling.records import FilledText, Filling
 from exlm.filling.sites import template_maker
 from exlm.model.passes import Passes
 
@@ -126,7 +127,8 @@ def sampled(
     make_template = template_maker([lengths], None, None, letters=False, drawn=True)
     choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
-    filled = fill_templates(network, tokenizer, [fragment], make_template, options)
+    record = FilledText(1, fragment)
+    filled = fill_sites(network, tokenizer, [record], make_template, options)
     of_fragment = next(iter(filled))
     if of_fragment.problem:
         raise SystemExit(f"{fragment}: {of_fragment.problem}")

@@ -1,5 +1,4 @@
-"""What the recipes need: the hours of the paper's runs on 1, 8 and 64 GPUs, and the memory of every
-pre-training.
+"""What the paper's runs need: the hours on 1 and 8 GPUs, the memory, and the size of a checkpoint.
 
     python benchmarks/scale.py
 
@@ -26,7 +25,7 @@ SHARES = (0.4, 0.25)  # of PEAK that a run may use
 # Seconds of the host for a micro-batch: 1,310 kernels (counted by estimate.py for text, base), each
 # of some 7 microseconds.
 LAUNCHES = 1310 * 7e-6
-GPUS = (1, 8, 64)
+GPUS = (1, 8)
 TYPICAL_MOLECULE = 46  # tokens
 CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
     "corpus/text-512": (512, 50265),
@@ -40,11 +39,11 @@ CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
 # the longest sequence of a recipe that wants a corpus with shorter ones
 SHORTER = {"molecules/analysis-small": 128}
 RUNS = {
-    "molecules, SMILES-BERT": "molecules/paper-smiles-bert",
+    "molecules, MLM (the paper's SMILES-BERT)": "molecules/paper-smiles-bert",
     "molecules, ExLM (k = 2)": "molecules/paper-exlm",
-    "text, base, RoBERTa": "text/paper-base-roberta",
+    "text, base, MLM (RoBERTa)": "text/paper-base-roberta",
     "text, base, ExLM (k = 4)": "text/paper-base-exlm",
-    "text, large, RoBERTa": "text/paper-large-roberta",
+    "text, large, MLM (RoBERTa)": "text/paper-large-roberta",
     "text, large, ExLM (k = 4)": "text/paper-large-exlm",
 }
 
@@ -109,49 +108,35 @@ def memory_of_recipe(recipe: str) -> tuple[Model, Memory]:
     return max(needs, key=lambda need: need[1].peak)
 
 
-def show_hours() -> None:
-    """Prints the first table of docs/howto/paper-scale.md."""
-    print(
-        "| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | one checkpoint, GB |"
-    )
-    print("| --- " * (len(GPUS) + 2) + "|")
+def rows() -> list[str]:
+    """The table of docs/howto/paper-scale.md."""
+    columns = ["run", "1 GPU", "8 GPUs", "memory of a GPU, GB", "a checkpoint, GB"]
+    lines = [columns, ["---"] * len(columns)]
     for name, recipe in RUNS.items():
         (run,) = models_of(recipe)
-        length = TYPICAL_MOLECULE if recipe.startswith("molecules") else run.longest
-        objective: Objective = "exlm" if run.model.expands else "mlm"
-        steps = settings("pretrain", ["--config", str(RECIPES / f"{recipe}.yaml")])["train"].steps
-        shape = shape_of(
-            run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch
-        )
-        step = step_flops(shape, objective) / PEAK
-        micro_batches = run.data.tokens_per_batch / run.data.tokens_per_micro_batch
-        times = []
-        for gpus in GPUS:
-            # At least one micro-batch is launched on every GPU.
-            launching = max(micro_batches / gpus, 1) * LAUNCHES
-            ends = [steps * max(step / share / gpus, launching) / 3600 for share in SHARES]
-            times.append(_range(*map(_time, ends)))
+        _, memory = memory_of_recipe(recipe)
         # weights and two moments
-        checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9
-        print(f"| {name} | {' | '.join(times)} | {checkpoint:.1f} |")
+        checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary)
+        sizes = [f"{size / 1e9:.1f}" for size in (memory.peak, checkpoint)]
+        lines.append([name, *times(recipe, run), *sizes])
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def show_memory() -> None:
-    """Prints the second table of docs/howto/paper-scale.md."""
-    print(
-        "| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | "
-        "at most |"
-    )
-    print("| --- | --- | --- | --- | --- |")
-    for recipe in recipes():
-        print(memory_row(recipe, *memory_of_recipe(recipe)))
-
-
-def memory_row(recipe: str, model: Model, memory: Memory) -> str:
-    """A row of the second table."""
-    name = f"{recipe} ({model.name})" if model.name else recipe
-    sizes = " | ".join(f"{value / 1e9:.1f}" for value in (memory.state, memory.kept, memory.peak))
-    return f"| {name} | {model.data.tokens_per_micro_batch:,} | {sizes} |"
+def times(recipe: str, run: Model) -> list[str]:
+    """How long a run takes on each number of GPUs."""
+    length = TYPICAL_MOLECULE if recipe.startswith("molecules") else run.longest
+    objective: Objective = "exlm" if run.model.expands else "mlm"
+    steps = settings("pretrain", ["--config", str(RECIPES / f"{recipe}.yaml")])["train"].steps
+    shape = shape_of(run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch)
+    step = step_flops(shape, objective) / PEAK
+    micro_batches = run.data.tokens_per_batch / run.data.tokens_per_micro_batch
+    ranges = []
+    for gpus in GPUS:
+        # At least one micro-batch is launched on every GPU.
+        launching = max(micro_batches / gpus, 1) * LAUNCHES
+        ends = [steps * max(step / share / gpus, launching) / 3600 for share in SHARES]
+        ranges.append(_range(*map(_time, ends)))
+    return ranges
 
 
 def _range(shortest: str, longest: str) -> str:
@@ -169,6 +154,4 @@ def _time(hours: float) -> str:
 
 
 if __name__ == "__main__":
-    show_hours()
-    print()
-    show_memory()
+    print("\n".join(rows()))

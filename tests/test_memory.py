@@ -112,16 +112,14 @@ ON_A_GPU, ON_A_LAPTOP = 70 * GB, 5 * GB  # of 80 and of 8: the rest is for what 
 
 
 @pytest.mark.parametrize("recipe", scale.recipes())
-def test_every_recipe_fits_the_machine_that_it_is_meant_for_and_the_table_says_so(recipe):
-    model, needed = scale.memory_of_recipe(recipe)
-    if not scale.for_a_gpu(recipe):
-        assert needed.peak < ON_A_LAPTOP
-        return
-    assert needed.peak < ON_A_GPU
-    table = (scale.RECIPES.parent / "docs/howto/paper-scale.md").read_text()
-    assert scale.memory_row(recipe, model, needed) in table, (
-        "print it again: python benchmarks/scale.py"
-    )
+def test_every_recipe_fits_the_machine_that_it_is_meant_for(recipe):
+    _, needed = scale.memory_of_recipe(recipe)
+    assert needed.peak < (ON_A_GPU if scale.for_a_gpu(recipe) else ON_A_LAPTOP)
+
+
+def test_the_table_of_the_page_is_what_the_program_prints():
+    page = (scale.RECIPES.parent / "docs/howto/paper-scale.md").read_text()
+    assert "\n".join(scale.rows()) in page, "print it again: python benchmarks/scale.py"
 
 
 def test_micro_batches_that_were_too_large_for_a_gpu_are_found():

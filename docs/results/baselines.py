@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from pages import fill, table
@@ -18,8 +18,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET
 
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
-MOLECULES = MAIN_TABLES["main-molecules"]
-[CLASSIFICATION] = MOLECULES["finetune"].values()
+[CLASSIFICATION] = MAIN_TABLES["main-molecules"]["finetune"].values()
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 
@@ -38,30 +37,15 @@ def seeds_of(result: dict[str, Any]) -> list[float]:
 
 
 def cell(result: dict[str, Any] | None) -> str:
-    """The mean over seeds, with the standard deviation if there are several."""
+    """The mean over seeds, with the standard deviation if there are several that differ."""
     if result is None:
         return ""
     values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
-    spread = (
-        f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}"
-        if len(values) > 1
-        else " (1 seed)"
-    )
-    return f"{fmean(values):.{digits}f}{spread}"
-
-
-def classification(results: Results) -> str:
-    """ROC-AUC beside the rows that the paper quotes; its own are in table-1.md."""
-    rows = []
-    for name in BASELINES:
-        found = [results.get((name, task)) for task in CLASSIFICATION]
-        if any(found):
-            mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
-            rows.append([title(name), *map(cell, found), mean])
-    for name, values in MOLECULES["quoted"].items():
-        quoted = [name, *("" if value is None else str(value) for value in values)]
-        rows.append([text and f"*{text}*" for text in quoted])
-    return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)
+    mean = f"{fmean(values):.{digits}f}"
+    if len(values) == 1:
+        return f"{mean} (1 seed)"
+    spread = f"{stdev(values):.{digits}f}"
+    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{spread}" if float(spread) else mean
 
 
 def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
@@ -75,36 +59,13 @@ def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
     )
 
 
-def costs(results: Results) -> str:
-    """The median time of a seed, on the fastest and the slowest data set, and the versions."""
-    rows = []
-    for name in BASELINES:
-        own = {
-            task: result["runs"] for (baseline, task), result in results.items() if baseline == name
-        }
-        times = {task: median(run["seconds"] for run in runs) for task, runs in own.items()}
-        versions = {
-            name
-            for runs in own.values()
-            for run in runs
-            for name in run["settings"]["train"]["packages"]
-        }
-        by_time = sorted(times, key=lambda task: times[task])
-        spent = " to ".join(
-            f"{times[task]:,.0f} ({title(task)})" for task in (*by_time[:1], *by_time[-1:])
-        )
-        rows.append([title(name), spent, ", ".join(sorted(versions))])
-    return table(["baseline", "seconds per seed", "versions"], [row for row in rows if row[1]])
-
-
 def main(runs: Path) -> None:
     results = find(runs)
     texts = [name for name in GLUE if ("tfidf-lr", name) in results]
     parts = {
-        "classification": classification(results),
+        "classification": scores(results, CLASSIFICATION, "ROC-AUC, %"),
         "regression": scores(results, REGRESSION, "RMSE"),
         "text": scores(results, texts, "selection metric on dev, %"),
-        "costs": costs(results),
     }
     fill(PAGE, parts)
 

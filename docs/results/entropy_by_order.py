@@ -1,19 +1,18 @@
-"""Entropy by the order of the masks: the figure of analysis.md on the paper's remark that ExLM is
-less uncertain of later masks (appendix "Detailed Case Study").
+"""Entropy by the order of the masks: the scores behind analysis.md on the paper's remark that ExLM
+is less uncertain of later masks (appendix "Detailed Case Study").
 
     python docs/results/entropy_by_order.py CORPUS models/molecules-5M models/molecules-5M-mlm
 
 CORPUS is the one that the models were trained on. The first 2,000 held-out molecules with 12 tokens
 or more have 8 masks each. Of each mask, from left to right: the entropy of the prediction in which
 all other masks are summed out and, of ExLM, the mean entropy of its states, weighted by the
-probability that a path visits them. The script writes entropy-by-order.jsonl and the figure.
+probability that a path visits them. The script writes entropy-by-order.jsonl.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 
@@ -24,13 +23,9 @@ from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.tokenizers import load_tokenizer
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 HERE = Path(__file__).parent
 MASKS = 8
 SEQUENCES = 2000
-NAMES = {"mixture": "prediction", "states": "states"}
 
 
 def by_order(model: ExLMForMaskedLM, held_out: HeldOutData) -> dict[str, np.ndarray]:
@@ -43,26 +38,6 @@ def by_order(model: ExLMForMaskedLM, held_out: HeldOutData) -> dict[str, np.ndar
         for name, entropies in batch_entropies(model, batch).items():
             pieces.setdefault(name, []).append(entropies.view(-1, MASKS).numpy())
     return {name: np.concatenate(values) for name, values in pieces.items()}
-
-
-def draw(lines: list[dict]) -> None:
-    figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-    styles = {"ExLM, prediction": "-o", "ExLM, states": "-^", "MLM, prediction": "--s"}
-    for line in lines:
-        label = f"{line['model']}, {NAMES[line['of']]}"
-        axes.errorbar(
-            range(1, MASKS + 1),
-            line["bits"],
-            2 * np.array(line["stderr"]),
-            fmt=styles[label],
-            color="black" if line["model"] == "ExLM" else "0.55",
-            markersize=4,
-            capsize=2,
-            label=label,
-        )
-    axes.set(xlabel="mask, from left to right", ylabel="entropy (bits)", ylim=(0, None))
-    axes.legend(frameon=False)
-    figure.savefig(HERE / "entropy-by-order.png", dpi=150)
 
 
 def main() -> None:
@@ -90,7 +65,6 @@ def main() -> None:
             )
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (HERE / "entropy-by-order.jsonl").write_text(text, encoding="utf-8")
-    draw(lines)
 
 
 if __name__ == "__main__":

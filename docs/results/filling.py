@@ -1,15 +1,13 @@
-"""The tables of filling.md and its figure, from infill.jsonl, fragments.jsonl and toys.jsonl, which
-`infill.py`, `fragments.py` and `agreement.py` in benchmarks/ made.
+"""The tables of filling.md and its figure, from infill.jsonl and fragments.jsonl, which `infill.py`
+and `fragments.py` in benchmarks/ made.
 
     python docs/results/filling.py
 """
 
 import json
 from pathlib import Path
-from typing import Any
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from pages import fill, table
 
@@ -19,20 +17,13 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
 PASSES = ("1", "2", "4", "all")
-# Validity and quality in percent, as printed by GenMol (arXiv 2501.06158), also for SAFE-GPT, and
-# by its second version (the repository NVIDIA-Digital-Bio/genmol). GenMol's linkers are those of
-# one step.
+# Validity and quality in percent, as printed for the second version of GenMol (the repository
+# NVIDIA-Digital-Bio/genmol).
 PUBLISHED = {
-    "linker": {"SAFE-GPT": "76.6, 21.7", "GenMol": "16.7, 4.3", "GenMol V2": "81.8, 28.6"},
-    "motif": {"SAFE-GPT": "96.1, 18.6", "GenMol": "82.9, 30.1", "GenMol V2": "99.4, 49.0"},
-    "decoration": {"SAFE-GPT": "97.7, 10.0", "GenMol": "96.6, 31.8", "GenMol V2": "99.2, 39.7"},
-    "superstructure": {"SAFE-GPT": "95.7, 14.3", "GenMol": "97.5, 34.8", "GenMol V2": "99.7, 39.0"},
-}
-
-# Shares of valid sequences in one pass, as printed by VMD (arXiv 2510.23606).
-TOYS = {
-    "chain": {"masked diffusion": 0.001, "VMD": 0.873},
-    "pairs": {"masked diffusion": 0.011, "VMD": 0.800},
+    "linker": "81.8, 28.6",
+    "motif": "99.4, 49.0",
+    "decoration": "99.2, 39.7",
+    "superstructure": "99.7, 39.0",
 }
 
 
@@ -44,18 +35,16 @@ def read(name: str) -> pd.DataFrame:
 
 
 def infill_table(frame: pd.DataFrame) -> str:
-    """A row for each task, a column for each score and model: percent in 1, 2, 4 and all passes."""
+    """A row for each task, a column for each model: percent valid in 1, 2, 4 and all passes."""
     rows = []
     for task in frame["task"].drop_duplicates():
         row = [task]
-        for score in ("valid", "recovered"):
-            for side in SIDES.values():
-                cells = frame[(frame["task"] == task) & (frame["side"] == side)]
-                values = 100 * cells.set_index("passes")[score][list(PASSES)]
-                row.append(", ".join(f"{value:.0f}" for value in values))
+        for side in SIDES.values():
+            cells = frame[(frame["task"] == task) & (frame["side"] == side)]
+            values = 100 * cells.set_index("passes")["valid"][list(PASSES)]
+            row.append(", ".join(f"{value:.0f}" for value in values))
         rows.append(row)
-    columns = [f"{score}, {side}" for score in ("valid", "recovered") for side in SIDES.values()]
-    return table(["masked", *columns], rows)
+    return table(["masked", *(f"valid, {side}" for side in SIDES.values())], rows)
 
 
 def fragments_table(frame: pd.DataFrame) -> str:
@@ -68,27 +57,8 @@ def fragments_table(frame: pd.DataFrame) -> str:
             pairs = [100 * by_task.loc[task, ["validity", "quality"]] for task in PUBLISHED]
             cells = [f"{valid:.1f}, {quality:.1f}" for valid, quality in pairs]
             rows.append([f"{side}, {passes}", *cells])
-    for name in PUBLISHED["linker"]:
-        cells = [published.get(name, "") for published in PUBLISHED.values()]
-        rows.append([f"{name} (published)", *cells])
+    rows.append(["GenMol V2 (published)", *PUBLISHED.values()])
     return table(["valid, quality (%)", *PUBLISHED], rows)
-
-
-def toys_table(lines: list[dict[str, Any]]) -> str:
-    """A row for each number of states: valid samples of both toys, the mean of their seeds, with
-    the best that so many states can do."""
-    rows = []
-    for states in sorted({line["num_states"] for line in lines}):
-        row = [f"ExLM, k = {states}"]
-        for toy in TOYS:
-            of_toy = [x for x in lines if (x["toy"], x["num_states"]) == (toy, states)]
-            valid = 100 * np.mean([line["valid"] for line in of_toy])
-            row.append(f"{valid:.1f} ({100 * of_toy[0]['best_valid']:.1f})")
-        rows.append(row)
-    for name in ("masked diffusion", "VMD"):
-        published = [f"{100 * TOYS[toy][name]:.1f}" for toy in TOYS]
-        rows.append([f"{name} (published)", *published])
-    return table(["valid (%)", *TOYS], rows)
 
 
 def draw(frame: pd.DataFrame) -> None:
@@ -114,7 +84,6 @@ def parts() -> dict[str, str]:
     return {
         "infill": infill_table(read("infill.jsonl")),
         "fragments": fragments_table(read("fragments.jsonl")),
-        "toys": toys_table(list(map(json.loads, (HERE / "toys.jsonl").read_text().splitlines()))),
     }
 
 

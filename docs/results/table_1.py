@@ -121,9 +121,8 @@ def parts() -> dict[str, str]:
         head, baselines = baseline_rows(name)
         columns = [0, *(i for i, title in enumerate(head) if NAMES.get(title) in set(frame["set"]))]
         head, *baselines = [[row[i] for i in columns] for row in (head, *baselines)]
-        measured = [row for row in baselines if not row[0].startswith("*")]
-        fingerprints = [row for row in measured if row[0].startswith("ECFP4")]
-        networks = [row for row in measured if row not in fingerprints]
+        fingerprints = [row for row in baselines if row[0].startswith("ECFP4")]
+        networks = [row for row in baselines if row not in fingerprints]
         rows = [model_row(frame, model, head, percent) for model in MODELS]
         rows.append(difference_row(frame, head, percent))
         rows.append(best_row("best of three on fingerprints", fingerprints, percent))
@@ -148,7 +147,7 @@ def draw(frame: pd.DataFrame) -> None:
         percent = name not in ("ESOL", "FreeSolv", "Lipophilicity")
         head, rows = baseline_rows("classification" if percent else "regression")
         ours = [model_row(frame, model, head, percent) for model in MODELS]
-        measured = [row for row in [*ours, *rows] if not row[0].startswith("*") or row in ours]
+        measured = [*ours, *rows]
         column = head.index(name)
         for height, row in enumerate(reversed(measured)):
             if row[column]:

@@ -18,7 +18,7 @@ from exlm.filling import search
 from exlm.filling.fill import fill
 from exlm.filling.graphs import encode, graphs, load_for_filling
 from exlm.filling.options import FillOptions
-from exlm.filling.outputs import OF_MOLECULES
+from exlm.filling.records import OF_MOLECULES
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
 from exlm.model.configuration_exlm import ExLMConfig
@@ -522,6 +522,29 @@ def test_a_table_of_any_kind_names_its_rows_by_any_column(model, tmp_path):
         )
     with pytest.raises(InputError, match="no column 'nr'; it has: Reg.-Nr., SMILES"):
         fill(str(model), [], file=str(source), id_column="nr")
+
+
+def test_a_cell_that_stands_for_a_missing_text_stays_as_it_is(model, tmp_path):
+    source = tmp_path / "masked.csv"
+    source.write_text(f"name,SMILES\na,{TWO}\nb,NA\nc,  \nd\n")
+    output = tmp_path / "a.jsonl"
+    main(["fill", str(model), "--file", str(source), "--output", str(output)])
+    _, missing, empty, short = read(output)
+    assert (missing["text"], missing["name"]) == ("NA", "b")
+    assert missing["problem"] == "NA stands for a missing text" and not missing["fillings"]
+    assert (empty["text"], empty["problem"]) == ("", "empty text")
+    assert (short["text"], short["problem"]) == ("", "empty text")
+    # in a list of texts `NA` is a text
+    (tmp_path / "list.txt").write_text(f"{TWO}\nNA\n")
+    main(["fill", str(model), "--file", str(tmp_path / "list.txt"), "--output", str(output)])
+    assert read(output)[1]["problem"].startswith("no mask")
+
+
+def test_a_file_that_is_no_utf8_is_named(model, tmp_path):
+    source = tmp_path / "latin.csv"
+    source.write_bytes(b"name,SMILES\n\xe9,CC[MASK]\n")
+    with pytest.raises(InputError, match=r"latin.csv cannot be read: it is not UTF-8"):
+        fill(str(model), [], file=str(source))
 
 
 def test_the_sheet_of_a_workbook_is_the_one_that_is_named(model, tmp_path):

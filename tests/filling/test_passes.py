@@ -88,7 +88,8 @@ def filled(tokenizer):
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
         several = SeveralPasses(start, first, filler.graphs, min(passes, masks))
-        return network, *several.best(n_best, width)
+        results = several.best(n_best, width)
+        return network, results.filled, results.exact
 
     return fill
 

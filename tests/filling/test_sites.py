@@ -12,13 +12,13 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
+from exlm.filling.fill import fill_sites
 from exlm.filling.graphs import load_for_filling
-from exlm.filling.options import FillOptions
-from exlm.filling.proposals import fill_templates, judged
-from exlm.filling.records import Filling, Molecule
+from exlm.filling.molecules import judged
+from exlm.filling.options import FillOptions, allowed_tokens
+from exlm.filling.records import FilledText, Filling, Molecule
 from exlm.filling.sites import Template, template_maker
 from exlm.filling.texts import fill_texts
-from exlm.filling.tokens import allowed_tokens
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES
@@ -217,7 +217,8 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     make = template_maker(["1-3"], None, None, False)
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    records = list(fill_templates(network, tokenizer, texts, make, options))
+    empty = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    records = list(fill_sites(network, tokenizer, empty, make, options))
     assert [record.line for record in records] == [1, 2, 3]
     assert records[1].problem.startswith("no attachment point") and records[1].template is None
     record = records[0]
@@ -245,7 +246,7 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
 
 
 def test_properties_of_molecules():
-    made = Template([f"{M}c1ccccc1"], "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
+    made = Template([f"{M}c1ccccc1"], [[0]], "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
     texts = ["Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C("]
     toluene, again, phenol, broken = molecules_of(texts, made, {"Oc1ccccc1"})
     assert toluene.smiles == again.smiles == "Cc1ccccc1"
@@ -350,6 +351,15 @@ def test_residues_of_a_protein(tmp_path, protein_model):
     assert sum(float(row["probability"]) for row in rows) == pytest.approx(1.0)
     assert {row["name"] for row in rows} == {"a"} and short["name"] == "b"
     assert short["problem"] == "site 3-4 is not in the sequence, which has 3 residues"
+
+
+def test_sites_that_touch_are_filled_each_for_itself(tmp_path, protein_model):
+    output = tmp_path / "out.csv"
+    sites = ["--site", "3-4", "5", "7"]
+    run(protein_model, "MKVLATGG", *sites, "--n_best", "3", "--output", output)
+    for row in csv.DictReader(output.read_text().splitlines()):
+        filled = row["filled"]
+        assert row["filling"] == f"{filled[2:4]} {filled[4]} {filled[6]}"
 
 
 PHENYL = "c1ccccc1*"

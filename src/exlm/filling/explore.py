@@ -18,7 +18,7 @@ from exlm.filling.graphs import encode, fills_molecules, graphs, load_for_fillin
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import Filler
+from exlm.filling.texts import WORDS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -26,6 +26,8 @@ from exlm.train import distributed
 
 Case = dict[str, Any]
 
+THRESHOLD = 0.05  # edges with a smaller probability are hidden at first
+N_BEST = 10  # how many fillings to show
 END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 PAGE = Path(__file__).with_name("page.html")
@@ -36,9 +38,9 @@ def explore(
     model: str,
     text: str,
     output: str = "explore.html",
-    words: int = 5,
-    threshold: float = 0.05,
-    n_best: int = 10,
+    words: int = WORDS,
+    threshold: float = THRESHOLD,
+    n_best: int = N_BEST,
     **options: Any,
 ) -> None:
     """Shows the states of every mask, their transitions and the best joint fillings of one text,
@@ -47,8 +49,8 @@ def explore(
     Args:
         model: a model directory.
         text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill. For
-            a fine-tuned model, a text without masks: the page, an .html file, is that of
-            `exlm predict --explain`, and all other options are without use.
+            a fine-tuned model, a text without masks: output, an .html file, is the page of
+            `exlm predict --explain`, and the options of fillings are refused.
         output: .html writes one page that needs no other file. The mouse shows states and their
             words, a slider hides weak edges, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the transition matrix; the last two
@@ -57,10 +59,11 @@ def explore(
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`."""
+    fill_options = FillOptions(n_best=n_best, **options)
     if is_finetuned(model):
+        _refuse_what_is_for_fillings(words, threshold, fill_options)
         explain_prediction(model, text, output)
         return
-    fill_options = FillOptions(n_best=n_best, **options)
     check_suffix(output, [".html", ".svg", ".pdf", ".png"])
     suffix = Path(output).suffix
     converter: Any = None
@@ -93,12 +96,24 @@ def explore(
     print(f"{counts}: {output}")
 
 
+def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
+    """Raises InputError for settings that are not the defaults."""
+    given = {"words": words, "threshold": threshold, **vars(options)}
+    defaults = {"words": WORDS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
+    names = [name for name, value in given.items() if value != defaults[name]]
+    if names:
+        raise InputError(
+            f"a fine-tuned model fills no masks; leave out {' and '.join(names)}, "
+            "or give a pre-trained model"
+        )
+
+
 def build_case(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     text: str,
     options: FillOptions | None = None,
-    words: int = 5,
+    words: int = WORDS,
 ) -> Case:
     """Collects what the model says about one text, in a form that JSON can store.
 
@@ -120,11 +135,11 @@ def build_case(
           sample that on which it was drawn), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    filler = Filler(network, tokenizer, options or FillOptions(n_best=10))
-    (masked_text,) = encode(network, tokenizer, [text])
+    filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
+    [masked_text] = encode(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
-    ((_, unrestricted),) = graphs(network, tokenizer, [masked_text])
+    [(_, unrestricted)] = graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
     filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:

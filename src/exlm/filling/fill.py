@@ -1,29 +1,39 @@
-"""Fills the masks or sites of a text together, or those of every line of a file.
-`exlm.filling.search` does the search."""
+"""`exlm fill`, from the command to its output. Every text is a record (`FilledText`), and each of
+these steps returns it with more:
+
+1. `_records` makes it from a row: with its name, or with the problem that it has.
+2. `fill_records` (`texts.py`) finds fillings: the network reads the text (`graphs.py`), and a
+   search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has
+   sites, `fill_sites` first makes a text with masks for each choice of their lengths (`sites.py`),
+   and then merges the fillings of these.
+3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
+4. `_with_usable` leaves out fillings that the command did not ask for.
+5. `_write_or_print` writes the record as it is, or a row for each filling (`records.py`)."""
 
 import dataclasses
 import time
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, standardize
-from exlm.data.columns import check_columns, identifier_column
+from exlm.data.columns import check_columns, choose_column, identifier_column
 from exlm.data.formats import check_sheet, format_of
-from exlm.data.sources import Source, find_sources, read_rows
+from exlm.data.sources import LISTS, Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
+from exlm.filling.graphs import MASKS, TOKENS_PER_BATCH, fills_molecules, load_for_filling
+from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
-from exlm.filling.outputs import FOR_MOLECULES, WRITERS
-from exlm.filling.proposals import fill_templates, judged
-from exlm.filling.records import FilledText, Filling
-from exlm.filling.sites import template_maker
-from exlm.filling.texts import fill_texts
+from exlm.filling.records import FOR_MOLECULES, WRITERS, FilledText, Filling
+from exlm.filling.sites import Template, template_maker
+from exlm.filling.texts import fill_records, fill_texts
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.train import distributed
 
@@ -109,32 +119,31 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    table_options = TableOptions(header, sheet=sheet)
-    rows = _rows_or_those_of(file, texts, text_column, id_column, table_options)
-    texts = [row.text for row in rows]
+    records = _records(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
-        molecules = fills_molecules(network, tokenizer, texts)
+        molecules = fills_molecules(network, tokenizer, _texts(records))
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     known_molecules = None if known is None else _molecules_of(known, TableOptions(header))
     distributed.place_model(network, device)
     start = time.monotonic()
     if site is None and keep is None and replace is None:
-        results = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+        results = fill_records(network, tokenizer, records, fill_options, states, tokens_per_batch)
     else:
-        _refuse_what_is_for_masks(states, fill_options)
-        is_drawn = fill_options.samples is not None
         letters = _is_of_letters(tokenizer, molecules)
-        make = template_maker(site, keep, replace, letters, is_drawn)
-        results = fill_templates(network, tokenizer, texts, make, fill_options, tokens_per_batch)
+        _refuse_what_is_for_masks(states, fill_options)
+        drawn = fill_options.samples is not None
+        make_template = template_maker(site, keep, replace, letters, drawn)
+        results = fill_sites(
+            network, tokenizer, records, make_template, fill_options, tokens_per_batch
+        )
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    progress = tqdm(results, "fill", len(rows), unit="line", disable=file is None)
-    for row, filled in zip(rows, progress, strict=True):
+    for filled in tqdm(results, "fill", len(records), unit="line", disable=file is None):
         fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
         if molecules:
             fillings = judged(fillings, filled.template, known_molecules)
-        filled_texts.append(_with_usable(filled, row, fillings, valid_only, top))
+        filled_texts.append(_with_usable(filled, fillings, valid_only, top))
     _write_or_print(filled_texts, output, molecules, time.monotonic() - start)
 
 
@@ -146,12 +155,64 @@ def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
             raise InputError(f"{name} is {value}; it must be at least 1")
 
 
-def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
-    if states or options.all_paths:
+def _records(
+    file: str | None,
+    texts: list[str],
+    text_column: str | None,
+    id_column: str | None,
+    table_options: TableOptions,
+) -> list[FilledText]:
+    """The texts of the command, or those of the file, without fillings."""
+    if bool(texts) == (file is not None):
         raise InputError(
-            "states, tokens and free are for texts with masks; leave them out where site, keep or "
-            "replace say what is free"
+            "give either texts after the model or --file, a file with one text per line"
         )
+    if file is not None:
+        return _records_of(file, text_column, id_column, table_options)
+    for option, value in (("id_column", id_column), ("sheet", table_options.sheet)):
+        if value is not None:
+            raise InputError(f"{option} is for the table of --file; leave it out")
+    return [FilledText(line, text) for line, text in enumerate(texts, 1)]
+
+
+def _records_of(
+    file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
+) -> list[FilledText]:
+    """A record for each row of a file, with its name if the file has a column of names."""
+    if format_of(file):
+        sources, _ = find_sources([file], table_options)
+        source = sources[0]
+    else:  # a file of another kind has a text on each line
+        check_sheet(table_options.sheet, [file])
+        source = Source(file, "lines", None)
+    rows = list(read_rows(source, text_column))
+    columns = next((row.cells for _, row in rows if row.cells), {})
+    check_columns(columns, file, id_column)
+    name_column = id_column or identifier_column(columns)
+    # Only in a table a cell such as `NA` stands for a missing text, which `read_rows` leaves out.
+    is_table = source.reader not in LISTS
+    cell_column = choose_column(columns, text_column, file) if is_table and columns else None
+    records: list[FilledText] = []
+    for text, row in rows:
+        name = row.cells.get(name_column)
+        problem = row.fault or None
+        cell = str(row.cells.get(cell_column) or "").strip()
+        if cell and not text and not row.fault:
+            text = cell
+            problem = f"{cell} stands for a missing text"
+        record = FilledText(
+            line=len(records) + 1,
+            text=text,
+            problem=problem,
+            name=None if name is None else str(name),
+        )
+        records.append(record)
+    return records
+
+
+def _texts(records: list[FilledText]) -> list[str]:
+    """The texts that have no problem."""
+    return [record.text for record in records if record.problem is None]
 
 
 def _refuse_what_is_for_molecules(
@@ -169,6 +230,14 @@ def _refuse_what_is_for_molecules(
             )
 
 
+def _molecules_of(file: str, table_options: TableOptions) -> set[str]:
+    """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
+    texts = [text for text in _texts(_records_of(file, None, None, table_options)) if text]
+    if not are_molecules(texts):
+        raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
+    return {standardize(text, "canonical") for text in texts}
+
+
 def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
     """Whether sites are residues of proteins, and not pieces of molecules. InputError if
     neither."""
@@ -181,67 +250,97 @@ def _is_of_letters(tokenizer: PreTrainedTokenizerFast, molecules: bool) -> bool:
     return letters
 
 
-class _Row(NamedTuple):
-    """A text to fill, the name of its row, and why the row must not be used, "" if it may."""
-
-    text: str
-    name: str | None = None
-    fault: str = ""
-
-
-def _rows_or_those_of(
-    file: str | None,
-    texts: list[str],
-    text_column: str | None,
-    id_column: str | None,
-    table_options: TableOptions,
-) -> list[_Row]:
-    if bool(texts) == (file is not None):
+def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
+    if states or options.all_paths:
         raise InputError(
-            "give either texts after the model or --file, a file with one text per line"
+            "states, tokens and free are for texts with masks; leave them out where site, keep or "
+            "replace say what is free"
         )
-    if file is not None:
-        return _rows_of(file, text_column, id_column, table_options)
-    for name, value in (("id_column", id_column), ("sheet", table_options.sheet)):
-        if value is not None:
-            raise InputError(f"{name} is for the table of --file; leave it out")
-    return list(map(_Row, texts))
 
 
-def _rows_of(
-    file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
-) -> list[_Row]:
-    """The rows of a file; they have names if it has a column of names."""
-    if format_of(file):
-        sources, _ = find_sources([file], table_options)
-        source = sources[0]
-    else:  # a file of another kind has a text on each line
-        check_sheet(table_options.sheet, [file])
-        source = Source(file, "lines", None)
-    texts_and_records = list(read_rows(source, text_column))
-    columns = next((record.cells for _, record in texts_and_records if record.cells), {})
-    check_columns(columns, file, id_column)
-    column = id_column or identifier_column(columns)
-    rows = []
-    for text, record in texts_and_records:
-        name = record.cells.get(column)
-        rows.append(_Row(text, None if name is None else str(name), record.fault))
-    return rows
+def fill_sites(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    records: Sequence[FilledText],
+    make_template: Callable[[str], Template],
+    options: FillOptions,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+) -> Iterator[FilledText]:
+    """Yields each text with its template and the fillings of its sites, in order.
+
+    All choices of lengths are equally probable, so fillings are ranked by their probability."""
+    with_templates = [_with_template(record, make_template) for record in records]
+    masked_texts: list[str] = []  # for all choices of lengths, of one text after the other
+    for record in with_templates:
+        if record.template is not None:
+            masked_texts += record.template.masked_texts
+    filled = fill_texts(
+        network, tokenizer, masked_texts, options, tokens_per_batch=tokens_per_batch
+    )
+    for record in with_templates:
+        template = record.template
+        if template is None:
+            yield record
+        else:
+            choices = list(islice(filled, len(template.masked_texts)))
+            yield _merged(record, choices, template.sites_of_masks)
 
 
-def _molecules_of(file: str, table_options: TableOptions) -> set[str]:
-    """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts = [row.text for row in _rows_of(file, None, None, table_options) if row.text]
-    if not are_molecules(texts):
-        raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
-    return {standardize(text, "canonical") for text in texts}
+def _with_template(record: FilledText, make_template: Callable[[str], Template]) -> FilledText:
+    """The text with its template, or with the problem that it has."""
+    if record.problem is not None:
+        return record
+    if not record.text.strip():
+        return dataclasses.replace(record, problem="empty text")
+    if MASKS.search(record.text):
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return dataclasses.replace(record, problem=problem)
+    try:
+        return dataclasses.replace(record, template=make_template(record.text))
+    except InputError as error:
+        return dataclasses.replace(record, problem=str(error))
+
+
+def _merged(
+    record: FilledText, choices: list[FilledText], sites_of_masks: list[list[int]]
+) -> FilledText:
+    """The text with the fillings of all its choices of lengths, the most probable first."""
+    usable = [choice for choice in choices if choice.problem is None]
+    problems = [choice.problem for choice in choices if choice.problem is not None]
+    if not usable:
+        return dataclasses.replace(record, problem=problems[0])
+    fillings = []
+    for choice, site_of_mask in zip(choices, sites_of_masks, strict=True):
+        for filling in choice.fillings:
+            filling_of_site = dataclasses.replace(
+                filling,
+                masked=choice.text,
+                site_of_mask=site_of_mask,
+                length_probability=1 / len(usable),
+            )
+            fillings.append(filling_of_site)
+    fillings.sort(key=lambda filling: -filling.log_probability)
+    exact = [choice.exact for choice in usable]
+    kept = [choice.kept for choice in usable if choice.kept is not None]
+    passes = [choice.passes for choice in usable if choice.passes is not None]
+    warnings = [choice.warning for choice in usable if choice.warning is not None]
+    if problems:
+        warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")
+    return dataclasses.replace(
+        record,
+        fillings=fillings,
+        exact=None if None in exact else all(exact),
+        kept=min(kept),
+        passes=max(passes),
+        warning=warnings[0] if warnings else None,
+    )
 
 
 def _with_usable(
-    filled: FilledText, row: _Row, fillings: list[Filling], valid_only: bool, top: int | None
+    filled: FilledText, fillings: list[Filling], valid_only: bool, top: int | None
 ) -> FilledText:
-    """The text of a row with those of the fillings that are given: with `valid_only` the valid
-    ones, and of these the `top` first different ones, or all."""
+    """The text with those of the fillings that are given: with `valid_only` the valid ones, and of
+    these the `top` first different ones, or all."""
     usable = fillings
     warning = filled.warning
     if valid_only:
@@ -257,8 +356,6 @@ def _with_usable(
         fillings=given,
         left_out=len(filled.fillings) - len(usable),
         warning=warning,
-        name=row.name,
-        problem=row.fault or filled.problem,
     )
 
 

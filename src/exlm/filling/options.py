@@ -1,9 +1,16 @@
-"""How to fill masks: the settings that `exlm fill` and `exlm explore` share."""
+"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, and which tokens they
+allow."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from exlm.data.chemistry import element_of
+from exlm.data.tokenization import MARKED, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.model.passes import Passes
 
@@ -117,3 +124,62 @@ def parse_lengths(text: str, option: str) -> range:
         if numbers and 0 not in numbers:
             return numbers
     raise InputError(f"{option} is {text}; give a number from 1, or a range as 2-4")
+
+
+def allowed_tokens(
+    tokenizer: PreTrainedTokenizerFast, options: FillOptions, size: int
+) -> Tensor | None:
+    """Which of `size` tokens, [size] bool, the options allow; None if they allow all. InputError
+    for what is no token, and if none is left.
+
+    Where anything is named, special tokens and letters that spell rare atoms are left out."""
+    if options.allow is None and options.forbid is None:
+        return None
+    vocabulary = tokenizer.get_vocab()
+    usable = set(vocabulary) - set(tokenizer.all_special_tokens)
+    atoms = dict[str, str]()  # each with its element
+    if splits_smiles(tokenizer.backend_tokenizer):
+        usable -= {"[", *MARKED}
+        for token in vocabulary:
+            if element := element_of(token):
+                atoms[token] = element
+    allow = _named(options.allow, "allow", tokenizer, usable, atoms)
+    forbid = _named(options.forbid, "forbid", tokenizer, usable, atoms)
+    # atoms and other tokens are limited apart, each if any of them is named
+    for group in (set(atoms), set(vocabulary) - set(atoms)):
+        if allow & group:
+            usable -= group - allow
+    usable -= forbid
+    fillable = usable & set(atoms) if atoms else usable
+    if not fillable:
+        raise InputError(
+            "allow and forbid leave no token that could be filled in; allow more, or forbid less"
+        )
+    allowed = torch.zeros(size, dtype=torch.bool)
+    allowed[[vocabulary[token] for token in usable]] = True
+    return allowed
+
+
+def _named(
+    entries: str | None,
+    option: str,
+    tokenizer: PreTrainedTokenizerFast,
+    usable: set[str],
+    atoms: dict[str, str],
+) -> set[str]:
+    """The tokens that the entries of an option name: all atoms of an element, or one token."""
+    tokens = set[str]()
+    for entry in entries.split(",") if entries is not None else []:
+        name = entry.strip()
+        of_name = {token for token, element in atoms.items() if element == name}
+        if not of_name:
+            # a word of text may have the space before it in its token
+            spellings = [[name], tokenizer.tokenize(name), tokenizer.tokenize(f" {name}")]
+            of_name = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
+        if not of_name:
+            raise InputError(
+                f"{option} names {name!r}, which is neither a token of the model nor an element "
+                "that it has tokens of"
+            )
+        tokens |= of_name
+    return tokens

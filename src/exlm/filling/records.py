@@ -1,12 +1,27 @@
-"""What `exlm fill` says of texts: a record for each text, with one for each of its fillings. Their
-fields have the names of the output, which the docstring of `fill` explains."""
+"""What `exlm fill` says of texts: a record for each text, with one for each of its fillings, and a
+writer for each ending of a file. The fields have the names of the output, which the docstring of
+`fill` explains."""
 
+import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from exlm.data.drawing import Segment
+import pandas as pd
+from rdkit import Chem
+from rdkit.Chem import rdDepictor
+
+from exlm.data.drawing import Segment, coloured, draw_grid, draw_molecule
+from exlm.data.frames import write_frame
+from exlm.errors import InputError
 from exlm.filling.sites import Template
+from exlm.storage.files import render
+
+MOST_DRAWINGS = 300  # on a page or in a picture
+PAGE = Path(__file__).with_name("fillings.html")
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,7 @@ class Filling:
     path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
     masked: str | None = None  # of sites: the text with masks that was filled
+    site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
     length_probability: float | None = None  # of sites, and with all paths
     molecule: Molecule | None = None
     # the filled text in parts, in order, each with the mask that it fills
@@ -45,14 +61,22 @@ class Filling:
 
     @property
     def segments_of_sites(self) -> list[Segment]:
-        """The segments, each with the site that it fills. Masks side by side are one site."""
+        """The segments, each with the site that it fills."""
+        sites = self._sites_of_masks()
+        return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
+
+    def _sites_of_masks(self) -> list[int]:
+        """The site of each mask; without sites, masks side by side are one."""
+        if self.site_of_mask is not None:
+            return self.site_of_mask
+        sites = []
         site = 0
-        segments: list[Segment] = []
         for number, (text, mask) in enumerate(self.segments):
-            if number > 0 and mask is None and text.strip():
+            if mask is not None:
+                sites.append(site)
+            elif number > 0 and text.strip():
                 site += 1
-            segments.append((text, None if mask is None else site))
-        return segments
+        return sites
 
     @property
     def filling(self) -> str:
@@ -97,3 +121,102 @@ class FilledText:
         if self.states is None:
             del record["states"]
         return record
+
+
+# the columns of a table, and those that say something of a text without fillings
+COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
+COLUMNS += ["token_count", "length_probability", "passes"]
+OF_MOLECULES = [field.name for field in fields(Molecule)]
+LAST_COLUMNS = ["warning", "problem"]
+OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
+
+
+def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for filled in filled_texts:
+            print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
+
+
+def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
+    rows = [row for filled in filled_texts for row in _rows(filled)]
+    # as objects, so that whole numbers stay whole beside cells without one
+    write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
+
+
+def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for filled, filling in _different_molecules(filled_texts):
+            molecule = Chem.MolFromSmiles(filling.text)
+            rdDepictor.Compute2DCoords(molecule)
+            molecule.SetProp("_Name", filled.name or "")
+            row = _row(filled, filling)
+            for name in [*COLUMNS, *OF_MOLECULES]:
+                if row.get(name) is not None:
+                    molecule.SetProp(name, str(row[name]))
+            print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
+
+
+def _rows(filled: FilledText) -> list[dict[str, Any]]:
+    """A row for each filling of a text, or one that says why there is none."""
+    return [_row(filled, filling) for filling in filled.fillings] or [_of_text(filled)]
+
+
+def _row(filled: FilledText, filling: Filling) -> dict[str, Any]:
+    return {
+        **filling.to_json(),
+        **_of_text(filled),
+        "filled": filling.text,
+        "token_count": sum(map(len, filling.tokens)),
+    }
+
+
+def _of_text(filled: FilledText) -> dict[str, Any]:
+    return {name: getattr(filled, name) for name in OF_TEXT}
+
+
+def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
+    """The fillings that are molecules which none before is, each with its text."""
+    for filled in filled_texts:
+        for filling in filled.fillings:
+            if filling.molecule is not None and filling.molecule.unique:
+                yield filled, filling
+
+
+def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
+    """The first MOST_DRAWINGS different molecules. InputError if there are none."""
+    drawable = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
+    if not drawable:
+        raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
+    return drawable
+
+
+def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    pictures = []
+    legends = []
+    for _, filling in _drawable(filled_texts):
+        picture = coloured(filling.text, filling.segments_of_sites)
+        if picture is not None:
+            pictures.append(picture)
+            legends.append(f"{filling.filling}   p {filling.probability:.3g}")
+    path.write_bytes(draw_grid(pictures, legends))
+
+
+def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    drawings = []
+    for filled, filling in _drawable(filled_texts):
+        svg = draw_molecule(filling.text, filling.segments_of_sites)
+        drawings.append({"line": filled.line, "of": filled.text, "filling": filling, "svg": svg})
+    path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")
+
+
+WRITERS: dict[str, Callable[[list[FilledText], Path, bool], None]] = {
+    ".jsonl": _jsonl,
+    ".csv": _table,
+    ".parquet": _table,
+    ".xlsx": _table,
+    ".sdf": _sdf,
+    ".html": _page,
+    ".png": _png,
+}
+FOR_MOLECULES = (".sdf", ".html", ".png")

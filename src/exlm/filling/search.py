@@ -11,15 +11,18 @@ distribution of state u over words. Then
 Each p_u sums to 1, so p(y | m) sums to 1 over all sequences of m tokens. Z_m is the probability of
 m tokens.
 
-R_i(u) is the probability to go from u, after i tokens, to the end after exactly m tokens. The
-probabilities E[u, v] R_{i+1}(v) / R_i(u) then make a Markov chain of all paths with m tokens. Its
-forward algorithm gives the exact probability p(y_1..y_i | m) that a filling begins with y_1..y_i,
-summed over everything that may follow.
+R_i(u) is the probability to go from u, after i tokens, to the end after exactly m tokens. So all
+paths with m tokens are a Markov chain, and its forward algorithm gives the exact probability that a
+filling begins with y_1..y_i, summed over everything that may follow:
+
+    P_i(u, v)        = E[u, v] R_{i+1}(v) / R_i(u)
+    a_{i+1}(v)       = sum over u of  a_i(u) P_i(u, v) p_v(y_{i+1}),    a_0 = 1 at BOS
+    p(y_1..y_i | m)  = sum over v of  a_i(v)
 
 The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound
-is the same sum, but every later token is as probable as the best word of its state. If the n-th
-filling found is at least as probable as the largest bound of all dropped beginnings, the search has
-proven that it found the n best."""
+is the same sum, but every later token is as probable as the best word of its state: what follows a
+token at v then adds the ceiling C_i(v). If the n-th filling found is at least as probable as the
+largest bound of all dropped beginnings, the search has proven that it found the n best."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -150,6 +153,29 @@ def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     return log_f - log_normaliser(graph.links, token_ids.shape[1])
 
 
+@dataclass(frozen=True)
+class Beginnings:
+    """The beginnings of fillings that a beam search keeps: n with i tokens each."""
+
+    token_ids: Tensor  # [n, i]
+    log_prob: Tensor  # [n] log p(y_1..y_i | m)
+    # [n, N] a_i / sum of a_i: how probably the beginning's last token was emitted at each state
+    at_state: Tensor
+
+    def continued(
+        self, graph: Graph, at_next: Tensor, parents: Tensor, words: Tensor
+    ) -> "Beginnings":
+        """The beginnings `parents` [b], each with one of the `words` [b] behind it; `at_next`
+        [n, N] is how probably the next token is emitted at each state."""
+        log_emitted = at_next[parents].log() + graph.probs[:, words].T.log()
+        log_step = log_emitted.logsumexp(1)
+        return Beginnings(
+            token_ids=torch.cat([self.token_ids[parents], words[:, None]], dim=1),
+            log_prob=self.log_prob[parents] + log_step,
+            at_state=(log_emitted - log_step[:, None]).exp(),
+        )
+
+
 def beam_search(
     graph: Graph, length: int, n_best: int = 5, width: int = 64, candidates: int = 200
 ) -> Fillings:
@@ -157,49 +183,54 @@ def beam_search(
     After each token the search keeps the `width` best beginnings. If there is only one, every word
     continues it. Else the `candidates` most probable words of every state that can be reached
     continue them."""
-    states, vocabulary = graph.probs.shape
     log_mass = log_mass_to_end(graph.links, length)
-    top_words = graph.probs.topk(min(candidates + 1, vocabulary), dim=1)
-    # for each state, the probability of its best word that is no candidate, 0 without such a word
-    best_other_word = top_words.values[:, candidates:].sum(1)
-    # the n beginnings with i tokens each: their tokens [n, i], log p(y_1..y_i | m) [n], and the
-    # probability [n, N] that the last token was emitted at each state
-    token_ids = torch.empty(1, 0, dtype=torch.long)
-    log_prob = graph.probs.new_zeros(1)
-    at_state = torch.eye(1, states, dtype=graph.probs.dtype)
+    best_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
+    beginnings = _without_tokens(graph)
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
-        # [n, N] the probability that the next token is emitted at each state
-        next_at_state = at_state @ _log_steps(graph.links, log_mass, i).exp()
-        # [n, N] bounds for the fillings that go on with each state
-        bounds = log_prob[:, None] + next_at_state.log() + ceiling
+        at_next = beginnings.at_state @ _log_steps(graph.links, log_mass, i).exp()
+        # [n, N] for the fillings that go on with each state
+        bounds = beginnings.log_prob[:, None] + at_next.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
-        if len(token_ids) == 1:
-            # for a single beginning, it is cheap to try every word
-            words = torch.arange(vocabulary)
+        if len(bounds) == 1:
+            words = torch.arange(graph.probs.shape[1])
         else:
-            words = top_words.indices[reachable, :candidates].unique()
-            other_bounds = _log_product(bounds, best_other_word[:, None])
-            dropped_bound = max(dropped_bound, float(other_bounds.max()))
+            words = best_words.indices[reachable, :candidates].unique()
+            # 0 for a state whose words are all candidates
+            best_other_word = best_words.values[:, candidates:].sum(1, keepdim=True)
+            dropped_bound = max(dropped_bound, float(_log_product(bounds, best_other_word).max()))
         word_probs = graph.probs[reachable[:, None], words]
-        # all words after the first beginning, then after the second, ...
-        ranked = _log_product(bounds[:, reachable], word_probs).flatten()
+        # [n, words] for the fillings that go on with each word
+        bounds_of_words = _log_product(bounds[:, reachable], word_probs).flatten()
         is_last = i == length - 1
-        size = min(n_best if is_last else width, int((ranked > -torch.inf).sum()))
-        best = ranked.topk(min(size + 1, len(ranked)))
-        if not is_last and len(best.values) > size:
-            dropped_bound = max(dropped_bound, float(best.values[size]))
-        parent = best.indices[:size] // len(words)
-        word = words[best.indices[:size] % len(words)]
-        log_emitted = next_at_state[parent].log() + graph.probs[:, word].T.log()
-        log_step = log_emitted.logsumexp(1)
-        token_ids = torch.cat([token_ids[parent], word[:, None]], dim=1)
-        log_prob = log_prob[parent] + log_step
-        at_state = (log_emitted - log_step[:, None]).exp()
+        best, next_bound = _largest(bounds_of_words, n_best if is_last else width)
+        if not is_last:
+            dropped_bound = max(dropped_bound, next_bound)
+        parents = best // len(words)
+        beginnings = beginnings.continued(graph, at_next, parents, words[best % len(words)])
+    token_ids, log_prob = beginnings.token_ids, beginnings.log_prob
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     proven = is_bounded or dropped_bound == -torch.inf
     return Fillings(token_ids, log_prob, best_paths(graph, token_ids), proven)
+
+
+def _without_tokens(graph: Graph) -> Beginnings:
+    """The only beginning of 0 tokens, whose paths are at BOS."""
+    return Beginnings(
+        token_ids=torch.empty(1, 0, dtype=torch.long),
+        log_prob=graph.probs.new_zeros(1),
+        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
+    )
+
+
+def _largest(bounds: Tensor, count: int) -> tuple[Tensor, float]:
+    """The places of the `count` largest bounds, or of all that are possible, the largest first; and
+    the largest of the others, -inf if there is none."""
+    size = min(count, int((bounds > -torch.inf).sum()))
+    largest = bounds.topk(min(size + 1, len(bounds)))
+    others = largest.values[size:]
+    return largest.indices[:size], float(others[0]) if len(others) else -torch.inf
 
 
 def _log_product(logs: Tensor, factor: Tensor) -> Tensor:

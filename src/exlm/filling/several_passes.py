@@ -8,6 +8,7 @@ The text with some of its masks revealed is a *beginning* of its fillings."""
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -19,27 +20,33 @@ from exlm.model.passes import most_certain
 READ_AT_ONCE = 8  # beginnings, in a beam search
 
 
-@dataclass
+class Results(NamedTuple):
+    """The fillings of a text, found in several passes."""
+
+    filled: list[MaskedText]
+    exact: bool | None  # whether no missing one is more probable; None where that is not searched
+    kept: float  # the smallest `search.share_one_per_mask` of all graphs that were read
+
+
+@dataclass(frozen=True)
 class SeveralPasses:
-    """The search for fillings of one text in several passes."""
+    """How to fill one text in several passes."""
 
     start: MaskedText
     first: Graph  # of the start, which the first pass reads
     # yields the numbers and graphs of beginnings, in order, since these are equally long
     read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
     passes: int
-    # the smallest `search.share_one_per_mask` of all graphs that were read
-    share_one_per_mask: float = 1.0
 
-    def best(self, n_best: int, width: int) -> tuple[list[MaskedText], bool]:
-        """The `n_best` most probable fillings that a beam search finds, the best first, and whether
-        it has proven that no missing one is more probable. Each pass keeps the `width` best
-        beginnings.
+    def best(self, n_best: int, width: int) -> Results:
+        """The `n_best` most probable fillings that a beam search finds, the best first. Each pass
+        keeps the `width` best beginnings.
 
         A beginning is at least as probable as all fillings that continue it. So the search has
         proven that it found the best if the n-th filling is at least as probable as every beginning
         that was dropped or not listed."""
         beginnings = [self.start]
+        shares = list[float]()
         # how probable a filling that is not among the results can be at most (logarithm)
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
@@ -52,7 +59,8 @@ class SeveralPasses:
                     # neither this nor a later beginning can enter the best
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
-                graph = next(graphs)
+                graph, share = next(graphs)
+                shares.append(share)
                 fillings = search.beam_search(graph, graph.num_masks, size, width)
                 best += _continued(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
@@ -61,38 +69,41 @@ class SeveralPasses:
                 dropped_bound = max(dropped_bound, unlisted, *dropped)
                 best = best[:size]
             beginnings = best
-        proven = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
-        return beginnings, proven or dropped_bound == -math.inf
+        is_bounded = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
+        exact = is_bounded or dropped_bound == -math.inf
+        return Results(beginnings, exact, min(shares))
 
-    def samples(self, count: int, seed: tuple[int, ...]) -> list[MaskedText]:
+    def samples(self, count: int, seed: tuple[int, ...]) -> Results:
         """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning
         decide each draw."""
         beginnings = [self.start]
+        shares = list[float]()
         for passes_left in range(self.passes, 0, -1):
             longer = list[MaskedText]()
             # all from the start, then one from each beginning
             draws = count // len(beginnings)
             graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
-            for number, (beginning, graph) in enumerate(zip(beginnings, graphs, strict=True)):
+            pairs = zip(beginnings, graphs, strict=True)
+            for number, (beginning, (graph, share)) in enumerate(pairs):
+                shares.append(share)
                 generator = search.generator(*seed, passes_left, number)
                 fillings = search.sample(graph, graph.num_masks, draws, generator)
                 longer += _continued(beginning, graph, fillings)
             beginnings = longer
-        return beginnings
+        return Results(beginnings, None, min(shares))
 
     def _revealed_graphs(
         self, beginnings: list[MaskedText], passes_left: int, at_once: int
-    ) -> Iterator[Graph]:
-        """For each beginning the graph of those masks alone that the next pass reveals; so many
-        beginnings are read at once."""
+    ) -> Iterator[tuple[Graph, float]]:
+        """For each beginning the graph of those masks alone that the next pass reveals, and the
+        `search.share_one_per_mask` of all masks; so many beginnings are read at once."""
         for start in range(0, len(beginnings), at_once):
             read_together = beginnings[start : start + at_once]
             is_first = passes_left == self.passes
             for number, graph in [(0, self.first)] if is_first else self.read(read_together):
-                share = search.share_one_per_mask(graph)
-                self.share_one_per_mask = min(self.share_one_per_mask, share)
                 one_per_mask = search.one_per_mask(graph)
-                yield _revealed(read_together[number], one_per_mask, passes_left)
+                revealed = _revealed(read_together[number], one_per_mask, passes_left)
+                yield revealed, search.share_one_per_mask(graph)
 
 
 def _revealed(beginning: MaskedText, graph: Graph, passes_left: int) -> Graph:

@@ -1,4 +1,4 @@
-"""Fills texts: reads them with the model, searches their fillings, and decodes these."""
+"""Fills texts with masks: reads them with the model, searches their fillings, and decodes these."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,11 +12,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.drawing import Segment
 from exlm.filling import search
 from exlm.filling.graphs import TOKENS_PER_BATCH, MaskedText, encode, graphs
-from exlm.filling.options import FillOptions
+from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
 from exlm.filling.several_passes import SeveralPasses
-from exlm.filling.tokens import allowed_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
 
@@ -32,17 +31,32 @@ def fill_texts(
     states: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[FilledText]:
-    """Yields each text with its fillings, in order. TEXTS texts are filled at a time. The number of
-    a text is part of the seed of its samples."""
-    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
-    for start in range(0, len(texts), TEXTS):
-        chunk = texts[start : start + TEXTS]
-        masked_texts = encode(network, tokenizer, chunk)
+    """Yields each text with its fillings, in order. The number of a text is part of the seed of its
+    samples."""
+    records = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    options = options or FillOptions()
+    return fill_records(network, tokenizer, records, options, states, tokens_per_batch)
+
+
+def fill_records(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    records: Sequence[FilledText],
+    options: FillOptions,
+    states: bool = False,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+) -> Iterator[FilledText]:
+    """Yields each text with its fillings, or with the problem that it has, in order. TEXTS texts
+    are filled at a time."""
+    filler = Filler(network, tokenizer, options, tokens_per_batch)
+    for start in range(0, len(records), TEXTS):
+        chunk = records[start : start + TEXTS]
+        # A text that has a problem already is not read.
+        texts = ["" if record.problem else record.text for record in chunk]
+        masked_texts = encode(network, tokenizer, texts)
         filled_texts = []
-        for line, (text, masked_text) in enumerate(
-            zip(chunk, masked_texts, strict=True), start + 1
-        ):
-            filled_texts.append(FilledText(line, text, problem=masked_text.problem))
+        for record, masked_text in zip(chunk, masked_texts, strict=True):
+            filled_texts.append(replace(record, problem=record.problem or masked_text.problem))
         for number, graph in filler.graphs(masked_texts):
             filled = filler.fill(filled_texts[number], masked_texts[number], graph)
             if states and filled.fillings:
@@ -111,21 +125,20 @@ class Filler:
         options = self.options
         passes = passes_needed(options.most_passes, len(masked_text.masks))
         several = SeveralPasses(masked_text, graph, self.graphs, passes)
-        exact = None
         if options.samples is not None:
             seed = (options.seed, empty.line, len(masked_text.masks))
             results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and mostly proves that it missed nothing.
             narrow = min(2 * options.n_best, options.beam)
-            results, exact = several.best(options.n_best, narrow)
-            if not exact and narrow < options.beam:
-                results, exact = several.best(options.n_best, options.beam)
+            results = several.best(options.n_best, narrow)
+            if not results.exact and narrow < options.beam:
+                results = several.best(options.n_best, options.beam)
         fillings = []
-        for result in results:
-            tokens_of_masks = [[result.ids[place]] for place in masked_text.masks]
-            fillings.append(self._filling(masked_text, tokens_of_masks, result.log_prob))
-        return _filled(empty, fillings, exact, several.share_one_per_mask, passes)
+        for filled in results.filled:
+            tokens_of_masks = [[filled.ids[place]] for place in masked_text.masks]
+            fillings.append(self._filling(masked_text, tokens_of_masks, filled.log_prob))
+        return _filled(empty, fillings, results.exact, results.kept, passes)
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number

@@ -149,7 +149,8 @@ def _clean(cell: Any) -> str:
 def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:
     labels = read_numbers(cells).to_numpy(float)
     usable = np.isfinite(labels) & np.isfinite(scores).all(1)
-    single, joint = (spearmanr(of_rows, labels[usable]).statistic for of_rows in scores[usable].T)
+    single = spearmanr(scores[usable, 0], labels[usable]).statistic
+    joint = spearmanr(scores[usable, 1], labels[usable]).statistic
     print(
         f"Spearman correlation with {cells.name} ({usable.sum()} of {len(cells)} rows): "
         f"score {single:.4f}, joint_score {joint:.4f}"
@@ -231,7 +232,9 @@ def _parse_mutations(wild: str, mutations: str, first_position: int) -> dict[int
                 f"{mutations[:40]!r} is neither mutations of one allele, such as V39A:D40C, nor a "
                 f"mutant with the {len(wild)} residues of the wild type"
             )
-        old, position, new = (RESIDUES.get(text, text) for text in match.groups())
+        old, position, new = match.groups()
+        old = RESIDUES.get(old, old)
+        new = RESIDUES.get(new, new)
         place = int(position) - first_position
         residue = "no residue"
         if place in new_residues:

@@ -107,9 +107,14 @@ class ArchitectureConfig:
             raise InputError(
                 f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
             )
+        self._check_rotary()
+
+    def _check_rotary(self) -> None:
+        """Features rotate in pairs. With two axes those of a head are 1 / state_share blocks, one
+        of which rotates by the copy index."""
         share = self.state_share
-        divides = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
-        if share != 0 and not divides:
+        is_one_nth = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
+        if share != 0 and not is_one_nth:
             raise InputError(f"state_share is {share}; it must be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(reads_copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):

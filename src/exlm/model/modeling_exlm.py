@@ -17,6 +17,26 @@ from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
+# How several vectors become one.
+Pooling = Literal["first", "mean"]
+
+
+class Encoded(NamedTuple):
+    """Hidden vectors: those behind the last layer, and of every layer if these are asked for."""
+
+    hidden: Tensor
+    # [B, S, D] of the input tokens, after the embedding and after every layer
+    layers: tuple[Tensor, ...] | None
+
+
+class CopyEmbedding(nn.Embedding):
+    """Embedding of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        rows, width = config.num_states + 1, config.hidden_size
+        # No random draw: `ExLMPreTrainedModel` draws the rows of the copies.
+        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))
+
 
 class ExLMPreTrainedModel(PreTrainedModel):
     config: ExLMConfig
@@ -36,11 +56,12 @@ class ExLMPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if not isinstance(module, CopyEmbedding):
-            return
-        if not getattr(module.weight, "_is_hf_initialized", False):
-            with torch.no_grad():
-                module.weight[1:].normal_(0.0, self.config.copy_embedding)
+        if isinstance(module, CopyEmbedding):
+            # transformers marks what it has read from a file
+            is_loaded = getattr(module.weight, "_is_hf_initialized", False)
+            if not is_loaded:
+                with torch.no_grad():
+                    module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
     def wants_every_layer(
         self, output_hidden_states: bool | None, output_attentions: bool | None
@@ -57,27 +78,6 @@ class ExLMPreTrainedModel(PreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return bool(output_hidden_states)
-
-
-# How several vectors become one.
-Pooling = Literal["first", "mean"]
-
-
-class Encoded(NamedTuple):
-    """Hidden vectors: those behind the last layer, and of every layer if these are asked for."""
-
-    hidden: Tensor
-    # [B, S, D] of the input tokens, after the embedding and after every layer
-    layers: tuple[Tensor, ...] | None
-
-
-class CopyEmbedding(nn.Embedding):
-    """Embedding of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
-
-    def __init__(self, config: ExLMConfig) -> None:
-        rows, width = config.num_states + 1, config.hidden_size
-        # no random draw
-        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))
 
 
 class ExLMModel(ExLMPreTrainedModel):
@@ -147,27 +147,30 @@ class ExLMModel(ExLMPreTrainedModel):
         unexpanded_layers = self.config.unexpanded_layers
         read_layers = read_layers or self.config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
-        traced: list[Tensor] | None = [] if every_layer else None
         if 0 < unexpanded_layers < read_layers:  # late expansion
             before = arrange(unexpanded, device, without_padding)
             layout = arrange(sequences, device, without_padding, output_positions, count)
-            hidden = self._embed(before, traced)
-            hidden = self._run(range(unexpanded_layers), hidden, before, traced)
+            embedded = self._embed(before)
+            hidden, layers = self._run(range(unexpanded_layers), embedded, before, every_layer)
             if layout.origin is not None:
                 hidden = gather_positions(hidden, layout.origin)
             hidden = self._add_copies(hidden, layout)
-            hidden = self._run(range(unexpanded_layers, read_layers), hidden, layout, traced)
+            later_layers = range(unexpanded_layers, read_layers)
+            hidden, vectors_of_later = self._run(later_layers, hidden, layout, every_layer)
+            layers += vectors_of_later
         else:
-            layout = arrange(unexpanded, device, without_padding, output_positions, count)
-            hidden = self._embed(layout, traced)
-            hidden = self._run(range(read_layers), hidden, layout, traced)
+            before = layout = arrange(unexpanded, device, without_padding, output_positions, count)
+            embedded = self._embed(before)
+            hidden, layers = self._run(range(read_layers), embedded, layout, every_layer)
         hidden = layout.by_sequence(self.norm(hidden))
-        layers = None if traced is None else (*traced[:-1], at_tokens(hidden, layout.sequences))
-        return Encoded(hidden, layers)
+        if not every_layer:
+            return Encoded(hidden, None)
+        last = at_tokens(hidden, layout.sequences)
+        return Encoded(hidden, (before.at_tokens(embedded), *layers[:-1], last))
 
-    def _embed(self, layout: Layout, traced: list[Tensor] | None) -> Tensor:
+    def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
-        place, plus those of copies. `traced` is as for `_run`."""
+        place, plus those of copies."""
         vectors = layout.sequences.vectors
         if vectors is None:
             hidden = self.embeddings(layout.input_ids)
@@ -175,25 +178,23 @@ class ExLMModel(ExLMPreTrainedModel):
             # The id of padding may be larger than any row.
             rows = layout.input_ids.clamp(max=len(vectors) - 1)
             hidden = vectors.to(rows.device)[rows]
-        hidden = self.dropout(self._add_copies(hidden, layout))
-        if traced is not None:
-            traced.append(layout.at_tokens(hidden))
-        return hidden
+        return self.dropout(self._add_copies(hidden, layout))
 
     def _run(
-        self, indices: range, hidden: Tensor, layout: Layout, traced: list[Tensor] | None
-    ) -> Tensor:
+        self, indices: range, hidden: Tensor, layout: Layout, every_layer: bool
+    ) -> tuple[Tensor, list[Tensor]]:
         """Hidden vectors [R, L, D] behind the layers with these indices, or [R, N, D] if the layout
-        has output positions. Those of the input tokens [B, S, D] behind each layer are added to
-        `traced`."""
+        has output positions; and with `every_layer` those of the input tokens [B, S, D] behind each
+        of the layers."""
         reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
         tables = self._rotary_tables(layout, reads_copies)
+        layers = []
         for index in indices:
             output_positions = layout.output_positions if index == indices[-1] else None
             hidden = self.layers[index](hidden, tables, layout, output_positions)
-            if traced is not None:
-                traced.append(layout.at_tokens(hidden))
-        return hidden
+            if every_layer:
+                layers.append(layout.at_tokens(hidden))
+        return hidden, layers
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden vectors plus the embedding of every position's copy index."""

@@ -17,7 +17,7 @@ from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the configuration, and so the heads, import this module
     from exlm.model.configuration_exlm import ExLMConfig
     from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 

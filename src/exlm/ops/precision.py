@@ -1,21 +1,24 @@
 """The precision of a run, and how float32 matrix products are computed: settings that are restored
 afterwards.
 
-`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects oneDNN
-instead of MKL. On processors with AMX it also rounds operands to bfloat16, and log-probabilities
-must not be rounded so: a link would be off by up to 0.2 nats. Elsewhere the products stay true
-float32 and may be much faster. So `exact_level` tries "medium" once and takes it where it is exact,
-and nothing here leaves the setting changed.
+`torch.set_float32_matmul_precision` holds for a whole process. Its level "medium" selects oneDNN on
+a CPU, "highest" MKL. What is best depends on the processor, so `exact_level` tries "medium" once:
+
+* Without AMX (AMD, and Intel before Sapphire Rapids) its products are true float32, and faster. It
+  is taken: on one core of an AMD EPYC with AVX512-BF16, a float32 training step with "highest"
+  takes 1.57 to 1.77 times as long, one in bfloat16, where the heads alone have float32 products,
+  1.00 to 1.06 times.
+* With AMX (Intel since Sapphire Rapids) it rounds operands to bfloat16, and log-probabilities must
+  not be rounded so: a link would be off by up to 0.2 nats. "highest" is taken, PyTorch's default,
+  so no step is faster; what is gained is that numbers stay exact if the process has set "medium".
+
+Nothing here leaves the setting changed.
 
     exact_on_cpu       for links, emissions and marginals, in any setting of the process
     linear             for the layers of the heads; uses `exact_on_cpu`
     training_products  for the training loop; uses `exact_level`
     in_precision       for evaluation and prediction; uses `training_products` and `autocast`
-    matmul_precision   sets a level; all of these use it
-
-Measured on an AMD EPYC with AVX512-BF16 and one core: a float32 training step with "highest" takes
-1.57 to 1.77 times as long as with the level taken; one in bfloat16, where the heads alone have
-float32 products, 1.00 to 1.06 times."""
+    matmul_precision   sets a level; all of these use it"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

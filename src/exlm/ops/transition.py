@@ -27,9 +27,9 @@ SMALL = {"cpu": 0, "cuda": 2**24}
 class PriorStrength(NamedTuple):
     """Strength of the order prior: beta for order, gamma for sticky copies.
 
-    To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `-
-    order * |j - i - 1|` is added: a penalty for each skipped mask, or for staying within one. If j
-    = i + 1 and both states are the same copy of their masks, + sticky is added too. Copies then
+    From the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last),
+    `order * |j - i - 1|` is subtracted: a penalty for each skipped mask, or for staying within one.
+    If j is i + 1 and both states are the same copy of their masks, `sticky` is added. Copies then
     come to stand for different fillings."""
 
     order: float = 0.0

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ class Tracker:
         and the updates in a row with infeasible sequences."""
         return {
             "step": self.step,
-            "sums": self.sums,
+            "sums": astuple(self.sums),
             "infeasible_run": self.infeasible_in_a_row,
         }
 
@@ -83,7 +84,7 @@ class Tracker:
         """Counts one update. TrainingStopped if the last `max_infeasible` updates all had sequences
         that had to be skipped."""
         self.step += 1
-        self.sums = Sums(*(a + b for a, b in zip(self.sums, sums, strict=True)))
+        self.sums += sums
         self.infeasible_in_a_row = self.infeasible_in_a_row + 1 if sums.infeasible else 0
         self.bar.set_postfix({self.loss_name: f"{sums.mean_loss:.3f}"}, refresh=False)
         self.bar.update()

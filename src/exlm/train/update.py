@@ -8,7 +8,8 @@ dropout drops: other units, with the same probabilities."""
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +28,26 @@ NumberedBatch = tuple[int, MicroBatch]
 LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
 
 
-class Sums(NamedTuple):
+@dataclass(frozen=True)
+class Sums:
     """Sums over the micro-batches and processes of one update, or of several."""
 
     total: float = 0.0  # of the loss
-    terms: float = 0.0  # how many were added, such as masked tokens
-    infeasible: float = 0.0
+    count: float = 0.0  # what was summed over, such as masked tokens
+    infeasible: float = 0.0  # sequences that were skipped
     tokens: float = 0.0
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(
+            self.total + other.total,
+            self.count + other.count,
+            self.infeasible + other.infeasible,
+            self.tokens + other.tokens,
+        )
 
     @property
     def mean_loss(self) -> float:
-        return self.total / max(self.terms, 1.0)
+        return self.total / max(self.count, 1.0)
 
 
 def update(
@@ -59,13 +69,13 @@ def update(
     device_sums, tokens, processes = _add_processes(sums_here, tokens_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    _, count, _ = device_sums
-    scale = processes / count.clamp(min=1.0)
+    _, divisor, _ = device_sums
+    scale = processes / divisor.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
     results = torch.cat([device_sums, norm_of_mean.double().view(1)])
-    total, terms, infeasible, norm = results.tolist()
+    total, count, infeasible, norm = results.tolist()
     if not (math.isfinite(norm) and math.isfinite(total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
@@ -75,7 +85,7 @@ def update(
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return Sums(total, terms, infeasible, tokens), norm
+    return Sums(total, count, infeasible, tokens), norm
 
 
 def _add_gradients(
