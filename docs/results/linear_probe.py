@@ -135,7 +135,7 @@ def parts_of(task: TaskConfig, table: TextTable, rows_to_split: np.ndarray) -> R
     split = split_rows(task, table, 0, rows_to_split, groups=every_row)
     if task.dataset not in GLUE:
         return split
-    carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0)
+    carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0, groups=every_row)
     return {"train": carved["train"], "valid": carved["valid"], "test": split["valid"]}
 
 

@@ -346,7 +346,7 @@ def test_equal_rows_are_on_the_same_side(tmp_path):
 
 
 def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 16)
+    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 16)
     many = [f"{'C' * n}{end}" for n in range(1, 100) for end in ["O", "N", "("]]
     file = _write(tmp_path / "in.smi", many)
     one = _prepare(file, tmp_path / "one", workers=1)
@@ -357,7 +357,7 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
 
 def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 3)
+    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 3)
     monkeypatch.setattr(
         "exlm.data.rows.molecule_problem",
         lambda text: read.append(text) or molecule_problem(text),

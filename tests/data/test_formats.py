@@ -38,7 +38,7 @@ def write(path, text):
 
 def rows(name, header=True, text_column=None):
     """What `prepare` reads."""
-    [source], _ = find_sources([name], header)
+    [source], _ = find_sources([name], TableOptions(header))
     return [text for text, _ in read_rows(source, text_column)]
 
 
@@ -232,11 +232,18 @@ def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
     assert rows(path) == ["CCO", "", "CC", "", ""]
 
 
-def test_a_row_with_too_many_fields_is_reported_and_one_with_too_few_is_filled_up(tmp_path):
-    path = write(tmp_path / "a.csv", "smiles,y\nCCO\nCC,1,2\nC,3\n")
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_row_with_too_many_cells_is_reported_and_one_with_too_few_is_filled_up(
+    tmp_path, capsys, separator
+):
+    lines = ["smiles,y", "CCO", "CC,1,2", "C,3", "N", "O,4"]
+    path = write(tmp_path / "a.csv", "\n".join(lines).replace(",", separator))
+    assert rows(path) == ["CCO", "", "C", "N", "O"]
     table = make_table(read_file(path), path, None, [])
-    assert table.problems == ["", "3 fields instead of 2", ""]
-    assert table.frame["y"].tolist() == ["", "1", "3"]
+    assert table.problems == ["", "3 fields instead of 2", "", "", ""]
+    assert table.frame["y"].tolist() == ["", "1", "3", "", "4"]
+    note = "a.csv that have fewer than 2 cells: 2; those that are missing at their ends are read as"
+    assert capsys.readouterr().err.count(note) == 1  # though the file was read twice
 
 
 def test_damaged_and_unknown_files(tmp_path):
@@ -375,7 +382,7 @@ def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
         pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
     assert list(read_frame(path)) == ["made by"]
     assert (
-        "the sheet 'Notes' is read; there are also: IC50 (labelled data: --sheet"
+        "the sheet 'Notes' is read; --sheet reads one of the others: IC50"
         in capsys.readouterr().err
     )
     assert read_frame(path, TableOptions(sheet="IC50"))["smiles"].tolist() == ["CCO"]
@@ -589,7 +596,7 @@ def test_a_list_of_sentences_is_no_table(tmp_path):
 
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = [*read_rows(Source(str(path), "csv", None))]
+    rows = [(text, record.fault) for text, record in read_rows(Source(str(path), "csv", None))]
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
     assert read_file(path).faults == {1: "3 fields instead of 2"}
 
@@ -643,3 +650,139 @@ def test_ids_that_look_like_numbers_stay_texts(tmp_path):
     frame = pd.DataFrame({"smiles": ["C", "CC"], **columns})
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert number_columns(tmp_path / "a.csv", read_frame(tmp_path / "a.csv")) == {"y"}
+
+
+def test_prepare_reads_the_sheet_that_is_named(tmp_path):
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": SMILES}).to_excel(book, sheet_name="IC50", index=False)
+    other = write(tmp_path / "b.smi", "CCN\n")
+    arguments = ["--output", str(tmp_path / "out"), "--workers", "1", "--held_out", "0"]
+    main(["prepare", str(tmp_path / "a.xlsx"), other, "--sheet", "IC50", *arguments])
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["counts"]["train_examples"] == 4
+    assert [source["sheet"] for source in manifest["sources"]] == ["IC50", None]
+    with pytest.raises(InputError, match="b.smi has no sheets; leave out sheet"):
+        prepare([other], str(tmp_path / "x"), workers=1, sheet="IC50")
+
+
+def test_cells_of_one_name_in_a_row_of_json_or_a_structure_are_refused(tmp_path):
+    """The last of them would be taken without a word."""
+    lines = write(tmp_path / "a.jsonl", '{"text": "a", "y": 1}\n{"text": "a", "text": "b"}\n')
+    sdf(tmp_path / "whole.sdf")
+    content = (tmp_path / "whole.sdf").read_text().replace("<note>", "<logP>")
+    structures = write(tmp_path / "b.sdf", content)
+    for path, column in ((lines, "text"), (structures, "logP")):
+        with pytest.raises(InputError, match=f"two columns are called '{column}'; rename or remov"):
+            read_frame(path)
+        with pytest.raises(InputError, match=f"two columns are called '{column}'"):
+            rows(path)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_semicolons_divide_rows_of_unlike_numbers_of_cells_and_a_note_says_so(
+    tmp_path, capsys, name
+):
+    path = write(tmp_path / name, "smiles;y;z\nCCO;1\nCC;1;2\nC;5;6;7\nN;8\n")
+    frame, faults = read_file(path)
+    assert frame.to_dict("list") == {
+        "smiles": ["CCO", "CC", "C", "N"],
+        "y": ["1", "1", "5", "8"],
+        "z": ["", "2", "6", ""],
+    }
+    assert faults == {2: "4 fields instead of 3"}
+    assert (
+        "is read as cells between semicolons, and 3 of its first 4 rows have another number of "
+        "cells than the header line (3); correct them" in capsys.readouterr().err
+    )
+
+
+def test_lines_of_sentences_without_a_header_are_not_divided(tmp_path):
+    sentences = ["Hello, you.", "I, he, she.", "We, you, they, it."]
+    path = write(tmp_path / "a.txt", "\n".join(sentences))
+    assert rows(path, False) == texts(path, False) == sentences
+
+
+@pytest.mark.parametrize(
+    ("header", "row"), [("text\ty", "a,1"), ("text,y", "a;1"), ("text|y", "a\t1")]
+)
+def test_a_header_line_with_other_separators_than_all_rows_is_refused(tmp_path, header, row):
+    path = write(tmp_path / "a.csv", f"{header}\n{row}\n{row}\n")
+    with pytest.raises(InputError, match="a.csv: there are .* in its header line, and .* in all"):
+        read_frame(path)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+def test_files_with_the_line_ends_of_old_macs_are_read(tmp_path, name):
+    mark = "," if name == "a.csv" else "\t"
+    lines = [f"smiles{mark}y", f"CCO{mark}1", f"CC{mark}2"]
+    (tmp_path / name).write_bytes("\r".join(lines).encode())
+    frame = read_frame(tmp_path / name)
+    assert frame.to_dict("list") == {"smiles": ["CCO", "CC"], "y": ["1", "2"]}
+    assert rows(str(tmp_path / name)) == ["CCO", "CC"]
+
+
+@pytest.mark.parametrize("content", [b"smiles,n\nCCO,a\rb\nCC,c\n", b"smiles,n\r\nCCO,a\rCC,c\r\n"])
+def test_a_carriage_return_in_a_cell_without_quotes_divides_no_row(tmp_path, content):
+    (tmp_path / "a.csv").write_bytes(content)
+    for read in (read_frame, lambda path: rows(str(path))):
+        with pytest.raises(InputError, match="a.csv, row 1: .* or a carriage return in a cell wit"):
+            read(tmp_path / "a.csv")
+    quoted = content.replace(b"a\rb", b'"a\rb"')
+    if quoted != content:
+        (tmp_path / "b.csv").write_bytes(quoted)
+        assert read_frame(tmp_path / "b.csv")["n"].tolist() == ["a\rb", "c"]
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ('"smiles","y"', '"1","CCO",5'),
+        ('"smiles"\t"y"', '"1"\t"CCO"\t5'),
+        ('"smiles";"y"', '"1";"CCO";5'),
+        ('"smiles" "y"', '"1" "CCO" 5'),
+        ("smiles", "1,CCO"),
+    ],
+)
+def test_row_names_of_r_without_a_name_are_refused(tmp_path, header, row):
+    path = write(tmp_path / "a.csv", f"{header}\n{row}\n{row}\n")
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="a.csv: .*row.names = FALSE"):
+            read(path)
+
+
+def test_comments_above_a_table_are_left_out_and_counted(tmp_path, capsys):
+    comments = "# from ChEMBL, with care\n#second\n\n"
+    path = write(tmp_path / "a.csv", f"{comments}#smiles\ty\nCCO\t1\nCC\t2\n")
+    assert texts(path) == rows(path) == ["CCO", "CC"]
+    assert list(read_frame(path)) == ["#smiles", "y"]
+    note = "a.csv are left out (lines: 2, the first: '# from ChEMBL, with care')"
+    assert capsys.readouterr().err.count(note) == 1
+    path = write(tmp_path / "b.csv", '#second\nsmiles,y\nCCO,1\nCC,"2\n')
+    with pytest.raises(InputError, match="b.csv, row 2: "):
+        read_frame(path)
+
+
+@pytest.mark.parametrize(
+    "table", ["smiles\nCCO\nCC\n", "smiles,y\nCCO,1\nCC,2\n", "smiles,y,z\nCCO,1,2\nCC,3,4\n"]
+)
+def test_a_comment_that_could_be_a_header_line_is_named(tmp_path, table):
+    path = write(tmp_path / "a.csv", f"# from ChEMBL, with care\n#second, too\n{table}")
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="its first line '# from ChEMBL, with care' seems to"):
+            read(path)
+
+
+@pytest.mark.parametrize("text", ["#activity\nCCO\nCC\n", "#activity,smiles\n1,CCO\n2,CC\n"])
+def test_a_header_may_begin_with_a_hash(tmp_path, text):
+    assert len(texts(write(tmp_path / "a.csv", text))) == 2
+    assert next(iter(read_frame(tmp_path / "a.csv"))) == "#activity"
+
+
+def test_a_name_of_several_lines_is_no_line_of_its_own(tmp_path):
+    path = write(tmp_path / "a.csv", '"IC50; \n[nM]",smiles\n1,CCO\n2,CC\n')
+    assert texts(path) == rows(path) == ["CCO", "CC"]
+
+
+def test_blank_lines_above_a_table_are_left_out(tmp_path):
+    assert texts(write(tmp_path / "a.csv", "\n\nsmiles,y\nCCO,1\n")) == ["CCO"]

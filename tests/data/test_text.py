@@ -48,7 +48,7 @@ def trained(kind):
 @pytest.fixture
 def text_file(tmp_path, monkeypatch):
     """Paragraphs of documents, read a few rows at a time."""
-    monkeypatch.setattr("exlm.data.rows.CHUNK_ROWS", 7)
+    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 7)
     path = tmp_path / "in.txt"
     path.write_text("\n\n".join("\n".join(rows) for rows in DOCUMENTS), encoding="utf-8")
     return str(path)
@@ -378,4 +378,4 @@ def test_a_further_alphabet_is_one_entry(tmp_path, monkeypatch):
     assert [tokenizer.decode(corpus[i]) for i in range(len(corpus))] == ["ACGTAC", "GGCC"]
     assert manifest["options"]["molecules"] is False
     reader = TextReader(tokenizer, max_length=64, molecules=False)
-    assert reader.known_kind == "dna"
+    assert reader.alphabet == "dna"

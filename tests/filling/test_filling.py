@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import FrozenInstanceError, replace
 
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM
@@ -544,6 +545,22 @@ def test_a_file_that_is_no_utf8_is_named(model, tmp_path):
     source.write_bytes(b"name,SMILES\n\xe9,CC[MASK]\n")
     with pytest.raises(InputError, match=r"latin.csv cannot be read: it is not UTF-8"):
         fill(str(model), [], file=str(source))
+
+
+def test_the_sheet_of_a_workbook_is_the_one_that_is_named(model, tmp_path):
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": [TWO]}).to_excel(book, sheet_name="Gaps", index=False)
+    output = tmp_path / "a.jsonl"
+    file = ["--file", str(tmp_path / "a.xlsx"), "--sheet", "Gaps"]
+    main(["fill", str(model), *file, "--n_best", "2", "--output", str(output)])
+    assert [record["text"] for record in read(output)] == [TWO]
+    for name in ("a.txt", "a.log"):
+        (tmp_path / name).write_text(TWO)
+        with pytest.raises(InputError, match=f"{name} has no sheets; leave out sheet"):
+            fill(str(model), [], file=str(tmp_path / name), sheet="Gaps")
+    with pytest.raises(InputError, match="sheet is for the table of --file; leave it out"):
+        fill(str(model), [TWO], sheet="Gaps")
 
 
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):

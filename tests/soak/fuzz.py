@@ -20,8 +20,8 @@ from examples.public_tables import molecules
 
 from exlm.data.corpus import Corpus
 from exlm.data.frames import read_file
-from exlm.data.rows import PrepareOptions, Row, RowTokenizer
-from exlm.data.sources import find_sources, read_rows
+from exlm.data.rows import PrepareOptions, RowTokenizer
+from exlm.data.sources import Row, find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer

@@ -32,10 +32,15 @@ def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
         return ""
 
     monkeypatch.setattr(splits.MurckoScaffold, "MurckoScaffoldSmiles", scaffold)
-    split = scaffold_split(["CCO", "CCN", "C" * 1500, "CC"] * 3, range(12))
+    split = scaffold_split(["CCO", "CCN", "C" * 1500, "CC"] * 3, range(12), np.arange(12))
     assert sum(len(rows) for rows in split.values()) == 12
     giants = [{row % 4 for row in rows} for rows in as_lists(split).values()]
     assert sum(2 in part for part in giants) == 1  # they are one group of their own
+
+
+def split_usable(kind, table, seed=0):
+    """The rows that can be used, each a group of its own."""
+    return make_split(kind, table, seed, table.usable, np.arange(len(table.texts)))
 
 
 def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
@@ -62,14 +67,14 @@ def test_scaffold_split_equals_the_reference(name):
     path = find_dataset(name, str(DATA))
     table = make_table(read_file(path), path, dataset.text_column, dataset.label_columns)
     assert table.task_type == dataset.task_type
-    split = make_split("scaffold", table, seed=0)
+    split = split_usable("scaffold", table)
     assert as_lists(split) == json.loads(gzip.decompress(reference.read_bytes()))[name]
 
 
 def test_scaffold_split_by_hand():
     benzenes = ["c1ccccc1" + "C" * n for n in range(8)]
     smiles = ["C1CC1", "nonsense", *benzenes, "C1CCC1", ""]  # n = 10 parsable rows
-    split = scaffold_split(smiles, range(len(smiles)))
+    split = scaffold_split(smiles, range(len(smiles)), np.arange(len(smiles)))
     # Eight benzenes fill train; of the two single rings the later row comes first.
     assert as_lists(split) == {"train": [2, 3, 4, 5, 6, 7, 8, 9], "valid": [10], "test": [0]}
 
@@ -85,7 +90,8 @@ def test_other_spellings_of_a_molecule_have_its_scaffold():
 def test_scaffolds_keep_chirality_and_rows_restrict():
     pair = ["C1C[C@H]2CCCC[C@H]2N1", "C1C[C@@H]2CCCC[C@H]2N1"]
     benzenes = ["c1ccccc1"] * 8
-    assert as_lists(scaffold_split([*pair, "CC", *benzenes], [0, 1, *range(3, 11)])) == {
+    smiles = [*pair, "CC", *benzenes]
+    assert as_lists(scaffold_split(smiles, [0, 1, *range(3, 11)], np.arange(11))) == {
         "train": list(range(3, 11)),
         "valid": [1],
         "test": [0],
@@ -93,22 +99,19 @@ def test_scaffolds_keep_chirality_and_rows_restrict():
 
 
 def test_random_split_partitions_by_seed():
-    split = random_split(range(100), FRACTIONS, seed=3)
+    each = np.arange(100)  # every row is a group of its own
+    split = random_split(each, FRACTIONS, 3, each)
     assert [len(split[part]) for part in ("train", "valid", "test")] == [80, 10, 10]
     assert sorted(np.concatenate(list(split.values()))) == list(range(100))
-    assert as_lists(split) == as_lists(random_split(range(100), FRACTIONS, seed=3))
-    assert as_lists(split) != as_lists(random_split(range(100), FRACTIONS, seed=4))
-    carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed=3)
+    assert as_lists(split) == as_lists(random_split(each, FRACTIONS, 3, each))
+    assert as_lists(split) != as_lists(random_split(each, FRACTIONS, 4, each))
+    carved = random_split(split["train"], (0.9, 0.1, 0.0), 3, each)
     assert len(carved["valid"]) == 8 and not len(carved["test"])
     assert set(carved["valid"]) < set(split["train"])
 
 
-def test_rows_of_a_group_stay_together_and_without_groups_nothing_changes():
-    groups = np.arange(100)
-    assert as_lists(random_split(range(100), FRACTIONS, 3, groups)) == as_lists(
-        random_split(range(100), FRACTIONS, 3)
-    )
-    groups = groups // 3 * 3
+def test_rows_of_a_group_stay_together():
+    groups = np.arange(100) // 3 * 3
     split = random_split(range(100), FRACTIONS, 3, groups)
     parts = [set(groups[rows]) for rows in split.values()]
     assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & parts[2]
@@ -195,14 +198,14 @@ def test_index_split_explains_bad_files(tmp_path, content, message):
 def test_make_split_uses_usable_rows_only(table, tmp_path):
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
-    assert as_lists(make_split(f"file:{path}", table, 0)) == {
+    assert as_lists(split_usable(f"file:{path}", table)) == {
         "train": [1, 2],
         "valid": [],
         "test": [3],
     }
-    by_column = make_split("column:part", table, 0)
+    by_column = split_usable("column:part", table)
     assert as_lists(by_column) == {"train": [1, 2, 3, 4, 5, 6, 7, 8], "valid": [9], "test": [10]}
-    drawn = make_split("random", table, seed=1)
+    drawn = split_usable("random", table, seed=1)
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
 
 
@@ -211,11 +214,11 @@ def test_make_split_explains_what_it_cannot_do(table):
         with pytest.raises(
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"
         ):
-            make_split(kind, table, 0)
+            split_usable(kind, table)
     with pytest.raises(InputError, match="10 of 10 .* the scaffold c1ccccc1, .* task.split random"):
-        make_split("scaffold", table, 0)
+        split_usable("scaffold", table)
     with pytest.raises(InputError, match="9 of 10 molecules have no rings"):
-        scaffold_split(["CCO"] * 9 + ["c1ccccc1"], range(10))
+        scaffold_split(["CCO"] * 9 + ["c1ccccc1"], range(10), np.arange(10))
 
 
 def test_split_hash_identifies_the_rows():

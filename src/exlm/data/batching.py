@@ -219,7 +219,8 @@ def mask_tokens(
     instead. BOS and EOS are added and never masked, not even between packed documents. Every token
     is repeated `repeat` times, each repeat masked on its own (Repeated MLM, section 3.1 of the
     paper)."""
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    bos = tokenizer.bos_token_id
+    eos = tokenizer.eos_token_id
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos
     ids[np.arange(len(ids)), token_counts + 1] = eos

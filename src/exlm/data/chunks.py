@@ -80,7 +80,8 @@ def write_in_chunks(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        empty_chunks, numbers_of_chunks = [], []
+        empty_chunks = []
+        numbers_of_chunks = []
         for chunk in read_file_chunks(input, options, ROWS):
             empty_chunks.append(chunk.frame.iloc[[]])
             numbers_of_chunks.append(number_columns(input, chunk.frame))

@@ -1,6 +1,7 @@
 """Finds the column of the texts in a table, and notices that a table has no header line."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -136,8 +137,12 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     and loses the spaces there; so the most neighbours that are a column together are joined: `Ki`
     and `nM` mean `Ki, nM`. Names that mean nothing are returned as they are."""
     columns = list(columns)
-    by_name = {_without_spaces(str(column)): column for column in columns}
-    by_name |= {str(column): column for column in columns}
+    counts = Counter(_without_spaces(str(column)) for column in columns)
+    by_name = {str(column): column for column in columns}
+    for column in columns:
+        name = _without_spaces(str(column))
+        if counts[name] == 1:
+            by_name[name] = column
     matches = []
     remaining = list(names)
     while remaining:

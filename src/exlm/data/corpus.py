@@ -107,7 +107,8 @@ class Corpus:
         """The examples `indices` [n]: int64 ids [n, longest], padded, without special tokens; and
         int64 lengths [n]."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
-        offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
+        offsets = entries["offset"]
+        lengths = entries["length"].astype(np.int64)
         shape = (len(entries), int(lengths.max(initial=0)))
         ids = np.full(shape, self.manifest["pad_token_id"], dtype=np.int64)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
@@ -147,8 +148,8 @@ def _manifest(path: Path) -> dict[str, Any]:
             "make a corpus with exlm prepare, or correct the name"
         )
     # A manifest from elsewhere must not make us read other files.
-    own_files = set(manifest["token_files"]) <= set(manifest["files"])
-    if not own_files or manifest["token_dtype"] not in TOKEN_DTYPES:
+    are_listed = set(manifest["token_files"]) <= set(manifest["files"])
+    if not are_listed or manifest["token_dtype"] not in TOKEN_DTYPES:
         raise InputError(
             f"the manifest of {path} is damaged: its token files are not those of a corpus; "
             "prepare again"

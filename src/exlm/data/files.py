@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import pyarrow
 
-from exlm.errors import InputError, first_line
+from exlm.errors import InputError, first_line, note
 from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -93,6 +93,24 @@ def first_lines(name: str) -> list[str]:
         if others and file.read(1):
             others.pop()
         return [line for line in [first, *others[:19]] if line]
+
+
+@cache
+def note_once(text: str) -> None:
+    """Tells the user what should be known of a file; once, though a command may read it several
+    times."""
+    note(text)
+
+
+def line_end(name: str) -> str:
+    """What ends the lines of a text file, as `text_lines` takes it: a carriage return if there is
+    no line feed in its first 64 KiB, as old Macs wrote files; else a line feed, with or without a
+    carriage return."""
+    with open_text(name) as file:
+        start = file.read(2**16)
+    # at the end, a line feed may follow
+    is_from_old_mac = "\n" not in start and "\r" in start[:-1]
+    return "\r" if is_from_old_mac else "\n"
 
 
 def check_length(text: str, name: str, what: str) -> None:

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.parquet
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.columns import check_different, text_columns
+from exlm.data.columns import check_different, listed, text_columns
 from exlm.data.files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -49,6 +49,15 @@ def format_of(path: str | Path) -> str | None:
     if suffix in (".parquet", ".xlsx") and Path(path).suffix.lower() in COMPRESSIONS:
         return None
     return SUFFIXES.get(suffix)
+
+
+def check_sheet(sheet: str | None, paths: Iterable[str | Path]) -> None:
+    """InputError if a sheet is named, and none of the files is a workbook."""
+    paths = list(paths)
+    if sheet is not None and not any(format_of(path) == "xlsx" for path in paths):
+        raise InputError(
+            f"{listed(paths, 5)} has no sheets; leave out sheet, which is for .xlsx files"
+        )
 
 
 def reader_name(path: str | Path, options: TableOptions) -> str | None:
@@ -121,14 +130,21 @@ def _lines(name: str, options: TableOptions) -> Iterator[Record]:
 
 def _smi(name: str, options: TableOptions) -> Iterator[Record]:
     for line in text_lines(name):
-        smiles, title = [*line.strip().split(maxsplit=1), "", ""][:2]
-        yield Record({"smiles": smiles, "name": title})
+        words = line.strip().split(maxsplit=1)
+        yield Record({"smiles": "".join(words[:1]), "name": "".join(words[1:])})
 
 
 def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
+    def with_different_names(cells: list[tuple[str, Any]]) -> dict[str, Any]:
+        check_different([column for column, _ in cells], name)
+        return dict(cells)
+
+    decoder = json.JSONDecoder(object_pairs_hook=with_different_names)
     for row, line in enumerate(text_lines(name), 1):
         try:
-            cells = dict(json.loads(line)) if line.strip() else {}
+            cells = dict(decoder.decode(line)) if line.strip() else {}
+        except InputError:
+            raise
         except (ValueError, TypeError, RecursionError):
             raise InputError(
                 f"{name}, row {row}: {line[:80].strip()!r} is not a JSON object; "
@@ -234,18 +250,22 @@ def _sdf(name: str, options: TableOptions) -> Iterator[Record]:
             check_length(text, name, "a structure")
             continue
         if text.strip():
-            yield _structure(text[:-1])
+            yield _structure(text[:-1], name)
         text = ""
 
 
-def _structure(text: str) -> Record:
+def _structure(text: str, name: str) -> Record:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromMolBlock(text)
     smiles = "" if molecule is None else Chem.MolToSmiles(molecule)
-    cells = {"smiles": smiles, "name": text.split("\n", 1)[0].strip()}
+    columns = ["smiles", "name"]
+    cells = [smiles, text.split("\n", 1)[0].strip()]
     for title, value in re.findall(r"^>[^<\n]*<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
-        cells[f"property {title}" if title in cells else title] = value.strip()
-    return Record(cells, "RDKit cannot read this structure" if molecule is None else "")
+        columns.append(f"property {title}" if title in ("smiles", "name") else title)
+        cells.append(value.strip())
+    check_different(columns, name)
+    fault = "RDKit cannot read this structure" if molecule is None else ""
+    return Record(dict(zip(columns, cells, strict=True)), fault)
 
 
 def _hub(name: str, options: TableOptions) -> Iterator[Record]:
@@ -253,9 +273,9 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
     datasets = import_optional("datasets", "hub", purpose)
     parts = HUB_NAME.fullmatch(name)
     assert parts
-    data_set, config, split = parts["name"], parts["config"], parts["split"] or "train"
+    split = parts["split"] or "train"
     try:
-        rows = datasets.load_dataset(data_set, config, split=split, streaming=True)
+        rows = datasets.load_dataset(parts["name"], parts["config"], split=split, streaming=True)
         # It is opened only now, and an error must show here.
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
 from exlm.data.files import LARGEST, open_text, read_errors
-from exlm.data.formats import READABLE, READERS, reader_name
+from exlm.data.formats import READABLE, READERS, check_sheet, reader_name
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
@@ -66,8 +66,7 @@ def read_file_chunks(
     kind = reader_name(path, options)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
-    if options.sheet is not None and kind != "xlsx":
-        raise InputError(f"{path} has no sheets; leave out sheet, which is for .xlsx files")
+    check_sheet(options.sheet, [path])
     columns = None if like is None else like.columns
     start = 0
     with read_errors(path):
@@ -75,7 +74,7 @@ def read_file_chunks(
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
-                    "check the separator and the header, in which row names need a name, too"
+                    "check the separator and the header"
                 )
             if like is not None:
                 frame = frame.astype(like.dtypes)
@@ -95,7 +94,8 @@ def _chunks(
     rows: int | None,
     columns: pd.Index | None,
 ) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
-    """At most `rows` rows of a file at a time, without the blank lines at its end."""
+    """At most `rows` rows of a file at a time, without the blank lines at its end. Parquet files do
+    not become records first, as they do for `prepare`: their columns would lose their types."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
             check_different(file.schema_arrow.names, path)
@@ -155,10 +155,10 @@ def read_json(path: str | Path) -> Any:
         try:
             # In blocks, because one large read would take as much memory for a small file.
             text = ""
-            while len(text) <= LARGEST and (block := file.read(2**20)):
+            while block := file.read(2**20):
                 text += block
-            if len(text) > LARGEST:
-                raise ValueError(f"it has more than {LARGEST:,} characters")
+                if len(text) > LARGEST:
+                    raise ValueError(f"it has more than {LARGEST:,} characters")
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(

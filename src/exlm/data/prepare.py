@@ -21,18 +21,17 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import are_molecules
 from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
+from exlm.data.processes import map_chunks
 from exlm.data.rows import (
-    Chunk,
     InvalidRow,
     OnInvalid,
     PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
     count_and_parse,
-    map_chunks,
-    read_chunks,
 )
-from exlm.data.sources import Source, find_sources
+from exlm.data.sources import Chunk, Source, find_sources, read_chunks
+from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import (
     ALPHABETS,
     SMILES_PATTERN,
@@ -92,7 +91,8 @@ def prepare(
     if prepare_options.on_invalid is None:
         by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
         prepare_options = replace(prepare_options, on_invalid=by_default)
-    sources, ignored_files = find_sources(inputs, prepare_options.header)
+    table_options = TableOptions(prepare_options.header, sheet=prepare_options.sheet)
+    sources, ignored_files = find_sources(inputs, table_options)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         text = json.dumps(manifest, indent=2, ensure_ascii=False)
@@ -113,6 +113,34 @@ def _write_corpus(
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     if options.tokenizer == "protein":
         _note_nucleotides(first_texts)
+    options = _decide_molecules(options, fixed_tokenizer, first_texts)
+    tokenizer_of_corpus = fixed_tokenizer
+    known_molecules: list[np.ndarray | None] = []
+    if tokenizer_of_corpus is None:
+        tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
+    tokenizer_of_corpus.save_pretrained(folder)
+    # Some tokenizers skip ids.
+    writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
+    counts = _write_examples(
+        writer, options, tokenizer_of_corpus, sources, known_molecules, workers
+    )
+    lengths, duplicates = writer.write_splits(options.drop_duplicates)
+    return {
+        "format_version": FORMAT_VERSION,
+        "options": asdict(options),
+        "sources": [asdict(source) for source in sources],
+        "ignored_files": len(ignored_files),
+        "ignored_for_example": ignored_files[:REPORTED_FILES],
+        **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
+        **_facts_of_files(folder, tokenizer_of_corpus, writer),
+    }
+
+
+def _decide_molecules(
+    options: PrepareOptions, fixed_tokenizer: PreTrainedTokenizerFast | None, first_texts: list[str]
+) -> PrepareOptions:
+    """The options, which then say whether the rows are molecules. InputError if most of the first
+    texts are none and the tokenizer is of SMILES, or if others shall be standardized."""
     reads_smiles = options.tokenizer == "smiles"
     reads_letters = False
     if fixed_tokenizer is not None:
@@ -130,26 +158,7 @@ def _write_corpus(
             f"standardize={options.standardize} rewrites molecules; "
             "set molecules to true, or leave it out"
         )
-    if fixed_tokenizer is None:
-        tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
-    else:
-        tokenizer_of_corpus, known_molecules = fixed_tokenizer, []
-    tokenizer_of_corpus.save_pretrained(folder)
-    # Some tokenizers skip ids.
-    writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
-    counts = _write_examples(
-        writer, options, tokenizer_of_corpus, sources, known_molecules, workers
-    )
-    lengths, duplicates = writer.write_splits(options.drop_duplicates)
-    return {
-        "format_version": FORMAT_VERSION,
-        "options": asdict(options),
-        "sources": [asdict(source) for source in sources],
-        "ignored_files": len(ignored_files),
-        "ignored_for_example": ignored_files[:REPORTED_FILES],
-        **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
-        **_facts_of_files(folder, tokenizer_of_corpus, writer),
-    }
+    return options
 
 
 def _fixed_tokenizer(name: str) -> PreTrainedTokenizerFast | None:

@@ -1,19 +1,13 @@
-"""Turns rows into examples, a chunk at a time. Several processes check, tokenise and hash rows."""
+"""Turns rows into examples, a chunk at a time: checks, tokenises and hashes them."""
 
-import gc
 import hashlib
-import multiprocessing
-import os
 import re
-import signal
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Set
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
-from threading import Thread
-from typing import Literal, NamedTuple, TypeVar
+from itertools import chain, compress
+from typing import Literal, NamedTuple
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -21,13 +15,10 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE, SPECIALS
-from exlm.data.sources import Source, read_rows
+from exlm.data.sources import Chunk, Row
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import draw, uniform
-
-CHUNK_ROWS = 4096
-CHUNK_CHARACTERS = 2**21
 
 # Reasons why a row is invalid.
 TOO_LONG = "too_long"
@@ -38,9 +29,6 @@ UNREADABLE = "unreadable"  # there is no text
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
-Chunk = list["Row"]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -71,6 +59,7 @@ class PrepareOptions:
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
         header: whether tables have a header line; without it, the columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of .xlsx files; the first where absent.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
 
@@ -87,6 +76,7 @@ class PrepareOptions:
     cross_documents: bool = True
     vocabulary_size: int = 50265
     header: bool = True
+    sheet: str | None = None
     standardize: Standardize = "none"
 
     def __post_init__(self) -> None:
@@ -104,17 +94,6 @@ class PrepareOptions:
     def packed(self) -> bool:
         """Whether rows are joined into examples of one length."""
         return self.documents != "none"
-
-
-class Row(NamedTuple):
-    """A row of a source. The text is empty if the row is blank, or if its format could not be
-    read."""
-
-    source: str
-    number: int  # from 1
-    document: int
-    text: str
-    fault: str = ""  # why the row has no text, where that is known
 
 
 class InvalidRow(NamedTuple):
@@ -138,93 +117,43 @@ class TokenizedChunk:
     counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled strings
 
 
-def read_chunks(
-    sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
-) -> Iterator[Chunk]:
-    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a
-    time. Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is
-    a document."""
-    document = 0
-    for source in sources:
-        document += 1
-        chunk: Chunk = []
-        size = 0
-        for number, (text, fault) in enumerate(read_rows(source, text_column), 1):
-            if rows_are_documents or not text:
-                document += 1
-            chunk.append(Row(source.name, number, document, text, fault))
-            size += len(text)
-            if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
-                yield chunk
-                chunk = []
-                size = 0
-        if chunk:
-            yield chunk
-
-
-def map_chunks(
-    function: Callable[[Item], Result], chunks: Iterable[Item], workers: int
-) -> Generator[Result, None, None]:
-    """The results of `function` for every chunk, in order, computed by `workers` processes (0 is
-    one per core), which end when the generator is closed. At most a few chunks per worker are in
-    memory at once."""
-    if not workers:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        workers = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    chunks = iter(chunks)
-    if workers == 1:
-        yield from map(function, chunks)
-        return
-    # This process does the first chunk itself: there is often no other.
-    for first_chunk in islice(chunks, 1):
-        yield function(first_chunk)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # imported once, shared by all workers
-    pending: deque[Future[Result]] = deque()
-    # The executor starts a process when it has work.
-    with ProcessPoolExecutor(workers, context, _prepare_worker) as executor:
-        for chunk in chunks:
-            pending.append(executor.submit(function, chunk))
-            if len(pending) > 2 * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _prepare_worker() -> None:
-    end_with_parent()
-    # Garbage collection would write to every page shared with the other processes, and so copy it.
-    gc.freeze()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
-
-
-def end_with_parent() -> None:
-    """From now on, this process ends if its parent is killed: nobody would use or stop it."""
-
-    def wait() -> None:
-        multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
-
-
 def count_and_parse(
     molecules_only: bool, how: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
     those of molecules; and which rows are known to be molecules, [rows] bool, so that
     `RowTokenizer` does not parse them again, which takes most of the time; None if it must."""
+    is_counted = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
     counts = Counter[str]()
-    is_molecule = []
-    for row in chunk:
-        is_molecule.append(not molecules_only or molecule_problem(row.text) is None)
-        if is_molecule[-1]:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
+    for row in compress(chunk, is_counted):
+        counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
     # Without `molecules_only` nothing was parsed, and a row that is rewritten is parsed again.
-    if not molecules_only or how != "none":
-        return counts, None
-    return counts, np.array(is_molecule)
+    are_known = molecules_only and how == "none"
+    return counts, np.array(is_counted) if are_known else None
+
+
+class JudgedRow(NamedTuple):
+    """A row as a tokenizer reads it, and what is wrong with it."""
+
+    source: Row
+    text: str  # that of the source, standardized
+    tokens: list[int]
+    unknown_words: list[str]  # those that have no tokens
+    spelled_words: list[str]  # those that are spelled, because they are not in the vocabulary
+    reason: str  # of the first thing that is wrong with the row, "" if nothing is
+    detail: str
+    is_kept: bool
+
+
+def _invalid_row(row: JudgedRow) -> InvalidRow:
+    return InvalidRow(
+        file=row.source.source,
+        row=row.source.number,
+        value=row.source.text,
+        reason=row.reason,
+        detail=row.detail,
+        action="kept" if row.is_kept else "skipped",
+    )
 
 
 @dataclass(frozen=True)
@@ -240,42 +169,51 @@ class RowTokenizer:
         chunk, known_molecules = chunk_and_molecules
         if known_molecules is None:
             known_molecules = np.zeros(len(chunk), bool)
-        numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
-        texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
-        encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
-        keep_invalid = self.options.on_invalid == "keep"
-        kept: list[tuple[Row, str, list[int]]] = []
-        invalid: list[InvalidRow] = []
-        unknown = Counter[str]()
-        spelled = Counter[str]()
-        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
-            row, tokens = chunk[number], encoding.ids
-            unknown_words, spelled_words = self._unusual_words(text, tokens)
-            reason, detail = self._judge(
-                row, text, tokens, unknown_words, is_known_molecule=known_molecules[number]
-            )
-            keep = not reason or (keep_invalid and reason not in (TOO_LONG, UNREADABLE))
-            if keep:
-                kept.append((row, text, tokens))
-                spelled.update(spelled_words)
-            if keep or reason == UNKNOWN:
-                unknown.update(unknown_words)
-            if reason:
-                action = "kept" if keep else "skipped"
-                invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
-        actions = Counter(row.action for row in invalid)
+        judged = self._judged_rows(chunk, known_molecules)
+        kept = [row for row in judged if row.is_kept]
+        counted = [row for row in judged if row.is_kept or row.reason == UNKNOWN]
+        invalid = [_invalid_row(row) for row in judged if row.reason]
+        unknown = Counter(chain.from_iterable(row.unknown_words for row in counted))
+        spelled = Counter(chain.from_iterable(row.spelled_words for row in kept))
         rows = Counter(
             rows=len(chunk),
-            blank=len(chunk) - len(numbers),
-            skipped=actions["skipped"],
-            kept_invalid=actions["kept"],
+            blank=len(chunk) - len(judged),
+            skipped=len(judged) - len(kept),
+            kept_invalid=sum(row.reason != "" for row in kept),
             unknown_tokens=unknown.total(),
             spelled_pieces=spelled.total(),
         )
         reasons = Counter(row.reason for row in invalid)
         counts = {"rows": rows, "invalid": reasons, "unknown": unknown, "spelled": spelled}
-        tokens_of_chunk = np.fromiter(chain.from_iterable(ids for *_, ids in kept), np.uint32)
-        return TokenizedChunk(tokens_of_chunk, self._examples(kept), invalid, counts)
+        tokens = np.fromiter(chain.from_iterable(row.tokens for row in kept), np.uint32)
+        return TokenizedChunk(tokens, self._examples(kept), invalid, counts)
+
+    def _judged_rows(self, chunk: Chunk, known_molecules: np.ndarray) -> list[JudgedRow]:
+        """Those rows of a chunk that are not blank."""
+        numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
+        texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
+        encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
+        judged = []
+        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
+            row = chunk[number]
+            tokens = encoding.ids
+            unknown_words, spelled_words = self._unusual_words(text, tokens)
+            is_known_molecule = bool(known_molecules[number])
+            reason, detail = self._judge(row, text, tokens, unknown_words, is_known_molecule)
+            may_keep = self.options.on_invalid == "keep" and reason not in (TOO_LONG, UNREADABLE)
+            judged.append(
+                JudgedRow(
+                    source=row,
+                    text=text,
+                    tokens=tokens,
+                    unknown_words=unknown_words,
+                    spelled_words=spelled_words,
+                    reason=reason,
+                    detail=detail,
+                    is_kept=not reason or may_keep,
+                )
+            )
+        return judged
 
     def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
@@ -300,9 +238,10 @@ class RowTokenizer:
         length = len(tokens) + SPECIALS
         if length > self.options.max_length and not self.options.packed:
             return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
-        must_parse = self.options.molecules and not is_known_molecule
-        if must_parse and (error := molecule_problem(text)):
-            return UNPARSABLE, error
+        if self.options.molecules and not is_known_molecule:
+            problem = molecule_problem(text)
+            if problem is not None:
+                return UNPARSABLE, problem
         if unknown_words:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
         if self.options.molecules:
@@ -311,14 +250,14 @@ class RowTokenizer:
                 return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
 
-    def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
+    def _examples(self, kept: list[JudgedRow]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
         differ in capitals may be, are in the same split."""
         normalizer = _load(self.tokenizer_file).normalizer
-        texts = [normalizer.normalize_str(text) if normalizer else text for _, text, _ in kept]
+        texts = [normalizer.normalize_str(row.text) if normalizer else row.text for row in kept]
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(tokens) for _, _, tokens in kept]
-        examples["document"] = [row.document for row, _, _ in kept]
+        examples["length"] = [len(row.tokens) for row in kept]
+        examples["document"] = [row.source.document for row in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T

@@ -1,17 +1,27 @@
-"""Finds the files that an input stands for, and reads their texts one row at a time, in constant
-memory."""
+"""From inputs to rows: finds the files that an input stands for, and reads their texts in constant
+memory, with the readers of `formats.py`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
 from exlm.data.files import STANDARD_INPUT, read_errors
-from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of, reader_name
-from exlm.data.tabular import TableOptions
+from exlm.data.formats import (
+    HUB_NAME,
+    READABLE,
+    READERS,
+    check_sheet,
+    format_of,
+    reader_name,
+)
+from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST
 
+CHUNK_ROWS = 4096
+CHUNK_CHARACTERS = 2**21
 LISTS = ("lines", "smi", "fasta")  # formats that have one column of texts
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
@@ -24,13 +34,30 @@ class Source:
     reader: str  # key of READERS
     bytes: int | None  # size on disk; None for the hub and for standard input
     header: bool = True  # whether a table has a header line
+    sheet: str | None = None  # of a workbook, the first where absent
 
 
-def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], list[str]]:
+class Row(NamedTuple):
+    """A row of a source. The text is empty if the row is blank, or if its format could not be
+    read."""
+
+    source: str
+    number: int  # from 1
+    document: int
+    text: str
+    fault: str = ""  # why the row has no text, where that is known
+
+
+Chunk = list[Row]
+
+
+def find_sources(
+    inputs: list[str], options: TableOptions = AS_USUAL
+) -> tuple[list[Source], list[str]]:
     """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
     directories that were left out. InputError if an input does not exist or has nothing that can be
     read."""
-    options = TableOptions(header)
+    header = options.header
     sources: list[Source] = []
     left_out: list[str] = []
     for name in inputs:
@@ -43,8 +70,10 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
             files, others = _data_files(path)
             for file in files:
                 reader = str(reader_name(file, options))
-                sources.append(Source(str(file), reader, file.stat().st_size, header))
+                sheet = options.sheet if reader == "xlsx" else None
+                sources.append(Source(str(file), reader, file.stat().st_size, header, sheet))
             left_out += map(str, others)
+    check_sheet(options.sheet, [source.name for source in sources])
     return sources, left_out
 
 
@@ -72,22 +101,47 @@ def _is_data(file: Path, directory: Path) -> bool:
     return not (is_hidden or is_output or file.name.lower().startswith(NOT_DATA))
 
 
-def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields (text, fault) for every row: the stripped text, "" where it is missing or must not be
-    used, and the reason if known. InputError if the source is damaged or has no rows, or if it is
-    unclear which column to read."""
+def read_chunks(
+    sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
+) -> Iterator[Chunk]:
+    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a
+    time. Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is
+    a document."""
+    document = 0
+    for source in sources:
+        document += 1
+        chunk: Chunk = []
+        size = 0
+        for number, (text, record) in enumerate(read_rows(source, text_column), 1):
+            if rows_are_documents or not text:
+                document += 1
+            chunk.append(Row(source.name, number, document, text, record.fault))
+            size += len(text)
+            if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
+                yield chunk
+                chunk = []
+                size = 0
+        if chunk:
+            yield chunk
+
+
+def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, Record]]:
+    """Yields for every row its stripped text, "" where it is missing or must not be used, and the
+    record from which it is. InputError if the source is damaged or has no rows, or if it is unclear
+    which column to read."""
     is_list = source.reader in LISTS
     number = 0
     column = None
     with read_errors(source.name):
-        records = READERS[source.reader](source.name, TableOptions(source.header))
-        for number, (cells, fault) in enumerate(records, 1):
+        options = TableOptions(source.header, sheet=source.sheet)
+        for number, record in enumerate(READERS[source.reader](source.name, options), 1):
+            cells = record.cells
             if column is None and cells:
                 column = choose_column(cells, None if is_list else text_column, source.name)
             text = _text(cells.get(column), f"{source.name}, row {number}")
             # `NA` may be two residues, but not in a table
             is_missing = not is_list and len(cells) > 1 and text in MISSING_TEXTS
-            yield "" if is_missing or fault else text, fault
+            yield "" if is_missing or record.fault else text, record
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 

@@ -4,17 +4,15 @@ import csv
 import re
 import zipfile
 from collections.abc import Iterator
-from functools import cache
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from exlm.data.columns import check_different, listed
-from exlm.data.files import LARGEST, LONGEST, first_lines, text_lines
-from exlm.errors import InputError, first_line, import_optional, note
-
-SEPARATORS = ",;\t|"
+from exlm.data.files import LARGEST, LONGEST, line_end, note_once, text_lines
+from exlm.data.layout import Layout, find_layout
+from exlm.errors import InputError, first_line, import_optional
 
 
 class TableOptions(NamedTuple):
@@ -37,18 +35,17 @@ class Record(NamedTuple):
 
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
-    otherwise. Between tabs every row needs all cells; else missing ones at its end are ""."""
+    otherwise."""
     csv.field_size_limit(LONGEST)  # Python's own limit is lower
-    lines = first_lines(name)
-    # Excel writes it above the header: sep=;
-    named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
-    separator = named_separator[1] if named_separator else _separator(lines, usual)
+    has_names = options.header and not options.columns_if_missing
+    layout = find_layout(name, usual, has_names)
     # Columns are given for files of GLUE, in which quotes are part of the text.
-    is_plain = separator == "\t" and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, separator)
-    if named_separator:
-        next(rows)
-    return _records(rows, options, name, may_be_short=separator != "\t")
+    has_tabs = layout.separator == "\t"
+    is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout)
+    for _ in range(layout.lines_above):
+        next(filter(None, rows), None)
+    return _records(rows, options, name)
 
 
 def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
@@ -56,54 +53,51 @@ def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
     return read_csv(name, options, "\t")
 
 
-def _separator(lines: list[str], usual: str) -> str:
-    """The separator that divides the header of a table, and half of its first lines or more, into
-    as many cells; of several such the one that divides the most lines, or makes the most cells, as
-    decimal commas make fewer. The usual one if there is none."""
-
-    def fit(mark: str) -> tuple[int, int, bool]:
-        header, *others = [len(row) for row in csv.reader(lines, delimiter=mark)] or [0]
-        alike = others.count(header)
-        divides = header > 1 and 2 * alike >= len(others)
-        return (alike, header, mark == usual) if divides else (-1, 0, mark == usual)
-
-    return max(SEPARATORS, key=fit)
+def _table_lines(name: str) -> Iterator[str]:
+    """The lines of a table, with their ends; a carriage return inside a line is part of a cell."""
+    return text_lines(name, line_end(name))
 
 
 def _quotes_enclose_cells(name: str) -> bool:
     """Whether quotes enclose cells between tabs, as R, pandas and Excel write them: some cell
     begins with a quote, and all of these end with one. In other files quotes are part of the text,
     and also where they would join lines that have as many cells as all others."""
-    if not any(re.search('(^|\t)"', line) for line in text_lines(name)):
+
+    def lines() -> Iterator[str]:
+        for line in _table_lines(name):
+            yield line.rstrip("\r\n").replace("\r", " ") + "\n"
+
+    if not any(re.search('(^|\t)"', line) for line in lines()):
         return False
-    rows = csv.reader(text_lines(name), delimiter="\t", strict=True)
+    rows = csv.reader(lines(), delimiter="\t", strict=True)
     try:
         joins_lines = sum(1 for _ in rows) < rows.line_num
     except csv.Error:
         return False
-    tabs_in_lines = {line.count("\t") for line in text_lines(name) if line.strip()}
+    tabs_in_lines = {line.count("\t") for line in lines() if line.strip()}
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
-    """The rows of cells. InputError for a quote that is never closed or stands inside a cell: it
-    may have swallowed rows."""
-    good_rows = 0  # with the header, so that this is also the number of the next row
+def _csv_rows(name: str, layout: Layout) -> Iterator[list[str]]:
+    """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
+    for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
+    number = -layout.lines_above  # 0 is the header
     try:
-        for row in csv.reader(text_lines(name), delimiter=separator, strict=True):
+        for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
             yield row
-            good_rows += 1
+            number += 1
     except csv.Error as error:
+        reason = str(error).partition(" - ")[0]  # without advice for programmers
         raise InputError(
-            f"{name}, row {good_rows}: {error}; correct it, a quote may be open, or stand inside a "
-            "cell without a second one"
+            f"{name}, row {number}: {reason}; correct it, a quote may be open, or stand inside a "
+            "cell without a second one, or a carriage return in a cell without quotes"
         ) from error
 
 
 def _unquoted_rows(name: str) -> Iterator[list[str]]:
     """Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns
     inside a line."""
-    for line in text_lines(name, newline="\n"):
+    for line in _table_lines(name):
         line = line.rstrip("\n").removesuffix("\r")
         yield line.split("\t") if line else []
 
@@ -120,8 +114,12 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
             sheet = options.sheet or str(book.sheet_names[0])
             if sheet not in book.sheet_names:
                 raise InputError(f"{name}: no sheet {sheet!r}; it has: {listed(book.sheet_names)}")
-            if options.sheet is None:
-                _name_sheet(name, sheet, listed(book.sheet_names[1:]))
+            other_sheets = listed(book.sheet_names[1:])
+            if options.sheet is None and other_sheets:
+                note_once(
+                    f"of {name}, the sheet {sheet!r} is read; --sheet reads one of the others: "
+                    f"{other_sheets}"
+                )
             cells = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
         frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
         with pd.ExcelFile(name, "openpyxl", engine_kwargs={"data_only": False}) as book:
@@ -133,16 +131,7 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
             f"{name} cannot be read: {first_line(error)}; save it again as .xlsx"
         ) from error
     rows = (row if any(cell != "" for cell in row) else [] for row in frame.values.tolist())
-    yield from _records(rows, options, name, may_be_short=True)
-
-
-@cache  # a command may read a file several times
-def _name_sheet(name: str, sheet: str, others: str) -> None:
-    if others:
-        note(
-            f"of {name}, the sheet {sheet!r} is read; there are also: {others} (labelled "
-            "data: --sheet; else save the sheet as a file of its own)"
-        )
+    yield from _records(rows, options, name)
 
 
 def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
@@ -158,28 +147,33 @@ def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
         )
 
 
-def _records(
-    rows: Iterator[list[Any]], options: TableOptions, name: str, may_be_short: bool
-) -> Iterator[Record]:
-    """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and
-    no fault."""
-    first = next(rows, None)
+def _records(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Iterator[Record]:
+    """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
+    some are counted in a note; a row with more cells than the first has a fault."""
+    first = next(filter(None, rows), None)
     if first is None:
         return
     columns, first_is_data = _columns(first, options)
     check_different(columns, name)
     if first_is_data:
         rows = chain([first], rows)
+    short_rows = 0
     for cells in rows:
         if not cells:
             yield Record({})
             continue
         fault = ""
-        if len(cells) > len(columns) or (len(cells) < len(columns) and not may_be_short):
+        if len(cells) > len(columns):
             fault = f"{len(cells)} fields instead of {len(columns)}"
         elif len(cells) > 1 and cells == columns and not first_is_data:
             fault = "repeats the names of the columns"
+        short_rows += len(cells) < len(columns)
         yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), fault)
+    if short_rows:
+        note_once(
+            f"rows of {name} that have fewer than {len(columns)} cells: {short_rows}; "
+            "those that are missing at their ends are read as empty"
+        )
 
 
 def _columns(first: list[Any], options: TableOptions) -> tuple[list[str], bool]:

@@ -22,8 +22,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, standardize
 from exlm.data.columns import check_columns, choose_column, identifier_column
-from exlm.data.files import read_errors
-from exlm.data.formats import READERS, format_of
+from exlm.data.formats import check_sheet, format_of
 from exlm.data.sources import LISTS, Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -55,6 +54,7 @@ def fill(
     text_column: str | None = None,
     id_column: str | None = None,
     header: bool = True,
+    sheet: str | None = None,
     molecules: bool | None = None,
     valid_only: bool = False,
     top: int | None = None,
@@ -106,6 +106,7 @@ def fill(
             where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
             the texts decide).
         valid_only: leave out those of the n_best fillings that are not valid; no others are
@@ -118,12 +119,12 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, tokens_per_batch, top)
-    records = _records(file, texts, text_column, id_column, header)
+    records = _records(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, _texts(records))
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
-    known_molecules = None if known is None else _molecules_of(known, header)
+    known_molecules = None if known is None else _molecules_of(known, TableOptions(header))
     distributed.place_model(network, device)
     start = time.monotonic()
     if site is None and keep is None and replace is None:
@@ -159,7 +160,7 @@ def _records(
     texts: list[str],
     text_column: str | None,
     id_column: str | None,
-    header: bool,
+    table_options: TableOptions,
 ) -> list[FilledText]:
     """The texts of the command, or those of the file, without fillings."""
     if bool(texts) == (file is not None):
@@ -167,35 +168,36 @@ def _records(
             "give either texts after the model or --file, a file with one text per line"
         )
     if file is not None:
-        return _records_of(file, text_column, id_column, header)
-    if id_column is not None:
-        raise InputError("id_column is for the table of --file; leave it out")
+        return _records_of(file, text_column, id_column, table_options)
+    for option, value in (("id_column", id_column), ("sheet", table_options.sheet)):
+        if value is not None:
+            raise InputError(f"{option} is for the table of --file; leave it out")
     return [FilledText(line, text) for line, text in enumerate(texts, 1)]
 
 
 def _records_of(
-    file: str, text_column: str | None, id_column: str | None, header: bool
+    file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
 ) -> list[FilledText]:
     """A record for each row of a file, with its name if the file has a column of names."""
-    # a file of another kind has a text on each line
-    source = Source(file, "lines", None)
     if format_of(file):
-        sources, _ = find_sources([file], header)
+        sources, _ = find_sources([file], table_options)
         source = sources[0]
-    with read_errors(file):
-        rows = list(READERS[source.reader](source.name, TableOptions(source.header)))
-    columns = next((row.cells for row in rows if row.cells), {})
+    else:  # a file of another kind has a text on each line
+        check_sheet(table_options.sheet, [file])
+        source = Source(file, "lines", None)
+    rows = list(read_rows(source, text_column))
+    columns = next((row.cells for _, row in rows if row.cells), {})
     check_columns(columns, file, id_column)
     name_column = id_column or identifier_column(columns)
     # Only in a table a cell such as `NA` stands for a missing text, which `read_rows` leaves out.
     is_table = source.reader not in LISTS
     cell_column = choose_column(columns, text_column, file) if is_table and columns else None
     records: list[FilledText] = []
-    for row, (text, fault) in zip(rows, read_rows(source, text_column), strict=True):
+    for text, row in rows:
         name = row.cells.get(name_column)
-        problem = fault or None
+        problem = row.fault or None
         cell = str(row.cells.get(cell_column) or "").strip()
-        if cell and not text and not fault:
+        if cell and not text and not row.fault:
             text = cell
             problem = f"{cell} stands for a missing text"
         record = FilledText(
@@ -228,9 +230,9 @@ def _refuse_what_is_for_molecules(
             )
 
 
-def _molecules_of(file: str, header: bool) -> set[str]:
+def _molecules_of(file: str, table_options: TableOptions) -> set[str]:
     """The canonical SMILES of a file. InputError if most of its first texts are no molecules."""
-    texts = [text for text in _texts(_records_of(file, None, None, header)) if text]
+    texts = [text for text in _texts(_records_of(file, None, None, table_options)) if text]
     if not are_molecules(texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

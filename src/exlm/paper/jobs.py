@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 
-from exlm.data.rows import end_with_parent
+from exlm.data.processes import end_with_parent
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.files import write_json
 from exlm.storage.runs import made_with

@@ -3,12 +3,20 @@
 The commands of this library leave out the spaces around a text before they call a tokenizer; other
 tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
 `load_fast_tokenizer` takes that back. A tokenizer is thus the same after any number of saves
-(`tokenizer_hash`)."""
+(`tokenizer_hash`). There are three cases:
+
+- A tokenizer that leaves them out by itself, as BERT's, is saved as it is.
+- Others get STRIP as their first step. A normalizer sees the pieces between those tokens that are
+  not called normalized, and the space behind a mask belongs to the next word; so their special
+  tokens are called normalized, and STRIP sees the whole text.
+- Those of an alphabet, such as proteins, get STRIP alone: their normalizer would turn special
+  tokens into capital letters."""
 
 import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
@@ -72,41 +80,49 @@ def save_tokenizer(directory: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.save_pretrained(directory)
-    if ignores_ends:
-        return
-    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    if not ignores_ends:
+        definition = _with_stripping(tokenizer.backend_tokenizer)
+        text = json.dumps(definition, indent=2, ensure_ascii=False)
+        write_text(directory / "tokenizer.json", text)
+
+
+def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The definition of the tokenizer, with STRIP as its first step."""
+    definition = json.loads(tokenizer.to_str())
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
-    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    # A normalizer gets the pieces between the tokens that are not called normalized. All are, so
-    # that it gets the whole text: the space behind a mask belongs to the next word. Only those of
-    # an alphabet are not, which would get capital letters.
-    if not _capitalizes(tokenizer.backend_tokenizer, tokenizer.all_special_tokens):
-        for token in definition["added_tokens"]:
-            token["normalized"] |= token["special"]
-    write_text(directory / "tokenizer.json", json.dumps(definition, indent=2, ensure_ascii=False))
+    if not _capitalizes_special_tokens(tokenizer):
+        for token in _special_tokens(definition):
+            token["normalized"] = True
+    return {**definition, "normalizer": {"type": "Sequence", "normalizers": steps}}
 
 
 def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
-    """Takes back what `save_tokenizer` changed, so that this is the tokenizer of the corpus again
-    (`tokenizer_hash`)."""
+    """The tokenizer from which `_with_stripping` made this one, so that it is that of the corpus
+    again (`tokenizer_hash`); or this one, if it has another origin."""
     definition = json.loads(tokenizer.to_str())
-    special_tokens = [token for token in definition["added_tokens"] if token["special"]]
-    first, *others = (definition["normalizer"] or {}).get("normalizers") or [None]
-    strips = first == STRIP and len(others) < 2
-    are_normalized = all(token["normalized"] for token in special_tokens)
-    names = [token["content"] for token in special_tokens]
-    if not strips or not (are_normalized or _capitalizes(tokenizer, names)):
+    special_tokens = _special_tokens(definition)
+    first_step, *other_steps = (definition["normalizer"] or {}).get("normalizers") or [None]
+    if first_step != STRIP or len(other_steps) > 1:
         return tokenizer
-    definition["normalizer"] = others[0] if others else None
+    are_normalized = all(token["normalized"] for token in special_tokens)
+    if not are_normalized and not _capitalizes_special_tokens(tokenizer):
+        return tokenizer
     for token in special_tokens:
         token["normalized"] = False
+    definition["normalizer"] = other_steps[0] if other_steps else None
     return Tokenizer.from_str(json.dumps(definition))
 
 
-def _capitalizes(tokenizer: Tokenizer, words: list[str]) -> bool:
-    """Whether the normalizer changes the case of these words and no more."""
+def _special_tokens(definition: dict[str, Any]) -> list[dict[str, Any]]:
+    return [token for token in definition["added_tokens"] if token["special"]]
+
+
+def _capitalizes_special_tokens(tokenizer: Tokenizer) -> bool:
+    """Whether the normalizer changes the case of the special tokens and no more, as that of an
+    alphabet."""
     if tokenizer.normalizer is None:
         return False
+    words = [token["content"] for token in _special_tokens(json.loads(tokenizer.to_str()))]
     normalized = [tokenizer.normalizer.normalize_str(word) for word in words]
     return normalized != words and normalized == [word.upper() for word in words]
 

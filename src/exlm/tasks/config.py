@@ -40,8 +40,8 @@ class TaskConfig:
             decides it.
         split: `scaffold`, `random`, `column:NAME`, `column:FOLD=3` (rows with 3 in the column FOLD
             are the test part) or `file:INDICES.json`; a missing valid part is drawn from train.
-            Where absent: scaffold for molecules, random for text, one part per file where there are
-            several files.
+            Where absent: scaffold for molecules, random for text, `parts` (one per file) where
+            there are several files.
         molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid.
             Inferred where absent.
         on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and

@@ -13,7 +13,7 @@ import yaml
 
 from exlm.data.columns import listed
 from exlm.data.files import plain_stem, plain_suffix
-from exlm.data.formats import format_of
+from exlm.data.formats import check_sheet, format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
@@ -109,12 +109,11 @@ def load_labelled(config: TaskConfig) -> TextTable:
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
     """The rows of the file of every part. The sheet is that of workbooks, if there are any."""
     files = task_files(config)
-    has_workbook = any(format_of(file) == "xlsx" for file in files.values())
+    check_sheet(config.sheet, files.values())
     columns_if_missing = GLUE[config.dataset].columns_if_missing if config.dataset in GLUE else ()
     rows = {}
     for part, file in files.items():
-        is_workbook = format_of(file) == "xlsx"
-        sheet = config.sheet if is_workbook or not has_workbook else None
+        sheet = config.sheet if format_of(file) == "xlsx" else None
         rows[part] = read_file(file, TableOptions(config.header, tuple(columns_if_missing), sheet))
     return rows
 

@@ -26,7 +26,7 @@ from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
 from exlm.tasks.cells import first_reasons
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import HALF_EMPTY, OnInvalid, TextTable
+from exlm.tasks.table import OnInvalid, TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
@@ -98,6 +98,15 @@ def decide_molecules(
     return look_like_molecules if model_knows is None else model_knows
 
 
+class RowCheck(NamedTuple):
+    """What a reader finds wrong with a row."""
+
+    problem: str = ""  # why the row cannot be used, "" if it can
+    warning: str = ""  # what else is wrong with it, "" if nothing
+    is_foreign: bool = False  # whether it has a letter that is not in the model's alphabet
+    is_half_empty: bool = False  # whether one of its two texts is empty, which the warning says
+
+
 class TableTokens(NamedTuple):
     """What a model reads of every row of a table."""
 
@@ -122,7 +131,7 @@ class TextReader:
     on_invalid: OnInvalid = "skip"
 
     @cached_property
-    def known_kind(self) -> str | None:
+    def alphabet(self) -> str | None:
         """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
         return alphabet_name(self.tokenizer.backend_tokenizer)
 
@@ -137,9 +146,9 @@ class TextReader:
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
         checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
-        problems = [problem for problem, _ in checks]
+        problems = [check.problem for check in checks]
         if table.begins_file:
-            self._check_kind(texts, problems)
+            self._refuse_foreign(texts, checks)
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -150,47 +159,48 @@ class TextReader:
         checked = replace(
             table,
             problems=first_reasons(table.problems, problems),
-            warnings=[warning for _, warning in checks],
+            warnings=[check.warning for check in checks],
             is_cut=is_cut,
+            is_half_empty=np.array([check.is_half_empty for check in checks]),
         )
         if path is not None:
             checked.check(path, self.on_invalid)
         return checked, TableTokens(examples, unit_starts)
 
-    def _check_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
-        """Why a row cannot be used, and what else is wrong with it, "" if nothing is."""
+    def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
+        """What is wrong with a row: the first thing that counts."""
         ids = example["input_ids"]
-        given = [part for part in (text, pair) if part]
+        given_texts = [given for given in (text, pair) if given]
         is_strict = self.on_invalid != "keep"
         too_long = unknown = no_molecule = ""
         if len(ids) > self.max_length:
             too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
-            descriptions = (describe_unknown_words(part, self.tokenizer) for part in given)
+            descriptions = (describe_unknown_words(given, self.tokenizer) for given in given_texts)
             unknown = next(filter(None, descriptions), "")
         if self.molecules:
-            no_molecule = next(filter(None, map(molecule_problem, given)), "")
-        if unknown and self.known_kind and is_strict:
-            return f"not a {self.known_kind}: {unknown}", ""
+            no_molecule = next(filter(None, map(molecule_problem, given_texts)), "")
+        if unknown and self.alphabet and is_strict:
+            return RowCheck(f"not a {self.alphabet}: {unknown}", is_foreign=True)
         if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
-            return "there is nothing in it that the model reads", ""
+            return RowCheck("there is nothing in it that the model reads")
         if self.molecules and too_long:
-            return too_long, ""
+            return RowCheck(too_long)
         if no_molecule and is_strict:
-            return no_molecule, ""
+            return RowCheck(no_molecule)
         if too_long:
-            return "", too_long
+            return RowCheck(warning=too_long)
         if pair is not None and not (text and pair) and not self.molecules:
-            return "", HALF_EMPTY
-        return "", no_molecule or unknown
+            return RowCheck(warning="one of the two texts is empty", is_half_empty=True)
+        return RowCheck(warning=no_molecule or unknown)
 
-    def _check_kind(self, texts: Sequence[str], problems: Sequence[str]) -> None:
-        """InputError if most of the `texts` are not of the kind that the model knows."""
-        others = [problem for problem in problems if problem.startswith(f"not a {self.known_kind}")]
-        if len(others) >= LEAST_SAMPLE and len(others) > sum(map(bool, texts)) / 2:
+    def _refuse_foreign(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
+        """InputError if most of the `texts` are not of the model's alphabet."""
+        foreign = [check for check in checks if check.is_foreign]
+        if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
-                f"the model was trained on {self.known_kind}s, and most texts are none "
-                f"({others[0]}); choose another text_column or another model "
+                f"the model was trained on {self.alphabet}s, and most texts are none "
+                f"({foreign[0].problem}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
 

@@ -1,5 +1,9 @@
 """Splits a table into train, valid and test. Each part is an ascending array of row numbers,
-counted from 0."""
+counted from 0.
+
+The kinds of splits: parts are drawn by `scaffold` or `random`, or the user chose them with
+`column:NAME`, `column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which
+is the split of a task of several files."""
 
 import hashlib
 import json
@@ -44,24 +48,17 @@ def split_rows(
     groups: np.ndarray,
 ) -> RowSplit:
     """The `rows_to_split` ([rows] bool) by part, without those that cannot be used; no part is
-    empty. If there is no valid part, a tenth of train becomes valid."""
+    empty. If there is no valid part, a tenth of train becomes valid. `groups` are those of
+    `find_groups`."""
     assert config.split
     split = make_split(config.split, table, seed, rows_to_split, groups)
-    split = {name: rows[table.usable[rows]] for name, rows in split.items()}
+    split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
         train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, groups)
         split["train"] = train_and_valid["train"]
         split["valid"] = train_and_valid["valid"]
-    for name, rows in list(split.items()):
-        if len(rows):
-            continue
-        if table.parts is None or name in (*table.parts, "valid"):
-            raise InputError(
-                f"{config.dataset}: the {name} part has no row that can be used; "
-                "look at its texts and labels, or use another split"
-            )
-        del split[name]
+    split = _without_absent_parts(split, table, config.dataset)
     train = split["train"]
     if config.train_rows is not None and config.train_rows < len(train):
         order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
@@ -69,29 +66,47 @@ def split_rows(
     return split
 
 
-def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
-    """[rows] the part that the user chose for every row, "" for none; None if parts are drawn."""
-    assert config.split
-    split = _chosen_split(config.split, table)
-    if split is None:
-        return None
-    return part_of_rows(split, len(table.texts))
-
-
-def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
-    """[`count` rows] the part of every row, "" for none."""
-    parts = np.full(count, "", dtype=object)
+def _without_absent_parts(split: RowSplit, table: TextTable, dataset: str) -> RowSplit:
+    """The split without the empty parts for which the table joins no file. InputError if another
+    part is empty."""
     for part, rows in split.items():
-        parts[rows] = part
-    return parts
+        must_have_rows = table.parts is None or part == "valid" or part in table.parts
+        if must_have_rows and not len(rows):
+            raise InputError(
+                f"{dataset}: the {part} part has no row that can be used; "
+                "look at its texts and labels, or use another split"
+            )
+    return {part: rows for part, rows in split.items() if len(rows)}
 
 
-def _chosen_split(kind: str, table: TextTable) -> RowSplit | None:
-    """The rows of the parts that the user chose; None if parts are drawn. InputError for a split
-    that is none of those of `make_split`."""
+def make_split(
+    kind: str, table: TextTable, seed: int, rows_to_split: np.ndarray, groups: np.ndarray
+) -> RowSplit:
+    """The `rows_to_split` ([rows] bool) by part, as the `kind` of split says. Drawn parts keep each
+    of the `groups` (`find_groups`) together; parts that the user chose may have no valid rows.
+    InputError for a split without train rows."""
+    rows = np.flatnonzero(rows_to_split)
+    if not len(rows):
+        raise InputError(
+            "no row can be used; the rows and what is wrong with them are listed above"
+        )
+    if kind == "scaffold":
+        split = scaffold_split(table.texts, rows, groups)
+    elif kind == "random":
+        split = random_split(rows, FRACTIONS, seed, groups)
+    else:
+        split = _chosen_split(kind, table)
+        split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
+    if not len(split["train"]):
+        raise InputError(
+            f"the {kind} split of {len(rows)} usable rows has no train rows; use another split"
+        )
+    return split
+
+
+def _chosen_split(kind: str, table: TextTable) -> RowSplit:
+    """The rows of the parts that the user chose. InputError for a split of no such kind."""
     name, _, argument = kind.partition(":")
-    if kind in ("scaffold", "random"):
-        return None
     if name == "column" and argument:
         return column_split(table.frame, argument)
     if name == "file" and argument:
@@ -105,78 +120,65 @@ def _chosen_split(kind: str, table: TextTable) -> RowSplit | None:
     )
 
 
-def make_split(
-    kind: str,
-    table: TextTable,
-    seed: int,
-    rows_to_split: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
-) -> RowSplit:
-    """Split the rows of a table that can be used, or `rows_to_split` ([rows] bool). A random or a
-    scaffold split keeps each of the `groups` (`find_groups`) together. kind: `scaffold`, `random`,
-    `column:NAME`, `column:NAME=TEST`, `file:PATH` or `parts` (each file that was joined is one).
-    These last may have no valid rows. InputError for a split without train rows."""
-    rows = np.flatnonzero(table.usable if rows_to_split is None else rows_to_split)
-    if not len(rows):
-        raise InputError(
-            "no row can be used; the rows and what is wrong with them are listed above"
-        )
-    split = _chosen_split(kind, table)
-    if split is not None:
-        split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
-    elif kind == "scaffold":
-        split = scaffold_split(table.texts, rows.tolist(), groups)
-    else:
-        split = random_split(rows, FRACTIONS, seed, groups)
-    if not len(split["train"]):
-        raise InputError(
-            f"the {kind} split of {len(rows)} usable rows has no train rows; use another split"
-        )
-    return split
+def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
+    """[rows] the part that the user chose for every row, "" for none; None if parts are drawn."""
+    assert config.split
+    if config.split in ("scaffold", "random"):
+        return None
+    return part_of_rows(_chosen_split(config.split, table), len(table.texts))
+
+
+def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
+    """[`count` rows] the part of every row, "" for none."""
+    parts = np.full(count, "", dtype=object)
+    for part, rows in split.items():
+        parts[rows] = part
+    return parts
 
 
 def scaffold_split(
-    smiles: Sequence[str], rows: Sequence[int], same: np.ndarray | None = None
+    smiles: Sequence[str], rows: Sequence[int] | np.ndarray, groups: np.ndarray
 ) -> RowSplit:
     """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot
-    parse are left out. Rows with the same scaffold SMILES (chirality included; "" for acyclic
-    molecules) form a group; a molecule of over MOST_ATOMS atoms stands for itself. Groups are taken
-    by size, then by smallest row number, both descending. With n parsable rows, a group goes to
-    train if train then has at most 0.8 n rows; else to valid if train and valid together then have
-    at most 0.9 n rows; else to test. Rows that are the `same` molecule ([all rows] its first row),
-    in other spellings, have the scaffold of the first of them. InputError if one group has more
+    parse are left out. A set has the rows with the same scaffold SMILES (chirality included; "" for
+    acyclic molecules); a molecule of over MOST_ATOMS atoms stands for itself. Sets are taken by
+    size, then by smallest row number, both descending. With n parsable rows, a set goes to train if
+    train then has at most 0.8 n rows; else to valid if train and valid together then have at most
+    0.9 n rows; else to test. Rows of the same group ([all rows], `find_groups`) are one molecule in
+    several spellings, and have the scaffold of the first of them. InputError if one set has more
     than 0.8 n rows."""
-    scaffolds: dict[int, str] = {}  # by molecule
-    groups: defaultdict[str, list[int]] = defaultdict(list)
+    scaffold_of_group: dict[int, str] = {}
+    rows_of_scaffold: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
-        for row in rows:
+        for row in map(int, rows):
             molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
             if molecule is None:
                 continue
             scaffold = smiles[row]
             if molecule.GetNumAtoms() <= MOST_ATOMS:
                 scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
-            first_row = row if same is None else int(same[row])
-            groups[scaffolds.setdefault(first_row, scaffold)].append(row)
-    parsable = sum(map(len, groups.values()))
+            scaffold = scaffold_of_group.setdefault(int(groups[row]), scaffold)
+            rows_of_scaffold[scaffold].append(row)
+    sets = sorted(rows_of_scaffold.values(), key=lambda rows: (len(rows), rows[0]), reverse=True)
+    parsable = sum(map(len, sets))
     most_train = FRACTIONS[0] * parsable
-    scaffold, largest = max(groups.items(), key=lambda item: len(item[1]), default=("", []))
-    if len(largest) > most_train:
+    if sets and len(sets[0]) > most_train:
+        scaffold = scaffold_of_group[int(groups[sets[0][0]])]
         in_words = f"have the scaffold {scaffold}" if scaffold else "have no rings"
         raise InputError(
-            f"{len(largest)} of {parsable} molecules {in_words}, so that a scaffold split "
+            f"{len(sets[0])} of {parsable} molecules {in_words}, so that a scaffold split "
             "cannot divide them; use task.split random"
         )
     most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
     split: dict[str, list[int]] = {part: [] for part in PARTS}
-    for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
-        train_size = len(split["train"]) + len(group)
+    for rows_of_set in sets:
+        train_size = len(split["train"]) + len(rows_of_set)
         if train_size <= most_train:
-            split["train"] += group
+            split["train"] += rows_of_set
         elif train_size + len(split["valid"]) <= most_train_and_valid:
-            split["valid"] += group
+            split["valid"] += rows_of_set
         else:
-            split["test"] += group
+            split["test"] += rows_of_set
     return _as_arrays(split)
 
 
@@ -184,19 +186,22 @@ def random_split(
     rows: Sequence[int] | np.ndarray,
     fractions: Sequence[float],
     seed: int,
-    groups: np.ndarray | None = None,
+    groups: np.ndarray,
 ) -> RowSplit:
     """Shuffle the rows with the seed, and cut them into parts with the fractions of train, valid
     and test (rounded). Rows of the same group ([all rows]) stay together, so that parts may lack
     a few."""
     rows = np.asarray(rows)
-    group_of_row = rows if groups is None else groups[rows]
+    group_of_row = groups[rows]
     names, sizes = np.unique(group_of_row, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(names))
     ends = np.rint(np.cumsum(fractions)[:2] * len(rows))
     cuts = np.searchsorted(np.cumsum(sizes[order]), ends, side="right")
-    parts = zip(PARTS, np.split(names[order], cuts), strict=True)
-    return {part: np.sort(rows[np.isin(group_of_row, members)]) for part, members in parts}
+    groups_of_parts = np.split(names[order], cuts)
+    return {
+        part: np.sort(rows[np.isin(group_of_row, names_of_part)])
+        for part, names_of_part in zip(PARTS, groups_of_parts, strict=True)
+    }
 
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:

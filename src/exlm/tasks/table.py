@@ -22,8 +22,6 @@ from exlm.tasks.cells import are_pairs, first_reasons, read_texts
 from exlm.tasks.column_labels import infer_label_columns, label_cells, read_labels
 from exlm.tasks.label_types import LABEL_TYPES, LabelType
 
-HALF_EMPTY = "one of the two texts is empty"  # a warning
-
 
 @dataclass(frozen=True)
 class TextTable:
@@ -45,6 +43,7 @@ class TextTable:
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
+    is_half_empty: np.ndarray  # [rows] bool, whether one text of a pair is empty
     inferred: dict[str, str]  # by the name of the option that the user can set instead
     unit: str | None = None  # token_classification: a regular expression for what has a label
 
@@ -72,9 +71,9 @@ class TextTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
-        if half_empty.any():
-            counts["with one empty text of a pair"] = int((half_empty & self.usable).sum())
+        if self.is_half_empty.any():
+            half_empty = int((self.is_half_empty & self.usable).sum())
+            counts["with one empty text of a pair"] = half_empty
         cut = int((self.is_cut & self.usable).sum())
         if cut:
             counts["cut to max_length"] = cut
@@ -172,6 +171,7 @@ def make_table(
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
+        is_half_empty=np.zeros(len(problems), dtype=bool),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 

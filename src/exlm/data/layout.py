@@ -1,0 +1,136 @@
+"""What divides the cells of a table in a text file, and where its header line is, by its first
+lines."""
+
+import csv
+import re
+from itertools import dropwhile
+from typing import NamedTuple
+
+from exlm.data.columns import USUAL_NAMES, text_columns
+from exlm.data.files import first_lines, note_once
+from exlm.errors import InputError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+# a header line as R writes it with its usual separator
+NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
+
+
+class Layout(NamedTuple):
+    """How the cells of a text are divided."""
+
+    separator: str
+    lines_above: int = 0  # lines above the table that are not blank
+
+
+def find_layout(name: str, usual: str, has_names: bool) -> Layout:
+    """How the text of a file is divided; `has_names`: the table has a header line. Above it may
+    stand `sep=;`, as Excel writes it, or comments: lines that begin with # and do not hold the
+    separator of the rows. InputError if the header line is divided otherwise than all rows."""
+    lines = first_lines(name)
+    named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
+    if named_separator:
+        layout = Layout(named_separator[1], 1)
+    else:
+        comments = _comments_above(lines, usual, has_names)
+        layout = Layout(_separator(lines[len(comments) :], usual, has_names), len(comments))
+        if comments:
+            note_once(
+                f"comments above the table {name} are left out (lines: {len(comments)}, the first: "
+                f"{comments[0][:80]!r})"
+            )
+    table = lines[layout.lines_above :]
+    if has_names and table:
+        _check_header_line(name, table, layout.separator)
+    return layout
+
+
+def _comments_above(lines: list[str], usual: str, has_names: bool) -> list[str]:
+    """The comments among the first lines; [] if the line below them does not hold the separator
+    either, because a header line may begin with #, too."""
+    separator = _separator(list(dropwhile(_begins_with_hash, lines)), usual, has_names)
+    comments: list[str] = []
+    for line in lines:
+        if separator in line:
+            return comments
+        if not _begins_with_hash(line):
+            break
+        comments.append(line)
+    return []
+
+
+def _begins_with_hash(line: str) -> bool:
+    return line.startswith("#")
+
+
+def _separator(lines: list[str], usual: str, has_names: bool) -> str:
+    """The separator that divides the first line of a table, and half of the others or more, into as
+    many cells; of several such the one that divides the most lines, or makes the most cells, as
+    decimal commas make fewer. If there is none, one that divides the header line and most others,
+    or else the usual one."""
+
+    def fit(mark: str) -> tuple[int, int, int, bool]:
+        header, *rows = _cell_counts(lines, mark) or [0]
+        alike = rows.count(header)
+        divided_rows = sum(cells > 1 for cells in rows)
+        if header > 1 and 2 * alike >= len(rows):
+            return 2, alike, header, mark == usual
+        if has_names and header > 1 and 2 * divided_rows > len(rows):
+            return 1, alike, header, mark == usual
+        return 0, 0, 0, mark == usual
+
+    return max(SEPARATORS, key=fit)
+
+
+def _cell_counts(lines: list[str], separator: str) -> list[int]:
+    """How many cells every row in these lines has."""
+    return [len(row) for row in csv.reader(lines, delimiter=separator)]
+
+
+def _check_header_line(name: str, lines: list[str], separator: str) -> None:
+    """InputError if a header line, the first of these, is a comment or is divided otherwise than
+    all rows; a note if most rows have another number of cells, and some have more."""
+    if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
+        raise InputError(
+            f"{name}: there are spaces between the names in its header line; put commas or tabs "
+            'between all cells (in R: sep = "\\t", row.names = FALSE)'
+        )
+    if _is_comment(lines, separator):
+        raise InputError(
+            f"{name}: its first line {lines[0][:80]!r} seems to be a comment above the header "
+            "line; remove it"
+        )
+    counts = {mark: _cell_counts(lines, mark) for mark in SEPARATORS}
+    names, *cells = counts[separator]
+    if not cells:
+        return
+    in_header = [mark for mark in SEPARATORS if counts[mark][0] > 1]
+    in_rows = [mark for mark in SEPARATORS if min(counts[mark][1:], default=0) > 1]
+    if in_header and in_rows and not set(in_header) & set(in_rows):
+        raise InputError(
+            f"{name}: there are {SEPARATORS[in_header[0]]} in its header line, and "
+            f"{SEPARATORS[in_rows[0]]} in all rows; put the same between the cells of all lines"
+        )
+    if set(cells) == {names + 1}:
+        raise InputError(
+            f"{name}: every row has one cell more than its header line has names ({names}); "
+            "if R wrote it, write it with row.names = FALSE, else name every column, and put cells "
+            f"that hold {SEPARATORS[separator]} in quotes"
+        )
+    others = len(cells) - cells.count(names)
+    if 2 * others > len(cells) and max(cells) > names > 1:
+        note_once(
+            f"{name} is read as cells between {SEPARATORS[separator]}, and {others} of its first "
+            f"{len(cells)} rows have another number of cells than the header line ({names}); "
+            "correct them, or put cells that hold this separator in quotes"
+        )
+
+
+def _is_comment(lines: list[str], separator: str) -> bool:
+    """Whether the first line of a table begins with # and has no usual name of a column of texts,
+    and the first line that does not begin so has one."""
+    uncommented = list(dropwhile(_begins_with_hash, lines))
+    if not _begins_with_hash(lines[0]) or not uncommented:
+        return False
+    names = text_columns(lines[0].split(separator), USUAL_NAMES)
+    names_below = text_columns(uncommented[0].split(separator), USUAL_NAMES)
+    return bool(names_below) and not names
