@@ -48,12 +48,12 @@ def infill_table(frame: pd.DataFrame) -> str:
 
 
 def fragments_table(frame: pd.DataFrame) -> str:
-    """A row for each model and number of passes, a column for each task: validity, quality."""
+    """A row for each number of passes and model, a column for each task: validity, quality."""
     rows = []
-    for side in SIDES.values():
-        of_side = frame[frame["side"] == side]
-        for passes in of_side["passes"].drop_duplicates():
-            by_task = of_side[of_side["passes"] == passes].set_index("task")
+    for passes in frame["passes"].drop_duplicates():
+        for side in SIDES.values():
+            of_row = frame[(frame["side"] == side) & (frame["passes"] == passes)]
+            by_task = of_row.set_index("task")
             pairs = [100 * by_task.loc[task, ["validity", "quality"]] for task in PUBLISHED]
             cells = [f"{valid:.1f}, {quality:.1f}" for valid, quality in pairs]
             rows.append([f"{side}, {passes}", *cells])
