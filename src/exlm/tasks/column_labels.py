@@ -202,8 +202,8 @@ def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, a
     return (
         f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
         f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
-        "column or task type (several labels: a column for each, of 0 and 1, or of the same two "
-        "words with task.positive, the one that is 1)"
+        "column or task type (several labels: a column of 0 and 1 for each label, or of "
+        "the same two words with task.positive, the one that is 1)"
     )
 
 
