@@ -431,9 +431,11 @@ def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels
 CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
 
 
-def test_pairs_with_one_empty_text_are_counted():
-    frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", "", "w"], "y": [0, 1, 0]})
+@pytest.mark.parametrize("missing", ["", "N/A", None])
+def test_pairs_with_one_missing_text_are_used_and_counted(missing):
+    frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", missing, "w"], "y": [0, 1, 0]})
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
+    assert list(table.usable) == [True, True, True]
     assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
 
 
