@@ -308,7 +308,7 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
 
 
 def test_an_sdf_says_that_its_stereo_centres_are_absolute(tmp_path):
-    texts = ("N[C@@H](C)C(=O)*", "NCC(=O)*")
+    texts = ("N[C@@H](C)C(=O)*", "C[C@H]1CC[C@@H](*)CC1", "NCC(=O)*")
     run(SHIPPED, *texts, "--site", "1", "--n_best", "5", "--output", tmp_path / "a.sdf")
     flags = []
     for molecule in Chem.SDMolSupplier(str(tmp_path / "a.sdf")):
