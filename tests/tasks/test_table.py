@@ -9,8 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rdkit import Chem
 
-from exlm.data.chemistry import are_molecules, molecule_problem, standardize
+from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
 from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
@@ -341,6 +342,27 @@ def test_molecules_are_told_from_text():
     assert are_molecules(["CCO", "c1ccccc1", "nonsense", "CC(=O)O"])
     assert not are_molecules(["I", "C", "A day in the sun", "no", "so it goes", ""])
     assert not are_molecules([""])
+
+
+@pytest.mark.parametrize(
+    ("smiles", "is_contradictory"),
+    [
+        (r"C/C=C(/C)/CO", True),
+        (r"C/C=C(\C)\CO", True),
+        (r"F/C(\Cl)=C\CO", True),
+        (r"C/C=C(/C)\CO", False),
+        (r"F/C(/Cl)=C\CO", False),
+        (r"C/C=C/C=C\C", False),
+        (r"C/C(\C)=O.C/C", False),  # no E or Z is lost
+        (r"C/C=C(/C)/C(", False),  # no molecule
+    ],
+)
+def test_marks_of_double_bonds_that_contradict_each_other(smiles, is_contradictory, capfd):
+    assert bool(contradiction(smiles)) == is_contradictory
+    molecule = Chem.MolFromSmiles(smiles)
+    assert ("Conflicting single bond" in capfd.readouterr().err) == is_contradictory
+    if is_contradictory:
+        assert not {"/", "\\"}.intersection(Chem.MolToSmiles(molecule))
 
 
 def test_molecule_problem(capfd):
