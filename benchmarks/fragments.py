@@ -124,7 +124,7 @@ def sampled(
     passes: Passes,
 ) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
-    make_template = template_maker([lengths], None, None, letters=False, drawn=True)
+    make_template = template_maker([lengths], None, None, letters=False, sampled=True)
     choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
     record = FilledText(1, fragment)

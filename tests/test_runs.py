@@ -106,6 +106,8 @@ def test_a_setting_that_was_changed_before_and_is_not_now_differs():
     assert first_difference(default, changed) == ("newer", "not recorded", "False")
     first_in_task = first_difference({"task": changed}, {"task": default})
     assert first_in_task == ("task.newer", "False", "the default")
+    # what an earlier version recorded beside the settings of today
+    assert first_difference(changed, default) is None
 
 
 def test_every_default_of_a_model_that_is_not_recorded_is_compared():

@@ -40,18 +40,20 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     """Name, earlier value and value, for a message, of the first setting of `now` that was another
-    one `before`; None if all are the same. A setting in a dictionary is named `dictionary.name`,
-    and may also be one that was recorded only `before`, so that it has its default now."""
-    before = _with_defaults(before)
-    for name, value in _with_defaults(now).items():
-        earlier = before.get(name)
+    one `before`; None if all are the same. What was recorded only `before` is no setting of `now`:
+    earlier versions recorded some that change nothing. Only in a dictionary, whose settings are
+    named `dictionary.name`, it is one that has its default now."""
+    for name in now | DEFAULTS:
+        earlier = _value(before, name)
+        value = _value(now, name)
         if isinstance(value, dict) and isinstance(earlier, dict):
             inner = first_difference(earlier, dict.fromkeys(earlier) | value)
             if inner:
                 inner_name, earlier_in_words, in_words = inner
                 return f"{name}.{inner_name}", earlier_in_words, in_words
         elif _as_cut(earlier) != _as_cut(value):
-            earlier_in_words = repr(earlier)[:LONGEST] if name in before else "not recorded"
+            is_recorded = name in before or earlier is not None
+            earlier_in_words = repr(earlier)[:LONGEST] if is_recorded else "not recorded"
             in_words = "the default" if value is None else repr(value)[:LONGEST]
             return name, earlier_in_words, in_words
     return None
@@ -66,7 +68,7 @@ def _as_cut(value: Any) -> Any:
     return [piece for piece in pieces if piece]
 
 
-def _with_defaults(identity: dict[str, Any]) -> dict[str, Any]:
-    """An identity, also with those settings of DEFAULTS that are not recorded."""
-    missing = {name: x for name, x in DEFAULTS.items() if identity.get(name) is None}
-    return identity | missing
+def _value(identity: dict[str, Any], name: str) -> Any:
+    """A setting of an identity, or its default in DEFAULTS; None if it has neither."""
+    value = identity.get(name)
+    return DEFAULTS.get(name) if value is None else value

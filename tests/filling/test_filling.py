@@ -16,7 +16,7 @@ from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.fill import fill
-from exlm.filling.graphs import encode, graphs, load_for_filling
+from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.records import OF_MOLECULES
 from exlm.filling.search import Graph
@@ -82,12 +82,12 @@ GRAPHS = {
     "several boundary states": (random_graph(5, masks=2, k=2, boundary=2), 2),
     "sparse": (random_graph(6, masks=3, k=2, sparse=True), 2),
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
-    "one per mask": (search.one_per_mask(random_graph(8, masks=3, k=2)), 3),
+    "one per mask": (search.with_one_per_mask(random_graph(8, masks=3, k=2)), 3),
     "one per mask, several boundary states": (
-        search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)),
+        search.with_one_per_mask(random_graph(9, masks=2, k=3, boundary=3)),
         2,
     ),
-    "one state for each mask": (search.one_per_mask(random_graph(16, masks=3, k=1)), 3),
+    "one state for each mask": (search.with_one_per_mask(random_graph(16, masks=3, k=1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
 every_graph = pytest.mark.parametrize("case", GRAPHS)
@@ -101,7 +101,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
-    assert found.proven and len(found.token_ids) == len(every)
+    assert found.exact and len(found.token_ids) == len(every)
     assert found.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     assert (found.log_prob.diff() <= 1e-9).all()
     by_tokens = {tuple(y): p for y, p in zip(every.tolist(), expected.tolist(), strict=True)}
@@ -120,16 +120,17 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - search.log_normaliser(graph.links, tokens))[:3]
+    log_weight = search.log_weight_of_all_paths(graph.links, tokens)
+    best = (log_f.sort(descending=True).values - log_weight)[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
-    if found.proven:
+    if found.exact:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
 
 
 def test_most_narrow_searches_are_proven():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
     proven = [
-        search.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases
+        search.beam_search(graph, 3, n_best=5, width=16, candidates=10).exact for graph in cases
     ]
     assert sum(proven) >= 15
 
@@ -211,7 +212,7 @@ def test_visits_are_those_of_all_paths():
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     graph = random_graph(15, masks=3, k=2, boundary=boundary)
-    one_per_mask = enumerate_paths(search.one_per_mask(graph), 3)
+    one_per_mask = enumerate_paths(search.with_one_per_mask(graph), 3)
     every = enumerate_paths(graph, 3)
     expected = sum(map(math.exp, one_per_mask.values())) / sum(map(math.exp, every.values()))
     assert 0 < expected < 1
@@ -222,8 +223,9 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.share_one_per_mask(wide) < 1 and search.log_normaliser(wide.links, 300) < -800
-    graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
+    assert 0 < search.share_one_per_mask(wide) < 1
+    assert search.log_weight_of_all_paths(wide.links, 300) < -800
+    graph = search.with_one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
     torch.testing.assert_close(search.log_probability(graph, found.token_ids), found.log_prob)
@@ -272,7 +274,7 @@ TWO = "CC(=O)[MASK]c1cccc[MASK]1"
 
 def graphs_of(network, tokenizer, texts):
     """The graph of each text, in their order."""
-    by_number = dict(graphs(network, tokenizer, encode(network, tokenizer, texts)))
+    by_number = dict(read_graphs(network, tokenizer, tokenize(network, tokenizer, texts)))
     return [by_number[number] for number in range(len(texts))]
 
 
@@ -665,7 +667,7 @@ def test_bad_input_is_named(capsys, model, arguments, message):
 def test_a_model_without_a_table_of_positions_fills_texts_of_any_length(tmp_path):
     def problem(objective: str) -> str | None:
         directory = save(tmp_path / objective, objective, max_position_embeddings=8)
-        [text] = encode(*load_for_filling(str(directory)), ["CCCCCCCCC[MASK]"])
+        [text] = tokenize(*load_for_filling(str(directory)), ["CCCCCCCCC[MASK]"])
         return text.problem
 
     assert "too long: it expands to" in problem("exlm")
@@ -691,3 +693,11 @@ def test_more_tokens_than_states_are_a_problem_of_the_line(model, tmp_path):
     main(["fill", str(model), TWO, "CC[MASK]", "--tokens", "5", "--output", str(target)])
     assert [bool(record["fillings"]) for record in read(target)] == [True, False]
     assert read(target)[1]["problem"] == "no path puts 5 tokens into its masks (3 states)"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx", "sdf", "html"])
+def test_a_file_without_a_place_for_states_is_refused(model, tmp_path, ending):
+    output = tmp_path / f"out.{ending}"
+    with pytest.raises(InputError, match="has no place for states; write .jsonl, or leave out"):
+        fill(str(model), ["C[MASK]O"], output=str(output), states=True)
+    assert not output.exists()

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig, ExLMForMaskedLM, InputError
 from exlm.filling import search
 from exlm.filling.explore import explore
-from exlm.filling.graphs import encode, load_for_filling
+from exlm.filling.graphs import load_for_filling, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.several_passes import SeveralPasses
 from exlm.filling.texts import Filler, fill_texts
@@ -84,10 +84,10 @@ def filled(tokenizer):
         )
         network = ExLMForMaskedLM(config).double().eval()
         options = FillOptions(passes=passes, n_best=n_best, beam=width)
-        (start,) = encode(network, tokenizer, [" [MASK]" * masks])
+        (start,) = tokenize(network, tokenizer, [" [MASK]" * masks])
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
-        several = SeveralPasses(start, first, filler.graphs, min(passes, masks))
+        several = SeveralPasses(start, first, filler.restricted_graphs, min(passes, masks))
         results = several.best(n_best, width)
         return network, results.filled, results.exact
 
@@ -138,7 +138,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
     "case", ["three masks", "sparse", "one per mask", "one per mask, several boundary states"]
 )
 def test_masks_are_summed_out_over_all_their_tokens(case):
-    graph = search.one_per_mask(GRAPHS[case][0])
+    graph = search.with_one_per_mask(GRAPHS[case][0])
     every, log_f = enumerate_fillings(graph, graph.num_masks)
     probabilities = (
         (log_f - log_f.logsumexp(0)).exp().view([graph.probs.shape[1]] * graph.num_masks)
@@ -156,7 +156,7 @@ def test_masks_are_summed_out_over_all_their_tokens(case):
 
 
 def test_many_masks_are_summed_out_without_underflow():
-    graph = search.one_per_mask(random_graph(13, masks=100, k=2, spread=9.0))
+    graph = search.with_one_per_mask(random_graph(13, masks=100, k=2, spread=9.0))
     revealed = torch.arange(100) == 60
     tokens = torch.arange(5)[:, None]
     smaller = search.summed_out(graph, revealed)

@@ -98,7 +98,7 @@ def test_masks_stand_where_the_site_is(text, options, expected):
     ],
 )
 def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
-    assert template_maker(["1"], None, None, False, drawn=True)(text).masked_texts == [expected]
+    assert template_maker(["1"], None, None, False, sampled=True)(text).masked_texts == [expected]
     assert template(text, site=["1"]).masked_texts != [expected]
 
 

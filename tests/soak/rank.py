@@ -4,6 +4,7 @@ harm at a step."""
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ def harm(fault: str, step: int) -> None:
         def wrong(*inputs: Any) -> Any:
             if fault == "memory":
                 raise torch.OutOfMemoryError("simulated: no memory left")
-            total, count, infeasible = loss(*inputs)
-            return total * float("nan"), count, infeasible
+            sums = loss(*inputs)
+            return replace(sums, total=sums.total * float("nan"))
 
         return update(loss=wrong, **options)
 

@@ -16,6 +16,7 @@ from exlm import InputError
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.ops.loss import LossSum
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model, save_model
@@ -403,7 +404,7 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
     )
 
     def loss(model, batch):
-        return model(batch["x"]).square().sum(), torch.tensor(4.0), torch.tensor(0.0)
+        return LossSum(model(batch["x"]).square().sum(), torch.tensor(4.0), torch.tensor(0.0))
 
     def train(name, score):
         torch.manual_seed(1)

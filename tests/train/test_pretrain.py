@@ -28,6 +28,7 @@ from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.ops.loss import LossSum
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain import run
 from exlm.pretrain.batches import most_positions
@@ -359,7 +360,7 @@ def test_an_update_reads_from_the_device_once(monkeypatch):
     )
 
     def loss(model, batch):
-        return model(batch["x"]).square().sum(), torch.tensor(2), torch.tensor(0)
+        return LossSum(model(batch["x"]).square().sum(), torch.tensor(2), torch.tensor(0))
 
     before = model.weight.detach().clone()
     with HostReads() as reads:
@@ -584,8 +585,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
 
     def poisoned(model, batch):
         calls.append(1)
-        total, count, infeasible = original(model, batch)
-        return total * (float("nan") if len(calls) > 10 else 1.0), count, infeasible
+        loss = original(model, batch)
+        return replace(loss, total=loss.total * (float("nan") if len(calls) > 10 else 1.0))
 
     monkeypatch.setattr(module, "pretraining_loss", poisoned)
     with pytest.raises(TrainingStopped, match="not finite at step"):
@@ -599,8 +600,8 @@ def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):
     import exlm.pretrain.run as module
 
     def hopeless(model, batch):
-        total, count, _ = original(model, batch)
-        return total, count, count
+        loss = original(model, batch)
+        return replace(loss, infeasible=loss.count)
 
     original = module.pretraining_loss
     monkeypatch.setattr(module, "pretraining_loss", hopeless)

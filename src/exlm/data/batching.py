@@ -22,7 +22,9 @@ from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
-IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
+# Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
+# import: both are that of PyTorch's cross entropy.
+IGNORED = -100
 # Tokens; sequences are sorted by length in such steps: about 3% padding on molecules.
 LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
@@ -72,7 +74,13 @@ def longest_first(
 @dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest
-    sequence does not fit a batch, or a batch has fewer sequences than processes."""
+    sequence does not fit a batch, or a batch has fewer sequences than processes.
+
+    Attributes:
+        lengths_with_ends: [examples] tokens of each, with BOS and EOS.
+        tokens_per_group: about the most tokens of a group, with padding.
+        steps_per_epoch: how many batches an epoch has.
+        batches_of_epoch: from an epoch to all its batches."""
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
@@ -88,7 +96,9 @@ class MaskedBatches:
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
     repeat: int = 1  # see `mask_tokens`
-    # The model leaves padding out, so a batch that fits in memory is one micro-batch.
+    # Whether the model leaves padding out. Then a batch whose tokens all fit in memory is cut as
+    # one group: not at all, unless `tokens_per_group` exceeds `tokens_per_micro_batch`, or several
+    # processes share it.
     without_padding: bool = False
 
     def __post_init__(self) -> None:
@@ -109,17 +119,6 @@ class MaskedBatches:
         # The plan of one epoch is kept, because most steps need that of the step before.
         self.batches_of_epoch = lru_cache(maxsize=1)(self._plan)
 
-    def _check_processes(self) -> None:
-        sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
-        # The groups after the last full stratum are not in every batch.
-        steps = self.steps_per_epoch
-        full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
-        if full_strata.min(axis=1).sum() < self.world:
-            raise InputError(
-                f"a batch has fewer sequences than the {self.world} processes; "
-                "raise tokens_per_batch"
-            )
-
     def _plan(self, epoch: int) -> Batches:
         """All batches of one epoch, each with sequences of all lengths.
 
@@ -136,6 +135,19 @@ class MaskedBatches:
             for batch, group in zip(batches, stratum, strict=False):
                 batch.append(groups[group])
         return batches
+
+    def _check_processes(self) -> None:
+        """InputError if a batch can have fewer sequences than there are processes: one with the
+        smallest group of every stratum (`_plan`)."""
+        sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
+        # The groups after the last full stratum are not in every batch.
+        steps = self.steps_per_epoch
+        full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
+        if full_strata.min(axis=1).sum() < self.world:
+            raise InputError(
+                f"a batch has fewer sequences than the {self.world} processes; "
+                "raise tokens_per_batch"
+            )
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
@@ -161,7 +173,8 @@ class MaskedBatches:
         return result
 
     def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """A batch's groups, each cut into equally many parts that fit in memory."""
+        """A batch's groups, each cut into equally many parts that fit in memory. Without padding, a
+        batch whose tokens all fit is cut as if it were one group."""
         whole = np.concatenate(groups)
         needed = int(self.lengths_with_ends[whole].sum()) * self.repeat
         if self.without_padding and needed <= self.tokens_per_micro_batch:

@@ -3,8 +3,8 @@ of each example are in memory. Its files:
 
 - `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the
   vocabulary has more than 65,535 entries), one example after another; no example crosses two files;
-- `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length
-(`INDEX`);
+- `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length,
+  as INDEX;
 - the tokenizer as saved by `save_pretrained`;
 - `skipped.csv`: the rows that were not valid, and what was done with each;
 - `manifest.json`: counts, options, sources, and the size and SHA-256 of every other file.
@@ -49,7 +49,8 @@ class Corpus:
         token_counts: [examples] uint32, memory-mapped if it is one corpus; tokens of every example
             without special tokens.
         corpus_hash: identifies tokens, split and tokenizer.
-        tokenizer_hash: to compare with `exlm.storage.models.tokenizer_hash` of a model's tokenizer.
+        tokenizer_hash: to compare with that of a model's tokenizer
+            (`exlm.storage.tokenizers.tokenizer_hash`).
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 

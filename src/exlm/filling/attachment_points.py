@@ -152,14 +152,14 @@ def _bond(molecule: Chem.RWMol, first: int, second: int) -> None:
     molecule.AddBond(first, second, bond_type)
 
 
-def write(molecule: Chem.Mol, drawn: bool) -> str:
+def to_smiles(molecule: Chem.Mol, sampled: bool) -> str:
     """The SMILES in which each site is one piece between what it is bonded to: RDKit's own, or one
     that begins at another atom; of several, that with the smallest `_cost`."""
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     candidates = []
     # -1 is RDKit's own order.
-    for root in range(0 if drawn else -1, molecule.GetNumAtoms()):
+    for root in range(0 if sampled else -1, molecule.GetNumAtoms()):
         smiles = Chem.MolToSmiles(molecule, rootedAtAtom=root)
         # RDKit writes the sign of aromatic bonds at attachment points
         smiles = re.sub(r"(?<=\]):", "", smiles)
@@ -169,10 +169,10 @@ def write(molecule: Chem.Mol, drawn: bool) -> str:
             candidates.append(smiles)
     if not candidates:
         raise InputError("a site cannot be written as one piece of a SMILES; free another group")
-    return min(candidates, key=partial(_cost, drawn=drawn))
+    return min(candidates, key=partial(_cost, sampled=sampled))
 
 
-def _cost(smiles: str, drawn: bool) -> tuple[int, ...]:
+def _cost(smiles: str, sampled: bool) -> tuple[int, ...]:
     """How many ring digits are behind sites, and what else speaks against a SMILES.
 
     To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
@@ -180,13 +180,13 @@ def _cost(smiles: str, drawn: bool) -> tuple[int, ...]:
     have a joint nll of 9.6 nats there, of 5.1 in a branch and of 4.1 at the end. Of other SMILES
     the first is taken, RDKit's own if possible.
 
-    Where pieces are `drawn`, fewest rings are open at its sites (their digits could be closed by a
-    filling), and it begins with a site: samples of 4 to 8 tokens were molecules more than twice as
-    often there as in RDKit's own SMILES."""
+    Where pieces are `sampled`, fewest rings are open at its sites (their digits could be closed by
+    a filling), and it begins with a site: samples of 4 to 8 tokens were molecules more than twice
+    as often there as in RDKit's own SMILES."""
     sites = list(SITE.finditer(smiles))
     closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
     begins = sites[0].start() == 0
-    if not drawn:
+    if not sampled:
         return closing, begins
     open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
     return closing, open_rings, not begins

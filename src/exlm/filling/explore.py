@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional
-from exlm.filling.graphs import encode, fills_molecules, graphs, load_for_filling
+from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
@@ -136,10 +136,10 @@ def build_case(
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
-    [masked_text] = encode(network, tokenizer, [text])
+    [masked_text] = tokenize(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
-    [(_, unrestricted)] = graphs(network, tokenizer, [masked_text])
+    [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
     filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:

@@ -98,9 +98,10 @@ def fill(
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
         replace: SMARTS of a part of the molecules that becomes a site, with as many tokens as now
             unless site says otherwise.
-        states: add the states of every mask in the first pass, each with the probability that a
-            path visits it and its top words.
-        tokens_per_batch: how many expanded tokens one forward pass may have.
+        states: print the states of every mask in the first pass, or write them to a .jsonl file,
+            each with the probability that a path visits it and its top words.
+        tokens_per_batch: how many expanded tokens one forward pass may have (in a pre-training,
+            that is tokens_per_micro_batch).
         text_column: column of a table to read; found by its name where absent.
         id_column: column of a table that names its rows, `name` in the output; found by its name
             where absent.
@@ -114,11 +115,12 @@ def fill(
         top: how many fillings to give for each text at most, of those of all lengths; only the
             first of several that are the same molecule.
         known: a file of molecules; `new` says whether a filling is none of them. Models do not
-            keep the molecules they were trained on, so without a file it is empty.
+            keep the molecules they were trained on, so without a file it is empty. Of a workbook
+            its first sheet is read; `header` is for its table, too.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
-    _check(output, tokens_per_batch, top)
+    _check(output, states, tokens_per_batch, top)
     records = _records(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
@@ -132,8 +134,8 @@ def fill(
     else:
         letters = _is_of_letters(tokenizer, molecules)
         _refuse_what_is_for_masks(states, fill_options)
-        drawn = fill_options.samples is not None
-        make_template = template_maker(site, keep, replace, letters, drawn)
+        sampled = fill_options.samples is not None
+        make_template = template_maker(site, keep, replace, letters, sampled)
         results = fill_sites(
             network, tokenizer, records, make_template, fill_options, tokens_per_batch
         )
@@ -147,9 +149,13 @@ def fill(
     _write_or_print(filled_texts, output, molecules, time.monotonic() - start)
 
 
-def _check(output: str | None, tokens_per_batch: int, top: int | None) -> None:
+def _check(output: str | None, states: bool, tokens_per_batch: int, top: int | None) -> None:
     if output:
         check_suffix(output, WRITERS)
+        if states and not output.endswith(".jsonl"):
+            raise InputError(
+                f"{output} has no place for states; write .jsonl, or leave out output to print them"
+            )
     for name, value in (("tokens_per_batch", tokens_per_batch), ("top", top)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")

@@ -25,7 +25,7 @@ TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
 
 
 class MaskedText(NamedTuple):
-    """A text with masks, as tokens."""
+    """A text with masks, as tokens; after the last of several passes it has none left."""
 
     ids: list[int]
     masks: list[int]  # the places of the masks among the tokens
@@ -69,7 +69,7 @@ def fills_molecules(
     return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(filled_texts)
 
 
-def encode(
+def tokenize(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> list[MaskedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
@@ -103,7 +103,7 @@ def _problem(config: PreTrainedConfig, text: str, ids: list[int], masks: int) ->
     return None
 
 
-def graphs(
+def read_graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     masked_texts: Sequence[MaskedText],
@@ -149,7 +149,7 @@ def _graphs_of_batch(
         lengths = lattice.target_lengths
         places = lattice.target_index
         logits = network.objective.marginals(output).cpu()
-        # log-probabilities of 0: `one_per_mask` leaves one link from each state, which is certain
+        # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
         links = logits.new_zeros(*places.shape, places.shape[1])
     result = []
     for row, length in enumerate(lengths.tolist()):
@@ -158,5 +158,5 @@ def _graphs_of_batch(
             links=links[row, :length, :length].double(),
             place_of_state=places[row, :length],
         )
-        result.append(graph if network.config.has_links else search.one_per_mask(graph))
+        result.append(graph if network.config.has_links else search.with_one_per_mask(graph))
     return result

@@ -24,7 +24,8 @@ class FillOptions:
 
     Attributes:
         n_best: how many fillings to search for each text (for each length, if there are several
-            lengths). `exlm fill` leaves out those with special tokens.
+            lengths). `samples` and `viterbi`, which finds one, do not use it. `exlm fill` leaves
+            out those with special tokens.
         samples: draw so many fillings for each text (for each length, if there are several
             lengths), by their probability, instead of searching for the most probable ones.
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the

@@ -49,7 +49,9 @@ class Filling:
     path_probability: float | None = None  # only `viterbi` gives it
     masked: str | None = None  # of sites: the text with masks that was filled
     site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
-    length_probability: float | None = None  # of sites, and with all paths
+    # Of sites all choices of lengths are equally probable; with all paths the model says how
+    # probable so many tokens are.
+    length_probability: float | None = None
     molecule: Molecule | None = None
     # the filled text in parts, in order, each with the mask that it fills
     segments: list[Segment] = field(default_factory=list)
@@ -167,12 +169,10 @@ def _rows(filled: FilledText) -> list[dict[str, Any]]:
 
 
 def _row(filled: FilledText, filling: Filling) -> dict[str, Any]:
-    return {
-        **filling.to_json(),
-        **_of_text(filled),
-        "filled": filling.text,
-        "token_count": sum(map(len, filling.tokens)),
-    }
+    row = filling.to_json()
+    row["filled"] = row.pop("text")  # the column `text` is for what was filled
+    row["token_count"] = sum(map(len, filling.tokens))
+    return row | _of_text(filled)
 
 
 def _of_text(filled: FilledText) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 tensors are in float64.
 
 A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m
-states in order, and enters the last state (EOS). E are the transition probabilities and p_u is the
-distribution of state u over words. Then
+states in order, and enters the last state (EOS). E are the probabilities of the links and p_u is
+the distribution of state u over words. Then
 
     f(y_1..y_m) = sum over paths of  E[0, u_1] p_{u_1}(y_1) E[u_1, u_2] p_{u_2}(y_2) ... E[u_m, N-1]
     p(y | m)    = f(y) / Z_m,    Z_m = the same sum without the p_u
@@ -37,7 +37,8 @@ from exlm.randomness import Purpose, draw
 
 @dataclass(frozen=True)
 class Graph:
-    """What a model says about the masks of one text."""
+    """What a model says about the masks of one text: the states of its lattice, without padding,
+    their links and their words."""
 
     # [N, V] distribution of every state over the vocabulary; the first and last are not used
     probs: Tensor
@@ -58,7 +59,8 @@ class Graph:
 
     @cached_property
     def mask_of_state(self) -> Tensor:
-        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS."""
+        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS. A lattice's
+        `target_of_state` counts BOS as 0, and so is greater by 1."""
         return self.place_of_state.unique(return_inverse=True)[1] - 1
 
 
@@ -72,7 +74,7 @@ class Fillings:
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
     # whether no missing filling is more probable than the last one; None where that is not searched
-    proven: bool | None = None
+    exact: bool | None = None
     path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
@@ -93,8 +95,8 @@ def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Grap
     return replace(graph, probs=probs, links=graph.links + log_share)
 
 
-def one_per_mask(graph: Graph) -> Graph:
-    """The graph with only those edges that lead from one mask to the next. Every path visits each
+def with_one_per_mask(graph: Graph) -> Graph:
+    """The graph with only those links that lead from one mask to the next. Every path visits each
     mask exactly once."""
     mask = graph.mask_of_state
     following = mask[:, None] + 1 == mask
@@ -102,16 +104,16 @@ def one_per_mask(graph: Graph) -> Graph:
 
 
 def share_one_per_mask(graph: Graph) -> float:
-    """The probability of the paths of `one_per_mask`, divided by that of all paths with as many
-    tokens as masks."""
-    one = log_normaliser(one_per_mask(graph).links, graph.num_masks)
-    every = log_normaliser(graph.links, graph.num_masks)
+    """The weight of the paths of `with_one_per_mask`, divided by that of all paths with as many
+    tokens as masks: `kept` in the output of `exlm fill`, `one_per_mask` in an evaluation's."""
+    one = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
+    every = log_weight_of_all_paths(graph.links, graph.num_masks)
     return min(1.0, float((one - every).exp()))
 
 
 def summed_out(graph: Graph, revealed: Tensor) -> Graph:
-    """The graph of the `revealed` masks [M] (bool) of `one_per_mask`, with all tokens of the other
-    masks summed out: a link leads over the states of the masks between, which emit nothing."""
+    """The graph of the `revealed` masks [M] (bool) of `with_one_per_mask`, with all tokens of the
+    other masks summed out: a link leads over the states of masks between, which emit nothing."""
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
         in_mask = graph.mask_of_state == mask
@@ -134,8 +136,8 @@ def log_mass_to_end(links: Tensor, length: int) -> Tensor:
     return torch.stack(rows[::-1])
 
 
-def log_normaliser(links: Tensor, length: int) -> Tensor:
-    """log Z_m, the log-probability of m tokens; -inf if no path has m tokens."""
+def log_weight_of_all_paths(links: Tensor, length: int) -> Tensor:
+    """log Z_m, the log-probability of m tokens, by the links alone; -inf if no path has m."""
     return log_mass_to_end(links, length)[0, 0]
 
 
@@ -150,7 +152,7 @@ def length_distribution(links: Tensor) -> Tensor:
 def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
     log_f = alignment.log_likelihood(*_aligned(graph, _emission(graph, token_ids)))
-    return log_f - log_normaliser(graph.links, token_ids.shape[1])
+    return log_f - log_weight_of_all_paths(graph.links, token_ids.shape[1])
 
 
 @dataclass(frozen=True)
@@ -211,8 +213,8 @@ def beam_search(
         beginnings = beginnings.continued(graph, at_next, parents, words[best % len(words)])
     token_ids, log_prob = beginnings.token_ids, beginnings.log_prob
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
-    proven = is_bounded or dropped_bound == -torch.inf
-    return Fillings(token_ids, log_prob, best_paths(graph, token_ids), proven)
+    exact = is_bounded or dropped_bound == -torch.inf
+    return Fillings(token_ids, log_prob, best_paths(graph, token_ids), exact)
 
 
 def _without_tokens(graph: Graph) -> Beginnings:
@@ -272,7 +274,7 @@ def viterbi(graph: Graph, length: int) -> Fillings:
     path, value = alignment.best_path(*_aligned(graph, emission))
     path = path[:, 1:-1]
     words = best.indices[path]
-    path_log_prob = value - log_normaliser(graph.links, length)
+    path_log_prob = value - log_weight_of_all_paths(graph.links, length)
     return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
 
 

@@ -53,13 +53,13 @@ class SeveralPasses:
             size = n_best if passes_left == 1 else width
             best = list[MaskedText]()
             # Few at a time are read: often the later ones need not be.
-            graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
+            revealed_graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
             for beginning in beginnings:
                 if len(best) == size and beginning.log_prob <= best[-1].log_prob:
                     # neither this nor a later beginning can enter the best
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
-                graph, share = next(graphs)
+                graph, share = next(revealed_graphs)
                 shares.append(share)
                 fillings = search.beam_search(graph, graph.num_masks, size, width)
                 best += _continued(beginning, graph, fillings)
@@ -82,8 +82,8 @@ class SeveralPasses:
             longer = list[MaskedText]()
             # all from the start, then one from each beginning
             draws = count // len(beginnings)
-            graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
-            pairs = zip(beginnings, graphs, strict=True)
+            revealed_graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
+            pairs = zip(beginnings, revealed_graphs, strict=True)
             for number, (beginning, (graph, share)) in enumerate(pairs):
                 shares.append(share)
                 generator = search.generator(*seed, passes_left, number)
@@ -101,7 +101,7 @@ class SeveralPasses:
             read_together = beginnings[start : start + at_once]
             is_first = passes_left == self.passes
             for number, graph in [(0, self.first)] if is_first else self.read(read_together):
-                one_per_mask = search.one_per_mask(graph)
+                one_per_mask = search.with_one_per_mask(graph)
                 revealed = _revealed(read_together[number], one_per_mask, passes_left)
                 yield revealed, search.share_one_per_mask(graph)
 
@@ -130,7 +130,7 @@ def _continued(beginning: MaskedText, graph: Graph, fillings: Fillings) -> list[
 def _unlisted_bound(fillings: Fillings, size: int) -> float:
     """How probable a filling that a search for the `size` best did not list can be at most
     (logarithm)."""
-    if not fillings.proven:
+    if not fillings.exact:
         return 0.0
     # If there are fewer than asked for, these are all.
     if len(fillings.token_ids) < size:

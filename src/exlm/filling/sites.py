@@ -18,8 +18,8 @@ from exlm.filling.attachment_points import (
     groups_beside,
     joined,
     match,
+    to_smiles,
     without_points,
-    write,
 )
 from exlm.filling.options import parse_lengths
 
@@ -44,19 +44,21 @@ def template_maker(
     keep: str | None,
     replace: str | None,
     letters: bool,
-    drawn: bool = False,
+    sampled: bool = False,
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
     together or name no numbers; so does the result for texts that they do not fit.
 
     Args:
         letters: whether the texts are proteins, and not molecules.
-        drawn: whether fillings are drawn, and not searched and ranked."""
+        sampled: whether fillings are drawn at random, and not searched and ranked."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
     if not letters:
         lengths = _parse_sites(site or [])
-        return partial(molecule_template, lengths=lengths, keep=keep, replace=replace, drawn=drawn)
+        return partial(
+            molecule_template, lengths=lengths, keep=keep, replace=replace, sampled=sampled
+        )
     if keep is not None or replace is not None:
         raise InputError(
             "keep and replace are SMARTS, for models of molecules; "
@@ -105,7 +107,7 @@ def _parse_sites(entries: Sequence[str]) -> Lengths:
 
 
 def molecule_template(
-    smiles: str, lengths: Lengths, keep: str | None, replace: str | None, drawn: bool
+    smiles: str, lengths: Lengths, keep: str | None, replace: str | None, sampled: bool
 ) -> Template:
     """A molecule with sites: what hangs on the atoms that the SMARTS `keep` matches, the atoms that
     `replace` matches, or else its attachment points. Those of `keep` and `replace` have as many
@@ -120,20 +122,20 @@ def molecule_template(
     elif replace is not None:
         groups = [match(molecule, replace, "replace")]
     else:
-        return _template(joined(molecule), lengths, drawn)
+        return _template(joined(molecule), lengths, sampled)
     with_sites, tokens_now = freed(molecule, groups)
     if None not in lengths:
         as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
         lengths = as_now | lengths
-    return _template(with_sites, lengths, drawn, smiles)
+    return _template(with_sites, lengths, sampled, smiles)
 
 
 def _template(
-    molecule: Chem.Mol, lengths: Lengths, drawn: bool, original: str | None = None
+    molecule: Chem.Mol, lengths: Lengths, sampled: bool, original: str | None = None
 ) -> Template:
     """The template of a molecule whose attachment points have the numbers of their sites."""
     # texts, with the number of a site between two of them
-    pieces = SITE.split(write(molecule, drawn))
+    pieces = SITE.split(to_smiles(molecule, sampled))
     texts = pieces[::2]
     numbers = list(map(int, pieces[1::2]))
     lengths_of_sites = _lengths_of_sites(numbers, lengths)

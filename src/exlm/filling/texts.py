@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import TOKENS_PER_BATCH, MaskedText, encode, graphs
+from exlm.filling.graphs import TOKENS_PER_BATCH, MaskedText, read_graphs, tokenize
 from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
@@ -53,11 +53,11 @@ def fill_records(
         chunk = records[start : start + TEXTS]
         # A text that has a problem already is not read.
         texts = ["" if record.problem else record.text for record in chunk]
-        masked_texts = encode(network, tokenizer, texts)
+        masked_texts = tokenize(network, tokenizer, texts)
         filled_texts = []
         for record, masked_text in zip(chunk, masked_texts, strict=True):
             filled_texts.append(replace(record, problem=record.problem or masked_text.problem))
-        for number, graph in filler.graphs(masked_texts):
+        for number, graph in filler.restricted_graphs(masked_texts):
             filled = filler.fill(filled_texts[number], masked_texts[number], graph)
             if states and filled.fillings:
                 filled = replace(filled, states=filler.states_of_masks(graph))
@@ -81,52 +81,52 @@ class Filler:
         self.tokens_per_batch = tokens_per_batch
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
-    def graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
-        """The number and the graph of every text without a problem, as `graphs.graphs` has them;
-        the graphs are `restricted`."""
+    def restricted_graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
+        """The number and the `restricted` graph of every text without a problem, in the order of
+        `read_graphs`."""
         tokens = self.tokens_per_batch
-        for number, graph in graphs(self.network, self.tokenizer, masked_texts, tokens):
+        for number, graph in read_graphs(self.network, self.tokenizer, masked_texts, tokens):
             yield number, self.restricted(graph)
 
     def restricted(self, graph: Graph) -> Graph:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def fill(self, empty: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
-        """The text `empty` with its fillings; `graph` is what the first pass says of it. Its line
-        is part of the seed of samples."""
+    def fill(self, unfilled: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
+        """The text with its fillings; `graph` is what the first pass says of it. Its line is part
+        of the seed of samples."""
         if self.options.most_passes == 1:
-            return self.fill_in_one_pass(empty, masked_text, graph)
-        return self._fill_in_several_passes(empty, masked_text, graph)
+            return self.fill_in_one_pass(unfilled, masked_text, graph)
+        return self._fill_in_several_passes(unfilled, masked_text, graph)
 
     def fill_in_one_pass(
-        self, empty: FilledText, masked_text: MaskedText, graph: Graph
+        self, unfilled: FilledText, masked_text: MaskedText, graph: Graph
     ) -> FilledText:
         counted, lengths = self._counted_paths(graph)
         if not lengths:
             tokens = self.options.tokens or graph.num_masks
             states = len(graph.links) - 2
             problem = f"no path puts {tokens} tokens into its masks ({states} states)"
-            return replace(empty, problem=problem)
+            return replace(unfilled, problem=problem)
         fillings = []
-        proven = []
+        exact_of_lengths = []
         for length, probability in lengths.items():
-            of_length = self._search(counted, length, empty.line)
-            proven.append(of_length.proven)
+            of_length = self._search(counted, length, unfilled.line)
+            exact_of_lengths.append(of_length.exact)
             length_probability = probability if self.options.all_paths else None
             fillings += self._decoded(of_length, graph, masked_text, length_probability)
         kept = None if self.options.all_paths else search.share_one_per_mask(graph)
-        exact = None if None in proven else all(proven)
-        return _filled(empty, fillings, exact, kept, passes=1)
+        exact = None if None in exact_of_lengths else all(exact_of_lengths)
+        return _filled(unfilled, fillings, exact, kept, passes=1)
 
     def _fill_in_several_passes(
-        self, empty: FilledText, masked_text: MaskedText, graph: Graph
+        self, unfilled: FilledText, masked_text: MaskedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(masked_text.masks))
-        several = SeveralPasses(masked_text, graph, self.graphs, passes)
+        several = SeveralPasses(masked_text, graph, self.restricted_graphs, passes)
         if options.samples is not None:
-            seed = (options.seed, empty.line, len(masked_text.masks))
+            seed = (options.seed, unfilled.line, len(masked_text.masks))
             results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and mostly proves that it missed nothing.
@@ -138,12 +138,12 @@ class Filler:
         for filled in results.filled:
             tokens_of_masks = [[filled.ids[place]] for place in masked_text.masks]
             fillings.append(self._filling(masked_text, tokens_of_masks, filled.log_prob))
-        return _filled(empty, fillings, results.exact, results.kept, passes)
+        return _filled(unfilled, fillings, results.exact, results.kept, passes)
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
         of tokens they ask for."""
-        counted = graph if self.options.all_paths else search.one_per_mask(graph)
+        counted = graph if self.options.all_paths else search.with_one_per_mask(graph)
         allowed_lengths = self.options.lengths or [graph.num_masks]
         distribution = search.length_distribution(counted.links).exp().tolist()
         probabilities = {}
@@ -247,7 +247,7 @@ class Filler:
 
 
 def _filled(
-    empty: FilledText,
+    unfilled: FilledText,
     fillings: list[Filling],
     exact: bool | None,
     kept: float | None,
@@ -259,4 +259,6 @@ def _filled(
             "these probabilities say little of the model, whose paths seldom have one state in "
             "every mask; see --free"
         )
-    return replace(empty, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning)
+    return replace(
+        unfilled, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning
+    )

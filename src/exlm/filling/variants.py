@@ -21,7 +21,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.graphs import encode, graphs, load_for_filling
+from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.cells import read_numbers
@@ -177,12 +177,12 @@ def score_variants(
             scores[row] = 0.0
     if not rows_of_text:
         return scores, problems
-    masked_texts = encode(network, tokenizer, list(rows_of_text))
+    masked_texts = tokenize(network, tokenizer, list(rows_of_text))
     groups = list(rows_of_text.values())
     for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
-    for number, graph in graphs(network, tokenizer, masked_texts):
+    for number, graph in read_graphs(network, tokenizer, masked_texts):
         tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
@@ -255,6 +255,6 @@ def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     # [masks, V]
     marginals = (search.visits(graph, masks)[1:-1] @ graph.probs).log()
     singly = marginals[torch.arange(masks), tokens].sum(-1)
-    jointly = search.log_probability(search.one_per_mask(graph), tokens.flatten(0, 1))
+    jointly = search.log_probability(search.with_one_per_mask(graph), tokens.flatten(0, 1))
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

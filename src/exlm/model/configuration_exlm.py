@@ -103,6 +103,7 @@ class ArchitectureConfig:
             raise InputError(f"rotary_base is {self.rotary_base}; it must be a positive number")
         layers = self.num_hidden_layers
         allowed = ("all", *range(1, layers + 1))
+        # True is in `allowed`, since it equals 1.
         if self.expanded_layers is True or self.expanded_layers not in allowed:
             raise InputError(
                 f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
@@ -226,7 +227,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     # it reads the first state (paper), or the mean
     classifier_pooling: Literal["first", "mean"] = "first"
     # how many layers embeddings and task heads read; None (models of earlier versions): all, or
-    # those before a late expansion
+    # those before a late expansion. What reads them asks `read_layers`, which is never None
     task_layers: int | None = None
     type_vocab_size = 1  # no setting: two texts are told apart by the token between them
 

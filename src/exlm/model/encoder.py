@@ -18,7 +18,7 @@ from exlm.ops.dropout import dropout as drop
 from exlm.ops.expansion import EncoderInput, tensors_to
 from exlm.ops.rotary import apply_rotary
 
-# The operator behind `torch.nn.attention.varlen.varlen_attn`, which has no dropout.
+# The operator behind `torch.nn.attention.varlen.varlen_attn`. It has dropout, that function not.
 flash_attention = torch.ops.aten._flash_attention_forward
 
 
@@ -241,7 +241,7 @@ class ExLMAttention(nn.Module):
             queries = spans if output_positions is None else output_spans
             mixed = unpadded_attention(query, key, value, queries, spans, rate)
         else:
-            name = self.config._attn_implementation or "sdpa"
+            name = self.config._attn_implementation  # transformers sets it, to sdpa by default
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)
             mixed, _ = attend(
                 self,

@@ -115,6 +115,7 @@ class ExLMClassificationHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
+        # PyTorch's own: these vectors are few, and it draws as in earlier versions.
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))

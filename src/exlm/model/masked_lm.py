@@ -22,7 +22,7 @@ class ExLMMaskedLMOutput(MaskedLMOutput):
     `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] are those of each token's first state, at a
     [MASK] its log marginal distribution."""
 
-    # The fields of `exlm.model.objectives.LossSum`, for averages over several batches.
+    # The fields of `exlm.ops.loss.LossSum`, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None

@@ -67,7 +67,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
         self, output_hidden_states: bool | None, output_attentions: bool | None
     ) -> bool:
         """Whether hidden states of every layer are asked for, here or in the configuration.
-        InputError if attentions are."""
+        InputError if attentions are: every `forward` asks this before it computes anything."""
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_attentions:
@@ -81,14 +81,18 @@ class ExLMPreTrainedModel(PreTrainedModel):
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Its inputs are ordinary token ids. Called as it is, it reads them as tasks do, a
-    [MASK] like any other token. `ExLMForMaskedLM` calls `expand` and `encode`, which copy the
-    masks.
+    """The encoder, which reads a batch in one of two ways.
 
-    `embeddings` is the table of tokens; the method `embedding` gives a vector for a sequence."""
+    For masked language models, `expand` copies the masks, and `encode` runs the layers on the
+    result: hidden vectors of all its positions, or of some.
+
+    For tasks a [MASK] is a token like any other. `task_input` takes the place of `expand`, and two
+    methods call `encode` on its result: `encode_tokens` gives a vector for each token, and `pool`
+    one for each sequence. `forward` and `embedding` are the same two, called with token ids."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
+        # of the tokens of the vocabulary
         self.embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
@@ -147,26 +151,23 @@ class ExLMModel(ExLMPreTrainedModel):
         unexpanded_layers = self.config.unexpanded_layers
         read_layers = read_layers or self.config.num_hidden_layers
         unexpanded = sequences.unexpanded or sequences
-        if 0 < unexpanded_layers < read_layers:  # late expansion
-            before = arrange(unexpanded, device, without_padding)
+        if 0 < unexpanded_layers < read_layers:  # masks are copied between two layers
+            layout = arrange(unexpanded, device, without_padding)
+            first_layers = range(unexpanded_layers)
+            hidden, layers = self._run(first_layers, self._embed(layout), layout, every_layer)
             layout = arrange(sequences, device, without_padding, output_positions, count)
-            embedded = self._embed(before)
-            hidden, layers = self._run(range(unexpanded_layers), embedded, before, every_layer)
-            if layout.origin is not None:
-                hidden = gather_positions(hidden, layout.origin)
-            hidden = self._add_copies(hidden, layout)
-            later_layers = range(unexpanded_layers, read_layers)
-            hidden, vectors_of_later = self._run(later_layers, hidden, layout, every_layer)
-            layers += vectors_of_later
+            hidden = self._copied(hidden, layout)
+            last_layers = range(unexpanded_layers, read_layers)
+            hidden, layers_of_copies = self._run(last_layers, hidden, layout, every_layer)
+            layers += layers_of_copies[1:]  # without what their first layer reads
         else:
-            before = layout = arrange(unexpanded, device, without_padding, output_positions, count)
-            embedded = self._embed(before)
-            hidden, layers = self._run(range(read_layers), embedded, layout, every_layer)
+            layout = arrange(unexpanded, device, without_padding, output_positions, count)
+            all_layers = range(read_layers)
+            hidden, layers = self._run(all_layers, self._embed(layout), layout, every_layer)
         hidden = layout.by_sequence(self.norm(hidden))
         if not every_layer:
             return Encoded(hidden, None)
-        last = at_tokens(hidden, layout.sequences)
-        return Encoded(hidden, (before.at_tokens(embedded), *layers[:-1], last))
+        return Encoded(hidden, (*layers[:-1], at_tokens(hidden, layout.sequences)))
 
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
@@ -175,26 +176,31 @@ class ExLMModel(ExLMPreTrainedModel):
         if vectors is None:
             hidden = self.embeddings(layout.input_ids)
         else:
-            # The id of padding may be larger than any row.
-            rows = layout.input_ids.clamp(max=len(vectors) - 1)
-            hidden = vectors.to(rows.device)[rows]
+            hidden = vectors.to(layout.input_ids.device)[layout.input_ids]
         return self.dropout(self._add_copies(hidden, layout))
 
     def _run(
         self, indices: range, hidden: Tensor, layout: Layout, every_layer: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """Hidden vectors [R, L, D] behind the layers with these indices, or [R, N, D] if the layout
-        has output positions; and with `every_layer` those of the input tokens [B, S, D] behind each
-        of the layers."""
+        has output positions; and with `every_layer` those of the input tokens [B, S, D] before the
+        first layer and behind each."""
         reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
         tables = self._rotary_tables(layout, reads_copies)
-        layers = []
+        layers = [layout.at_tokens(hidden)] if every_layer else []
         for index in indices:
             output_positions = layout.output_positions if index == indices[-1] else None
             hidden = self.layers[index](hidden, tables, layout, output_positions)
             if every_layer:
                 layers.append(layout.at_tokens(hidden))
         return hidden, layers
+
+    def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Late expansion: hidden vectors [R, L, D] of the layout's positions, from those of the
+        unexpanded tokens."""
+        if layout.origin is not None:
+            hidden = gather_positions(hidden, layout.origin)
+        return self._add_copies(hidden, layout)
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden vectors plus the embedding of every position's copy index."""
@@ -280,12 +286,15 @@ class ExLMModel(ExLMPreTrainedModel):
             reason = "a model with boundary_states k copies tokens by their ids"
             refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
         vectors = None
+        padding_id = config.padding_id
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if inputs_embeds is not None:
             vectors = inputs_embeds.flatten(0, 1)
+            # The vectors take the place of the table of embeddings; padding reads the first one.
             rows = torch.arange(len(vectors), device=vectors.device)
             input_ids = rows.view(inputs_embeds.shape[:2])
+            padding_id = 0
         assert input_ids is not None
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -294,7 +303,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return expand_batch(config, input_ids, attention_mask, masked=nothing)
-        sequences = unexpanded_input(input_ids, attention_mask, config.padding_id)
+        sequences = unexpanded_input(input_ids, attention_mask, padding_id)
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
@@ -344,9 +353,9 @@ class ExLMModel(ExLMPreTrainedModel):
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first" and not every_layer:  # the last layer computes one position alone
-            real = sequences.attention_mask.int()
-            first, count = real.argmax(1, keepdim=True), real.amax(1)
-            hidden, _ = self.encode(sequences, first, count, self.config.read_layers)
+            real = sequences.attention_mask
+            count = real.int().amax(1)
+            hidden, _ = self.encode(sequences, _first(real), count, self.config.read_layers)
             return hidden[:, 0], None
         # The repeats of a token are pooled as the tokens are.
         vectors, layers = self.encode_tokens(sequences, every_layer, repeats=pooling)
@@ -354,10 +363,14 @@ class ExLMModel(ExLMPreTrainedModel):
             attention_mask = torch.ones(vectors.shape[:2])
         attention_mask = attention_mask.to(vectors.device)
         if pooling == "first":
-            first = attention_mask.int().argmax(1, keepdim=True)
-            return gather_positions(vectors, first)[:, 0], layers
+            return gather_positions(vectors, _first(attention_mask))[:, 0], layers
         weight = attention_mask[..., None].to(vectors)
         return (vectors * weight).sum(1) / weight.sum(1).clamp(min=1), layers
+
+
+def _first(real: Tensor) -> Tensor:
+    """[B, 1] the index of the first of the `real` tokens or positions [B, S] of each sequence."""
+    return real.int().argmax(1, keepdim=True)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

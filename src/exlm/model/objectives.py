@@ -14,6 +14,7 @@ from torch import Tensor
 
 from exlm.ops import alignment
 from exlm.ops.expansion import Lattice
+from exlm.ops.loss import LossSum as LossSum
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
 
@@ -23,16 +24,6 @@ if TYPE_CHECKING:  # the configuration, and so the heads, import this module
 
 # Stands for log 0, so that a mean over tokens stays finite.
 SMALLEST_LOG_PROBABILITY = -87.5
-
-
-@dataclass(frozen=True)
-class LossSum:
-    """The loss of a batch."""
-
-    total: Tensor  # sum of the losses
-    count: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
-    # sequences without any alignment of finite probability; they add 0 to `total`
-    infeasible: Tensor
 
 
 @dataclass(frozen=True)
@@ -97,8 +88,9 @@ class Objective(ABC):
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """Log-probability [B] in float64 of the targets that are `judged` [B, T], together and
-        given how many masks there are; all other masks are summed out. Here they are independent:
-        the `marginals`, those of the method above, are multiplied."""
+        given how many masks there are; all other masks are summed out. `marginals` are the result
+        of the method above, which callers have. Here targets are independent, so those of the
+        judged ones are multiplied."""
         scores = marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
         return torch.where(judged, scores, 0.0).double().sum(1)
 
@@ -128,7 +120,8 @@ class ExLM(Objective):
             return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
-        """The share of the paths' weight: with the emissions of the judged targets, and of none."""
+        """The share of the paths' weight: with the emissions of the judged targets, and of none.
+        Linked targets are not independent, so `marginals` say nothing of it."""
         emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
         emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
         return emitting_paths - output.log_weight_of_all_paths

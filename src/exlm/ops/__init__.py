@@ -23,7 +23,7 @@ Names, of `expansion` unless another module is given:
     target_of_state   [B, N] the target that every state was made for
     emission          [B, T, N] log-probability of every target at every state (`emission`)
     edges             [B, N, N] bool, which states may follow which (`transition`)
-    links             [B, N, N] log-probability of every edge; an argument of the alignment called
-                      transition, as in the paper
+    links             [B, N, N] log-probability of every edge. The paper, `exlm explore` and the
+                      argument of the alignment call them transitions
     state_posterior   [B, T, N] how probably it emits the target, given all (`alignment`)
     edge_use          [B, N, N] how often a path is expected to use an edge (`alignment`)"""

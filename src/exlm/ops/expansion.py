@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-IGNORED = -100
+IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entropy
 
 
 def tensors_to(record: Any, device: torch.device) -> Any:
@@ -42,7 +42,8 @@ class EncoderInput:
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
-    # [tokens, D] vectors in place of embeddings; then `input_ids` are their rows, not token ids
+    # [rows, D] what `input_ids` are looked up in, in place of the model's table of embeddings: they
+    # are row numbers then, not token ids
     vectors: Tensor | None = None
     # for an implementation of attention that is not the model's own
     attention_options: dict[str, Any] = field(default_factory=dict)

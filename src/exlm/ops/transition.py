@@ -20,7 +20,8 @@ from torch.autograd.function import once_differentiable
 from exlm.ops.fused import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_on_cpu
 
-# So few links of all heads, 64 MiB, are computed together.
+# How many links all heads together may have at most to be computed at once: 64 MiB of float32.
+# On a CPU it is always one head after the other.
 SMALL = {"cpu": 0, "cuda": 2**24}
 
 
@@ -118,7 +119,7 @@ class _Mixture(torch.autograd.Function):
                 )
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        # It is applied again in `backward`: it is smaller than a number for every link.
+        # `backward` computes its numbers again: the prior takes less memory than one for each link.
         ctx.prior = prior
         return mixture
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.batching import MaskedBatches
@@ -15,6 +14,7 @@ from exlm.describe.card import write_card
 from exlm.errors import InputError, advising
 from exlm.identity import identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, measure_held_out
@@ -122,7 +122,8 @@ def _check_output(directory: Path) -> None:
 
 def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     """The identity of a run: all that two runs must share to be the same. `start`, the hash of the
-    weights that the run started from, may be None."""
+    weights that the run started from, is None without a start, so that it is compared with that of
+    a run that had one; `result.json` leaves it out then."""
     identity = {
         "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
@@ -189,7 +190,6 @@ def _train(
         repeat=data.repeat,
         without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
     )
-    changeable = [name for name in identity if name.startswith(CHANGEABLE)]
     objective = recipe.model.objective
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
     with advising(advice, MEMORY_ADVICE):
@@ -202,7 +202,7 @@ def _train(
             seed=recipe.seed,
             evaluate=measure,
             identity={**identity, "random streams": DRAWS_VERSION},
-            may_differ=changeable if resume_anyway else (),
+            may_differ=CHANGEABLE if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         )
@@ -210,12 +210,10 @@ def _train(
     return scores or measure(network, recipe.train.steps)
 
 
-def pretraining_loss(
-    model: torch.nn.Module, batch: dict[str, Any]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of any objective: (sum, count, sequences without an alignment)."""
+def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
+    """The loss of any objective."""
     output = model(**batch)
-    return output.total, output.count, output.infeasible
+    return LossSum(output.total, output.count, output.infeasible)
 
 
 def _result(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
+from exlm.ops.loss import LossSum
 from exlm.tasks.inference import batch_outputs, model_inputs
 from exlm.tasks.questions import Window
 from exlm.tasks.scores import diverged
@@ -22,16 +23,13 @@ N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
 
 
-def span_training_loss(
-    network: nn.Module, batch: dict[str, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum over windows of the mean of the start's and the end's cross entropy, number of windows,
-    0)."""
+def span_training_loss(network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+    """Summed over windows: the mean of the start's and the end's cross entropy."""
     output = network(**model_inputs(network, batch))
     start = output.start_logits.float()
     end = output.end_logits.float()
     total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
-    return total, total.new_full((), len(start)), total.new_zeros(())
+    return LossSum(total, total.new_full((), len(start)), total.new_zeros(()))
 
 
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
+from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model
 from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -164,10 +165,8 @@ class TableFinetuning(TableTask):
         }
 
 
-def training_loss(
-    label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum of the losses of a batch's labels, how many labels these are, 0)."""
+def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+    """Summed over the labels of a batch."""
     outputs = network(**model_inputs(network, batch)).logits.float()
     total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
-    return total, count, torch.zeros_like(count)
+    return LossSum(total, count, torch.zeros_like(count))

@@ -9,7 +9,6 @@ the previous checkpoint as it was."""
 import json
 import shutil
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +82,17 @@ def resume(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     identity: dict[str, Any],
-    may_differ: Collection[str] = (),
+    may_differ: tuple[str, ...] = (),
 ) -> dict[str, Any] | None:
     """Restores weights and optimizer in place from the newest undamaged checkpoint; damaged newer
     ones are renamed. Returns the saved state, including `step`, or None if there is no checkpoint.
-    InputError if a setting of `identity` differs from the checkpoint's and may not, or if all
-    existing checkpoints are damaged."""
+    InputError if a setting of `identity` differs from the checkpoint's, unless its name begins as
+    one of `may_differ`, or if all existing checkpoints are damaged."""
     path = _newest_undamaged(directory)
     if path is None:
         return None
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    compared = {name: value for name, value in identity.items() if name not in may_differ}
+    compared = {name: value for name, value in identity.items() if not name.startswith(may_differ)}
     if difference := first_difference(state["identity"], compared):
         name, before, now = difference
         raise InputError(

@@ -1,11 +1,13 @@
 """The training loop of pre-training and of fine-tuning.
 
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The
-loop does not depend on masks, lattices or tasks; `update` says how an update is computed."""
+loop knows nothing of masks, lattices and tasks but one thing: a loss may say that it left out
+sequences as infeasible (those of tasks never do), and too many such updates in a row stop the run.
+`update` says how an update is computed."""
 
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -46,8 +48,8 @@ class LoopConfig:
         eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
         save_every: updates between checkpoints, with one more at the end; 0 saves none.
         keep_checkpoints: how many of the newest checkpoints are kept.
-        max_infeasible_steps: stop after this many updates in a row with sequences that had to be
-            skipped.
+        max_infeasible_steps: stop after this many updates in a row with infeasible sequences, which
+            have no alignment with the states of their masks; those of tasks always have one.
         max_wait: seconds that a process waits for the others before it stops.
         gradient_checkpointing: keep only the inputs of every layer and compute the layers a second
             time in the backward pass: less memory, a third more time, the same numbers."""
@@ -99,7 +101,7 @@ def fit(
     evaluate: Callable[[Model, int], dict[str, Any]] | None = None,
     ends_early: Callable[[int], bool] = lambda step: False,
     identity: dict[str, Any] | None = None,
-    may_differ: Collection[str] = (),
+    may_differ: tuple[str, ...] = (),
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
@@ -108,7 +110,7 @@ def fit(
 
     Args:
         model: on its device, with float32 weights.
-        loss: the sum, the count and the skipped sequences of a micro-batch; see `LossFunction`.
+        loss: the `LossSum` of a micro-batch.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its
             device once it knows their layout, so that no step waits for sizes.
         config: length of the run, optimizer, and how often it evaluates and saves.
@@ -117,8 +119,9 @@ def fit(
         seed: seed of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
         ends_early: finished updates -> whether training ends after this evaluation.
-        identity: settings that must be equal between a checkpoint and this run, but for those that
-            `may_differ`. None: the caller sees to that.
+        identity: settings that must be equal between a checkpoint and this run. None: the caller
+            sees to that.
+        may_differ: how the names of those settings begin that need not be equal.
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
         checkpoints: directory of the checkpoints, if it is not `directory`.

@@ -68,8 +68,8 @@ class Tracker:
         self.since = clocks()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint records: finished updates, the sums since the last record of the log,
-        and the updates in a row with infeasible sequences."""
+        """What a checkpoint records, by the names of all versions: finished updates, the sums since
+        the last record of the log, and the updates in a row with infeasible sequences."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
@@ -81,8 +81,8 @@ class Tracker:
         return self.step == self.steps or (every > 0 and self.step % every == 0)
 
     def add(self, sums: Sums, max_infeasible: int) -> None:
-        """Counts one update. TrainingStopped if the last `max_infeasible` updates all had sequences
-        that had to be skipped."""
+        """Counts one update. TrainingStopped if each of the last `max_infeasible` updates had
+        infeasible sequences."""
         self.step += 1
         self.sums += sums
         self.infeasible_in_a_row = self.infeasible_in_a_row + 1 if sums.infeasible else 0

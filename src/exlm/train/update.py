@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import OutOfMemory, TrainingStopped
+from exlm.ops.loss import LossSum
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
@@ -24,17 +25,17 @@ from exlm.train import distributed
 MicroBatch = dict[str, Any]
 # with its number within the update, which seeds dropout
 NumberedBatch = tuple[int, MicroBatch]
-# from a model and a micro-batch to a sum, the count it was summed over, and the sequences skipped
-LossFunction = Callable[[nn.Module, MicroBatch], tuple[Tensor, Tensor, Tensor]]
+LossFunction = Callable[[nn.Module, MicroBatch], LossSum]
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the micro-batches and processes of one update, or of several."""
+    """The `LossSum` of all micro-batches and processes of one update, or of several, in numbers;
+    and their tokens."""
 
-    total: float = 0.0  # of the loss
-    count: float = 0.0  # what was summed over, such as masked tokens
-    infeasible: float = 0.0  # sequences that were skipped
+    total: float = 0.0
+    count: float = 0.0
+    infeasible: float = 0.0
     tokens: float = 0.0
 
     def __add__(self, other: "Sums") -> "Sums":
@@ -69,8 +70,8 @@ def update(
     device_sums, tokens, processes = _add_processes(sums_here, tokens_here)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    _, divisor, _ = device_sums
-    scale = processes / divisor.clamp(min=1.0)
+    _, count_of_all, _ = device_sums
+    scale = processes / count_of_all.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
@@ -96,8 +97,8 @@ def _add_gradients(
     seed: int,
     step: int,
 ) -> tuple[Tensor, int]:
-    """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
-    returns, [3] float64 on the device, and the number of tokens."""
+    """Adds up the gradients of all micro-batches of this process. Returns the sums of their
+    `LossSum`, [3] float64 on the device, and the number of tokens."""
     device = next(model.parameters()).device
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     tokens = 0
@@ -110,8 +111,8 @@ def _add_gradients(
         with alone, training_products(device, precision):
             try:
                 with autocast(device, precision):
-                    total, count, infeasible = loss(model, batch)
-                total.backward()
+                    sums = loss(model, batch)
+                sums.total.backward()
             except (MemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error):
                     raise
@@ -120,14 +121,15 @@ def _add_gradients(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
                     f"tokens ({error})"
                 ) from error
-        totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
+        values = (sums.total.detach(), sums.count, sums.infeasible)
+        totals += torch.stack([value.double() for value in values])
         tokens += int(batch["attention_mask"].sum())
     return totals, tokens
 
 
 def _add_processes(sums: Tensor, tokens: int) -> tuple[Tensor, float, int]:
-    """The sums of what the loss returns [3] on the device, and of the tokens, over all processes,
-    and their number. One process does not wait for the device."""
+    """The sums of `LossSum` [3] on the device, and of the tokens, over all processes, and their
+    number. One process does not wait for the device."""
     _, processes = distributed.rank_and_world()
     if processes == 1:
         return sums, float(tokens), 1

@@ -1,0 +1,16 @@
+"""What every loss of this package is: a sum, and what it was summed over."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """The loss of a batch, as tensors of one number each."""
+
+    total: Tensor  # sum of the losses
+    # what was summed over: sequences (`exlm`, `ctc`), masked tokens (`mlm`), or labels of a task
+    count: Tensor
+    # sequences without any alignment of finite probability, which add 0 to `total`; 0 in a task
+    infeasible: Tensor
