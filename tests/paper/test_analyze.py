@@ -17,10 +17,11 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, Space, _file_hashes, analyze, variants
+from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
 from exlm.paper.jobs import Job, in_own_process, run_jobs
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import file_hashes, resolve
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 
@@ -340,9 +341,9 @@ def test_files_of_named_data_are_part_of_a_fine_tuning(tmp_path):
     (tmp_path / "rte").mkdir()
     for name in ("train", "dev"):
         (tmp_path / "rte" / f"{name}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n")
-    before = _file_hashes(TaskConfig("rte", data_dir=str(tmp_path)))
+    before = file_hashes(resolve(TaskConfig("rte", data_dir=str(tmp_path)))[0])
     (tmp_path / "rte" / "dev.tsv").write_text("changed")
-    after = _file_hashes(TaskConfig("rte", data_dir=str(tmp_path)))
+    after = file_hashes(resolve(TaskConfig("rte", data_dir=str(tmp_path)))[0])
     assert (
         [Path(name).name for name in before]
         == ["train.tsv", "dev.tsv"]
