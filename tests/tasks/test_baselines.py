@@ -26,6 +26,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.scores import score_predictions
+from tests.tasks.tiny_models import predicted
 from tests.test_their_tools import save
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
@@ -238,6 +239,23 @@ def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys
     assert re.search("warning: [1-5] of 25 test rows have a text or molecule of", printed.err)
     predictions = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert predictions["split"].value_counts().to_dict() == {"test": 25, "valid": 10}
+
+
+def test_a_training_writes_the_columns_of_predict_and_keeps_empty_ones(table):
+    frame = pd.read_csv(table)
+    frame["comment"] = "measured twice"
+    frame[:100].to_csv(table, index=False)
+    test, out = table.parent / "test.csv", table.parent / "out"
+    frame[100:].assign(comment="").to_csv(test, index=False)
+    task = TaskConfig("", test=str(test), label_columns=["amine"])
+    baseline("ecfp-knn", str(table), str(out), task, [0])
+    written = pd.read_csv(out / "seed-0/predictions.csv").query("split == 'test'")
+    again = predicted(str(out), str(test), str(table.parent / "again.csv"))
+    assert written.columns.drop("split").tolist() == again.columns.tolist()
+    assert {"comment", "predicted class", "confidence"} < set(written)
+    assert written["comment"].isna().all()
+    for name in ("predicted class", "confidence"):
+        assert written[name].tolist() == again[name].tolist()
 
 
 @pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])

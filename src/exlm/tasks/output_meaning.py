@@ -4,9 +4,11 @@
 of a text: labels and predictions are arrays over the units of a row, so that they do not depend on
 the tokenizer. What a model says about a unit is what it says about its first token."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.inference import batch_outputs, row_outputs
@@ -37,7 +39,7 @@ class OutputMeaning:
 
     @property
     def titles(self) -> list[str]:
-        """The columns of predictions."""
+        """What the columns of predictions are called."""
         return [f"predicted {name}" for name in self.names]
 
     @property
@@ -76,9 +78,41 @@ class OutputMeaning:
             return predictions * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
         return predictions
 
-    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
-        """Predictions [rows, outputs] as columns: one per class, or one per label."""
-        return dict(zip(self.titles, predictions.T, strict=True))
+    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+        """The predictions of one or several models, [rows, outputs] each, as columns: the mean of
+        every class or label and, of several models, its standard deviation; and if a row has one
+        class, the predicted one and its probability."""
+        means = np.mean(runs, 0)
+        names = self.titles
+        columns: dict[str, Any] = dict(zip(names, means.T, strict=True))
+        if len(runs) > 1:
+            deviations = np.std(runs, 0, ddof=1)
+            columns = {}
+            for name, mean, deviation in zip(names, means.T, deviations.T, strict=True):
+                # A label may itself be called `NAME std`.
+                title = f"{name} std over seeds" if f"{name} std" in names else f"{name} std"
+                columns |= {name: mean, title: deviation}
+        if not self.label_type.class_per_row:
+            return columns
+        # a label or a class may itself be called `class`
+        title = "most probable class" if "predicted class" in columns else "predicted class"
+        return {**columns, **self._class_columns(means, title)}
+
+    def _class_columns(self, means: np.ndarray, title: str) -> dict[str, Any]:
+        """The predicted class of every row, in the column `title`, and how sure the models are of
+        it, from mean probabilities [rows, classes] or, of label 1, [rows, 1]."""
+        names = self.saved["classes"] or self.saved.get("words")
+        if self.saved["classes"]:
+            best = means.argmax(1)
+            confidence = means.max(1)
+        else:
+            best = (means[:, 0] >= 0.5).astype(int)
+            confidence = np.maximum(means, 1 - means)[:, 0]
+        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
+        if names:
+            predicted = predicted.map(dict(enumerate(names)))
+        # without the index: that of a chunk begins at its first row
+        return {title: predicted.array, "confidence": confidence}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
@@ -125,9 +159,9 @@ class UnitMeaning(OutputMeaning):
             result[rows[numbers]] = unit_logits
         return result
 
-    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
-        """The labels of every row in one string."""
-        labels = spelled(predictions, table.texts, self.names, self.saved["unit"])
+    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+        """The labels of every row in one string, from predictions [rows, units, classes]."""
+        labels = spelled(np.mean(runs, 0), table.texts, self.names, self.saved["unit"])
         return {"predicted label": labels}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:

@@ -321,26 +321,12 @@ class TablePredictor:
     def _with_predictions(
         self, table: TextTable, runs: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """The rows of a table with their predictions: means, standard deviations, and for one label
-        with classes the predicted class; and how many rows there are of every kind."""
-        means = np.mean(list(runs.values()), 0)
-        values = self.meaning.columns(means, table)
-        spreads = dict[str, np.ndarray]()
-        if len(runs) > 1 and not self.meaning.label_type.of_units:
-            deviations = np.std(list(runs.values()), 0, ddof=1)
-            spreads = dict(zip(self.meaning.titles, deviations.T, strict=True))
-        columns = {}
-        for name in values:
-            columns[name] = values[name]
-            if spreads:
-                # A label may itself be called `NAME std`.
-                title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
-                columns[title] = spreads[name]
-        if self.meaning.label_type.class_per_row:
-            # a label or a class may itself be called `class`
-            title = "most probable class" if "predicted class" in columns else "predicted class"
-            columns |= self._class_columns(means, title)
+        """The rows of a table with their predictions, intervals or sets, and distances; and how
+        many rows there are of every kind."""
+        predictions = list(runs.values())
+        columns = self.meaning.columns(predictions, table)
         if self.margins:
+            means = np.mean(predictions, 0)
             columns |= conformal_columns(means, self.margins[ENSEMBLE], self.saved)
         counts = table.counts("predicted")
         if self.options.distance:
@@ -351,22 +337,6 @@ class TablePredictor:
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         return with_columns(table.frame, {**columns, "problem": table.problems}), counts
-
-    def _class_columns(self, means: np.ndarray, title: str) -> dict[str, Any]:
-        """The predicted class of every row, in the column `title`, and how sure the models are of
-        it, from mean probabilities [rows, classes] or, of label 1, [rows, 1]."""
-        names = self.saved["classes"] or self.saved.get("words")
-        if self.saved["classes"]:
-            best = means.argmax(1)
-            confidence = means.max(1)
-        else:
-            best = (means[:, 0] >= 0.5).astype(int)
-            confidence = np.maximum(means, 1 - means)[:, 0]
-        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        if names:
-            predicted = predicted.map(dict(enumerate(names)))
-        # without the index: that of a chunk begins at its first row
-        return {title: predicted.array, "confidence": confidence}
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every

@@ -239,15 +239,13 @@ class TableTask(ABC):
     ) -> None:
         table = self.table
         parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns(predictions, table)}
+        columns = {"split": parts, **meaning.columns([predictions], table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
             columns |= {f"mean {name}": values for name, values in means}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]
-            of_train = [name for name in table.frame if frame[name].astype(str).eq("").all()]
-            frame = frame.drop(columns=of_train)
         write_frame(frame, run_dir / "predictions.csv")
 
 
