@@ -476,6 +476,16 @@ def test_classes_are_called_as_their_cells_say():
     np.testing.assert_equal(known.values[:, 0], [0, np.nan, 1])
 
 
+def test_positive_is_one_of_two_words_of_all_columns():
+    frame = pd.DataFrame({"text": ["a", "b"], "y": ["N", "y"], "z": ["Y", None]})
+    table = make_table(FileRows(frame), "a.csv", None, ["y", "z"], positive="Y")
+    assert (table.task_type, table.words) == ("multilabel", ["N", "y"])
+    np.testing.assert_array_equal(table.labels, [[0, 1], [1, np.nan]])
+    other = FileRows(frame.assign(z=["low", "high"]))
+    with pytest.raises(InputError, match="in every label column, .* are N, y, low, high$"):
+        make_table(other, "a.csv", None, ["y", "z"], positive="Y")
+
+
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
     assert make_table(FileRows(frame), "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]

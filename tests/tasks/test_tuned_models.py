@@ -583,7 +583,7 @@ def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
     for level in (0.0, 1.0, -1.0, float("nan")):
         refused(binary, "interval is .*; it must be over 0 and at most 0.995", interval=level)
     refused(binary, "leave out calibrated", interval=0.8, calibrated=True)
-    refused(tuned("multilabel"), "for numbers and one class a row", interval=0.8)
+    refused(tuned("multilabel"), "a row, but the labels of .* are multilabel", interval=0.8)
     old = shutil.copytree(binary / "seed-0", tmp_path / "old")
     config = json.loads((old / "config.json").read_text())
     del config["task"]["validation_errors"]

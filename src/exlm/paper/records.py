@@ -183,7 +183,11 @@ class TunedRun:
         columns = columns or data.get("label_columns")
         rows = _row_settings({**data, "label_columns": columns}, self.task)
         # If these differ, scores cannot be compared: hashes of the data, split and rows.
-        self.data = (json.dumps(given.get("data_sha256")), data.get("split"), *rows)
+        data_sha256 = given.get("data_sha256")
+        self.data = (json.dumps(data_sha256), data.get("split"), *rows)
+        # Questions have a checksum for each part.
+        checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
+        self.data_digits = " ".join((checksum or "unknown")[:8] for checksum in checksums)
         unit = ", %" if self.in_percent else ""
         words = [f"{part} {self.metric}{unit}", f"split {data.get('split') or 'parts'}", *rows]
         self.heading = f"{title(self.task)}: {', '.join(words)}"

@@ -6,6 +6,7 @@ cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/se
 what this seed gave (RUN_RESULT), its predictions and its log."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,9 @@ def run_task(
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
         note(f"{departure}; scores do not compare with published ones")
+    task_to_write: TaskConfig = recipe["task"]
+    if task_to_write.label_columns:  # the command line cuts names at their commas
+        task_to_write = replace(task_to_write, label_columns=task.config.label_columns)
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
@@ -137,7 +141,7 @@ def run_task(
         to_train = [seed for seed in seeds for cell in cells if not grid.finished(cell, seed)]
         for seed in to_train:
             task.split_of(seed)
-        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
+        write_yaml(directory / "recipe.yaml", recipe | {"task": task_to_write, "seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()
     labels_scored = {
