@@ -68,10 +68,13 @@ def embed(
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
-    trained_on = remembered(network.config)
-    first = _first_table(first_rows, input, read_options.text_column, pair_column, trained_on)
-    trained_on["standardize"] = standardize or trained_on["standardize"]
-    reader = _reader(first, input, tokenizer, max_length, trained_on, read_options)
+    saved = remembered(network.config)
+    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved)
+    how = standardize or saved["standardize"]
+    molecules = decide_molecules(first.texts, saved["molecules"], read_options.molecules, input)
+    if molecules and how == "none":
+        note_spelling(first.texts, input)
+    reader = TextReader(tokenizer, max_length, molecules, how, read_options.on_invalid)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
@@ -103,35 +106,19 @@ def _first_table(
     path: str,
     text_column: str | None,
     pair_column: str | None,
-    trained_on: SavedTask,
+    saved: SavedTask,
 ) -> TextTable:
     """The first rows of a file, with the text column of the model's training where none is named. A
     note says if second texts are there that the model was trained on, and are not read."""
-    if text_column is None and trained_on.get("text_column") in rows.frame:
-        text_column = trained_on["text_column"]
-    second = trained_on.get("pair_column")
+    if text_column is None and saved.get("text_column") in rows.frame:
+        text_column = saved["text_column"]
+    second = saved.get("pair_column")
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "
             "texts of a row"
         )
     return make_table(rows, path, text_column, [], pair_column=pair_column)
-
-
-def _reader(
-    first: TextTable,
-    path: str,
-    tokenizer: PreTrainedTokenizerFast,
-    max_length: int,
-    trained_on: SavedTask,
-    options: ReadOptions,
-) -> TextReader:
-    """Reads the texts of the file `path`, whose `first` rows decide whether they are molecules."""
-    molecules = decide_molecules(first.texts, trained_on["molecules"], options.molecules, path)
-    how = trained_on["standardize"]
-    if molecules and how == "none":
-        note_spelling(first.texts, path)
-    return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from exlm.tasks.certainty import bounds, class_sets
 from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.label_types import LABEL_TYPES, LabelType, Probabilities
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask, TunedModel
 from exlm.tasks.scores import diverged
@@ -36,6 +37,11 @@ class OutputMeaning:
     def names(self) -> list[str]:
         """What there is a prediction of for every row: the classes, or else the labels."""
         return self.saved["classes"] or self.saved["label_columns"]
+
+    @property
+    def class_names(self) -> Sequence[str | int]:
+        """The classes, or what labels 0 and 1 are called."""
+        return self.saved["classes"] or self.saved.get("words") or [0, 1]
 
     @property
     def titles(self) -> list[str]:
@@ -92,35 +98,36 @@ class OutputMeaning:
                 # A label may itself be called `NAME std`.
                 title = f"{name} std over seeds" if f"{name} std" in names else f"{name} std"
                 columns |= {name: mean, title: deviation}
-        if not self.label_type.class_per_row:
+        label_type = self.label_type
+        if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
             return columns
+        best = label_type.most_probable(means)[:, 0]
+        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
+        predicted = predicted.map(dict(enumerate(self.class_names)))
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
-        return {**columns, **self._class_columns(means, title)}
-
-    def _class_columns(self, means: np.ndarray, title: str) -> dict[str, Any]:
-        """The predicted class of every row, in the column `title`, and how sure the models are of
-        it, from mean probabilities [rows, classes] or, of label 1, [rows, 1]."""
-        names = self.saved["classes"] or self.saved.get("words")
-        if self.saved["classes"]:
-            best = means.argmax(1)
-            confidence = means.max(1)
-        else:
-            best = (means[:, 0] >= 0.5).astype(int)
-            confidence = np.maximum(means, 1 - means)[:, 0]
-        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        if names:
-            predicted = predicted.map(dict(enumerate(names)))
         # without the index: that of a chunk begins at its first row
-        return {title: predicted.array, "confidence": confidence}
+        columns[title] = predicted.array
+        columns["confidence"] = label_type.confidence(means)[:, 0]
+        return columns
+
+    def interval_columns(self, predictions: np.ndarray, margins: np.ndarray) -> dict[str, Any]:
+        """The bounds of predicted numbers, or the set of possible classes, of predictions [rows,
+        outputs] whose errors are at most the `margins` [labels]."""
+        label_columns = self.saved["label_columns"]
+        if not isinstance(self.label_type, Probabilities):
+            return bounds(predictions, margins, label_columns)
+        probabilities = self.label_type.class_probabilities(predictions)
+        sets = class_sets(probabilities, margins[0], self.class_names)
+        return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
         columns that it lacks."""
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
-        classes = self.saved["classes"] or self.saved.get("words")
-        return read_labels(cells, path, self.saved["task_type"], classes, skip_unknown=True).values
+        names = self.saved["classes"] or self.saved.get("words")
+        return read_labels(cells, path, self.saved["task_type"], names, skip_unknown=True).values
 
 
 class UnitMeaning(OutputMeaning):

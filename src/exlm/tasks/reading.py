@@ -20,13 +20,13 @@ from exlm.data.chemistry import (
     molecule_problem,
     standardize,
 )
-from exlm.data.rows import describe_unknown_words
+from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
 from exlm.tasks.cells import first_reasons
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import OnInvalid, TextTable
+from exlm.tasks.table import TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
@@ -168,7 +168,8 @@ class TextReader:
         return checked, TableTokens(examples, unit_starts)
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
-        """What is wrong with a row: the first thing that counts."""
+        """What is wrong with a row: the first of what makes it useless, or else the first of what
+        is only worth a warning."""
         ids = example["input_ids"]
         given_texts = [given for given in (text, pair) if given]
         is_strict = self.on_invalid != "keep"
@@ -180,6 +181,7 @@ class TextReader:
             unknown = next(filter(None, descriptions), "")
         if self.molecules:
             no_molecule = next(filter(None, map(molecule_problem, given_texts)), "")
+        # problems
         if unknown and self.alphabet and is_strict:
             return RowCheck(f"not a {self.alphabet}: {unknown}", is_foreign=True)
         if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
@@ -188,6 +190,7 @@ class TextReader:
             return RowCheck(too_long)
         if no_molecule and is_strict:
             return RowCheck(no_molecule)
+        # warnings
         if too_long:
             return RowCheck(warning=too_long)
         if pair is not None and not (text and pair) and not self.molecules:
