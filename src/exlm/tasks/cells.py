@@ -50,6 +50,9 @@ def read_texts(
         check_no_list_as_text(cells, path)
         is_list_of_texts = len(frame.columns) == 1 and str(name).lower() in LIST_COLUMNS
         missing = () if is_list_of_texts else MISSING_TEXTS
+        if len(text_columns) == 2:
+            # As an empty cell does, a missing text leaves the other one of its pair.
+            cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
         # pandas writes dates without the time where it is midnight
         pairs_of_cells = zip(cells, cells.astype(str), strict=True)
         read = [_read_text(cell, text.strip(), missing) for cell, text in pairs_of_cells]

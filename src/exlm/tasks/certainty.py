@@ -81,7 +81,7 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     label_type = LABEL_TYPES[model.saved["task_type"]]
     if not label_type.has_intervals:
         raise InputError(
-            "interval is for numbers and for one class a row, but the labels of "
+            "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved['task_type']}; leave it out"
         )
     if "validation_errors" not in model.saved:

@@ -18,9 +18,7 @@ from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import (
     ReadOptions,
     TableTokens,
-    TextReader,
-    decide_molecules,
-    note_spelling,
+    reader_for,
     remembered,
 )
 from exlm.tasks.saved_task import SavedTask
@@ -70,11 +68,7 @@ def embed(
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     saved = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved)
-    how = standardize or saved["standardize"]
-    molecules = decide_molecules(first.texts, saved["molecules"], read_options.molecules, input)
-    if molecules and how == "none":
-        note_spelling(first.texts, input)
-    reader = TextReader(tokenizer, max_length, molecules, how, read_options.on_invalid)
+    reader = reader_for(first, input, tokenizer, max_length, saved, standardize, read_options)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)

@@ -127,9 +127,8 @@ def run_task(
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
         note(f"{departure}; scores do not compare with published ones")
-    task_to_write: TaskConfig = recipe["task"]
-    if task_to_write.label_columns:  # the command line cuts names at their commas
-        task_to_write = replace(task_to_write, label_columns=task.config.label_columns)
+    if recipe["task"].label_columns:  # the command line cuts names at their commas
+        recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
@@ -141,7 +140,7 @@ def run_task(
         to_train = [seed for seed in seeds for cell in cells if not grid.finished(cell, seed)]
         for seed in to_train:
             task.split_of(seed)
-        write_yaml(directory / "recipe.yaml", recipe | {"task": task_to_write, "seeds": seeds})
+        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()
     _print_report(report, directory)

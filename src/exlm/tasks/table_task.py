@@ -124,8 +124,9 @@ class TableTask(ABC):
         shared = count_shared(self.groups, split)
         remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
-        if unused and self.config.train_rows is None:
-            remarks += f"; {unused} usable rows are in no part"
+        if unused:
+            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
+            remarks += f"; {unused} usable rows are in no part{or_cut}"
         print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
         if "test" not in split:
             return
