@@ -215,8 +215,10 @@ def test_several_columns_of_the_same_two_words_are_multilabel(table):
     baseline("ecfp-knn", str(table), out, task, [0])
     scores = evaluate(out, str(table), str(table.parent / "e.json"), resamples=0)
     assert scores["labels"]["amine"]["positives"] == 30
-    with pytest.raises(InputError, match="two words with task.positive"):
-        baseline("ecfp-knn", str(table), out + "2", replace(task, positive=None), [0])
+    one_column = TaskConfig("", label_columns=["amine"], task_type="binary")
+    for without_positive in (replace(task, positive=None), one_column):
+        with pytest.raises(InputError, match="the one that is label 1 with task.positive"):
+            baseline("ecfp-knn", str(table), out + "2", without_positive, [0])
 
 
 @pytest.mark.parametrize(

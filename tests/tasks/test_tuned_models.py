@@ -271,7 +271,8 @@ def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
     predict(str(tuned("binary")), str(molecules / "new.csv"), str(molecules / "p.csv"))
     written = pd.read_csv(molecules / "p.csv")
     positive = written["predicted nitrogen"] >= 0.5
-    assert written["predicted class"].dropna().tolist() == positive[[0, 2]].astype(int).tolist()
+    as_text = pd.read_csv(molecules / "p.csv", dtype=str)["predicted class"]
+    assert as_text.dropna().tolist() == positive[[0, 2]].astype(int).astype(str).tolist()
     sure = np.maximum(written["predicted nitrogen"], 1 - written["predicted nitrogen"])
     np.testing.assert_array_equal(written["confidence"], sure)
     assert np.isnan(written["confidence"][1])
@@ -627,7 +628,7 @@ def test_masking_what_matters_matters(molecules):
     explained = explain(
         table, tokens.examples, count_bromine, tokenizer, {"max_length": 64}, molecules=True
     )
-    assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
+    assert [span.text for span in explained[0].spans] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
     assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
     assert explained[0].predictions == [2] and not explained[1].changes.any()
     write_page(molecules / "page.html", explained, ["bromine"], draws_best_only=False)
@@ -696,7 +697,7 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     [explained] = explain(
         table, tokens.examples, count_masks, tokenizer, {"max_length": 64}, molecules=False
     )
-    words = [unit.text for unit in explained.units]
+    words = [span.text for span in explained.spans]
     assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
     special = tokenizer.num_special_tokens_to_add(pair=True)
     assert sum(masks) == len(tokens.examples[0]["input_ids"]) - special and masks[0] == 0
@@ -720,7 +721,7 @@ def test_residues_of_proteins_are_masked_one_by_one():
         saved,
         False,
     )
-    assert [unit.text for unit in explanation.units] == ["M", "K", "V", "A"]
+    assert [span.text for span in explanation.spans] == ["M", "K", "V", "A"]
 
 
 def test_explanations_that_cannot_be_given_are_refused(tuned, molecules):
