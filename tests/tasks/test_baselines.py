@@ -30,6 +30,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.scores import score_predictions
 from exlm_command import main
+from tests.tasks.tiny_models import predicted
 from tests.test_their_tools import save
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
@@ -214,8 +215,10 @@ def test_several_columns_of_the_same_two_words_are_multilabel(table):
     baseline("ecfp-knn", str(table), out, task, [0])
     scores = evaluate(out, str(table), str(table.parent / "e.json"), resamples=0)
     assert scores["labels"]["amine"]["positives"] == 30
-    with pytest.raises(InputError, match="two words with task.positive"):
-        baseline("ecfp-knn", str(table), out + "2", replace(task, positive=None), [0])
+    one_column = TaskConfig("", label_columns=["amine"], task_type="binary")
+    for without_positive in (replace(task, positive=None), one_column):
+        with pytest.raises(InputError, match="the one that is label 1 with task.positive"):
+            baseline("ecfp-knn", str(table), out + "2", without_positive, [0])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     warning = f"warning: {trained_on} of the labelled rows have a text or molecule of the training"
     assert warning in capsys.readouterr().err
     columns = [column for column in recorded if column.startswith("predicted ")]
-    np.testing.assert_allclose(predicted[columns], recorded[columns])
+    pd.testing.assert_frame_equal(predicted[columns], recorded[columns], rtol=1e-7)
     assert predicted["problem"].iloc[-1] == "not a SMILES string: unclosed ring"
     report = evaluate(str(out), str(table), str(table.parent / "e.json"), resamples=0)
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
@@ -281,6 +284,24 @@ def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys
     assert re.search("warning: [1-5] of 25 test rows have a text or molecule of", printed.err)
     predictions = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert predictions["split"].value_counts().to_dict() == {"test": 25, "valid": 10}
+
+
+def test_a_training_writes_the_columns_of_predict_and_keeps_empty_ones(table):
+    frame = pd.read_csv(table)
+    frame["comment"] = "measured twice"
+    frame[:100].to_csv(table, index=False)
+    test, out = table.parent / "test.csv", table.parent / "out"
+    frame[100:].assign(comment="").to_csv(test, index=False)
+    task = TaskConfig("", test=str(test), label_columns=["amine"])
+    baseline("ecfp-knn", str(table), str(out), task, [0])
+    written = pd.read_csv(out / "seed-0/predictions.csv").query("split == 'test'")
+    again = predicted(str(out), str(test), str(table.parent / "again.csv"))
+    assert written.columns.drop("split").tolist() == again.columns.tolist()
+    assert {"comment", "predicted class", "confidence"} < set(written)
+    assert written["comment"].isna().all()
+    usable = again[again["problem"] == ""]  # the last row is no molecule
+    for name in ("predicted class", "confidence"):
+        assert written[name].tolist() == usable[name].tolist()
 
 
 @pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])

@@ -17,7 +17,6 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.label_types import LABEL_TYPES, Classes
-from exlm.tasks.metrics import CLASS_METRICS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
 from exlm.tasks.task import KINDS
@@ -112,7 +111,7 @@ def test_one_entry_makes_a_new_kind_of_labels(tmp_path, monkeypatch):
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
-    monkeypatch.setitem(LABEL_TYPES, "grades", Grades(CLASS_METRICS, class_per_row=True))
+    monkeypatch.setitem(LABEL_TYPES, "grades", Grades())
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

@@ -139,10 +139,10 @@ def test_constant_values_leave_correlations_undefined():
 def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = labels
-    if task_type in ("multiclass", "token_classification"):
+    if LABEL_TYPES[task_type].has_classes:
         good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
     # one unit per row, and one that is neither labelled nor predicted
-    if task_type == "token_classification":
+    if LABEL_TYPES[task_type].of_units:
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = (
@@ -217,11 +217,11 @@ def test_f1_of_entities_by_hand(truth, predicted, score):
 def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
     labels = np.array([[0.0], [0.0], [0.0], [1.0], [1.0]])
     predictions = np.eye(3)[[0, 0, 1, 1, 2]]
-    of_classes = score_classes(labels, predictions, ["a", "b", "c"])
+    of_classes = score_classes("multiclass", labels, predictions, ["a", "b", "c"])
     assert of_classes["a"] == pytest.approx({"rows": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8})
     assert of_classes["b"] == pytest.approx({"rows": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5})
     assert of_classes["c"] == {"rows": 0, "precision": 0, "recall": 0, "f1": 0}
-    table = confusion(labels, predictions, ["a", "b", "c"])
+    table = confusion("multiclass", labels, predictions, ["a", "b", "c"])
     assert [list(row.values()) for row in table.values()] == [[2, 1, 0], [0, 1, 1], [0, 0, 0]]
 
     classes = ["O", "B-PER", "B-LOC"]
@@ -231,7 +231,9 @@ def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
         "LOC": pytest.approx({"entities": 1, "precision": 0.5, "recall": 1, "f1": 2 / 3}),
         "PER": pytest.approx({"entities": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8}),
     }
-    units = confusion(tags, outputs, classes)  # the unit without a label does not count
+    units = confusion(
+        "token_classification", tags, outputs, classes
+    )  # the unit without a label does not count
     assert units["O"] == {"O": 2, "B-PER": 0, "B-LOC": 1}
 
 

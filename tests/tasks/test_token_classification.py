@@ -388,5 +388,5 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
 
 def test_several_labels_in_a_cell_are_told_how_to_be_read():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "topics": ["010; 101", "010", "101"]})
-    with pytest.raises(InputError, match="a column of 0 and 1 for each label"):
+    with pytest.raises(InputError, match="several labels need a column for each"):
         make_table(FileRows(frame), "a.csv", "text", ["topics"], "multilabel")

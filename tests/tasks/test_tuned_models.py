@@ -32,7 +32,6 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.answers import answer
 from exlm.tasks.certainty import (
     calibration_error,
-    conformal_errors,
     conformal_margins,
     errors_to_keep,
     fit_temperature,
@@ -43,6 +42,7 @@ from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.explain import explain, write_page
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
+from exlm.tasks.label_types import Binary, Classes, Numbers, ZerosAndOnes
 from exlm.tasks.output_meaning import OutputMeaning
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.questions import make_windows, read_questions
@@ -271,7 +271,8 @@ def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
     predict(str(tuned("binary")), str(molecules / "new.csv"), str(molecules / "p.csv"))
     written = pd.read_csv(molecules / "p.csv")
     positive = written["predicted nitrogen"] >= 0.5
-    assert written["predicted class"].dropna().tolist() == positive[[0, 2]].astype(int).tolist()
+    as_text = pd.read_csv(molecules / "p.csv", dtype=str)["predicted class"]
+    assert as_text.dropna().tolist() == positive[[0, 2]].astype(int).astype(str).tolist()
     sure = np.maximum(written["predicted nitrogen"], 1 - written["predicted nitrogen"])
     np.testing.assert_array_equal(written["confidence"], sure)
     assert np.isnan(written["confidence"][1])
@@ -442,32 +443,34 @@ def test_calibration_error_of_several_labels_is_their_mean():
     """Errors of opposite sign do not cancel, and a label without rows counts for nothing."""
     labels = np.array([[1, 0, np.nan], [1, 0, np.nan]])
     probabilities = np.array([[0.7, 0.7, 0.5], [0.7, 0.7, 0.5]])
-    assert calibration_error(labels, probabilities, False) == pytest.approx((0.3 + 0.7) / 2)
+    assert calibration_error(ZerosAndOnes(), labels, probabilities) == pytest.approx(
+        (0.3 + 0.7) / 2
+    )
 
 
 def test_calibration_error_of_known_cases():
     labels = np.array([[1.0], [1.0], [0.0], [np.nan]])
     sure = np.array([[1.0], [1.0], [1.0], [0.0]])
-    assert calibration_error(labels, sure, False) == pytest.approx(1 / 3)
-    assert calibration_error(
-        labels, np.array([[0.6], [0.6], [0.6], [0.9]]), False
-    ) == pytest.approx(2 / 3 - 0.6)
+    assert calibration_error(Binary(), labels, sure) == pytest.approx(1 / 3)
+    unsure = np.array([[0.6], [0.6], [0.6], [0.9]])
+    assert calibration_error(Binary(), labels, unsure) == pytest.approx(2 / 3 - 0.6)
     classes, shares = np.array([[0.0], [2.0]]), np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
-    assert calibration_error(classes, shares, True) == pytest.approx((0.3 + 0.8) / 2)
-    assert np.isnan(calibration_error(labels[3:], sure[3:], False))
+    assert calibration_error(Classes(), classes, shares) == pytest.approx((0.3 + 0.8) / 2)
+    assert np.isnan(calibration_error(Binary(), labels[3:], sure[3:]))
     one_class = np.zeros((3, 1)), np.ones((3, 1))  # it is always right
-    assert calibration_error(*one_class, True) == 0
+    assert calibration_error(Classes(), *one_class) == 0
 
 
 @pytest.mark.parametrize("classes", [1, 4])
 def test_the_temperature_undoes_a_factor_of_the_logits(classes):
     generator = np.random.default_rng(0)
     logits = generator.normal(0, 2, (20000, classes))
+    label_type = Binary() if classes == 1 else Classes()
     if classes == 1:
         labels = (generator.random((20000, 1)) < expit(logits)).astype(float)
     else:
         labels = (logits + generator.gumbel(size=logits.shape)).argmax(1)[:, None].astype(float)
-    assert fit_temperature(2.5 * logits, labels, classes > 1) == pytest.approx(2.5, rel=0.05)
+    assert fit_temperature(label_type, 2.5 * logits, labels) == pytest.approx(2.5, rel=0.05)
 
 
 def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules):
@@ -490,8 +493,12 @@ def test_intervals_contain_nine_labels_in_ten(count):
     generator = np.random.default_rng(0)
     covered = []
     for _ in range(400):
-        errors = conformal_errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5), False)
-        saved = SavedTask(label_columns=["y"], validation_errors=errors_to_keep(errors[:count]))
+        errors = Numbers().errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5))
+        saved = SavedTask(
+            task_type="regression",
+            label_columns=["y"],
+            validation_errors=errors_to_keep(errors[:count]),
+        )
         margins = conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), 0.9)
         covered.append(errors[count:] <= margins)
     assert 0.88 < np.mean(covered) < 0.92
@@ -500,7 +507,7 @@ def test_intervals_contain_nine_labels_in_ten(count):
 def test_a_margin_has_the_rank_for_finitely_many_rows():
     def margin(count, level):
         errors = errors_to_keep(np.arange(1.0, count + 1)[:, None])
-        saved = SavedTask(label_columns=["pIC50"], validation_errors=errors)
+        saved = SavedTask(task_type="regression", label_columns=["pIC50"], validation_errors=errors)
         return conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), level)[0]
 
     assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
@@ -621,7 +628,7 @@ def test_masking_what_matters_matters(molecules):
     explained = explain(
         table, tokens.examples, count_bromine, tokenizer, {"max_length": 64}, molecules=True
     )
-    assert [unit.text for unit in explained[0].units] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
+    assert [span.text for span in explained[0].spans] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
     assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
     assert explained[0].predictions == [2] and not explained[1].changes.any()
     write_page(molecules / "page.html", explained, ["bromine"], draws_best_only=False)
@@ -690,7 +697,7 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     [explained] = explain(
         table, tokens.examples, count_masks, tokenizer, {"max_length": 64}, molecules=False
     )
-    words = [unit.text for unit in explained.units]
+    words = [span.text for span in explained.spans]
     assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
     special = tokenizer.num_special_tokens_to_add(pair=True)
     assert sum(masks) == len(tokens.examples[0]["input_ids"]) - special and masks[0] == 0
@@ -714,7 +721,7 @@ def test_residues_of_proteins_are_masked_one_by_one():
         saved,
         False,
     )
-    assert [unit.text for unit in explanation.units] == ["M", "K", "V", "A"]
+    assert [span.text for span in explanation.spans] == ["M", "K", "V", "A"]
 
 
 def test_explanations_that_cannot_be_given_are_refused(tuned, molecules):
@@ -957,7 +964,7 @@ def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):
     report = evaluate(output, str(molecules / "bound.csv"), str(molecules / "e.json"), resamples=0)
     rows = {name: scores["rows"] for name, scores in report["labels"].items()}
     assert rows == {"weight": 119, "carbons": 120}
-    assert "the first row 1: '>1000' is no number" in capsys.readouterr().err
+    assert "the first row 1: '>1000' is no label of the model (a number)" in capsys.readouterr().err
 
 
 def test_a_label_called_class_keeps_its_probability(molecules, tuned):

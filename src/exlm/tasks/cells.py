@@ -172,6 +172,11 @@ def _with_decimal_points(texts: pd.Series) -> pd.Series:
     return texts
 
 
+def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    """Whether all cells that there are say whole numbers, which are their `numbers`."""
+    return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
+
+
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
     whose cells all begin as numbers and cannot be read as such: as words they would be classes."""

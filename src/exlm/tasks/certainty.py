@@ -6,15 +6,13 @@ row is drawn as the validation rows were."""
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 from exlm.errors import InputError
-from exlm.tasks.label_types import LABEL_TYPES
-from exlm.tasks.saved_task import SavedTask, SeedModel
+from exlm.tasks.label_types import LABEL_TYPES, Probabilities
+from exlm.tasks.saved_task import SeedModel
 
 BINS = 15  # of the calibration error
 # quantiles that are kept of more errors than this: a level is rounded up to the next 0.005
@@ -22,33 +20,25 @@ MOST_KEPT = 199
 HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, predicts_every_class: bool) -> float:
+def fit_temperature(label_type: Probabilities, logits: np.ndarray, labels: np.ndarray) -> float:
     """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
-    et al., 2017). Labels as for `calibration_error`."""
+    et al., 2017)."""
 
     def loss(log_temperature: float) -> float:
-        scaled = logits / np.exp(log_temperature)
-        if predicts_every_class:
-            return float(-np.take_along_axis(log_softmax(scaled, 1), labels.astype(int), 1).mean())
-        return float(np.nanmean(np.logaddexp(0, scaled) - labels * scaled))
+        return label_type.log_loss(logits / np.exp(log_temperature), labels)
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
 
 
 def calibration_error(
-    labels: np.ndarray, probabilities: np.ndarray, predicts_every_class: bool
+    label_type: Probabilities, labels: np.ndarray, probabilities: np.ndarray
 ) -> float:
     """The expected calibration error: by how much confidence, which is the probability of the
-    predicted class, and accuracy differ, on average over 15 bins of equal width. With classes,
-    labels are their indices [rows, 1], and probabilities [rows, classes]. Else both are [rows,
-    labels], where NaN is a missing label, and the result is the mean over the labels. NaN if there
-    is no label."""
-    if predicts_every_class:
-        confidence = probabilities.max(1, keepdims=True)
-        is_right = probabilities.argmax(1)[:, None] == labels
-    else:
-        confidence = np.maximum(probabilities, 1 - probabilities)
-        is_right = (probabilities >= 0.5) == (labels == 1)
+    predicted class, and accuracy differ, on average over 15 bins of equal width; the mean over the
+    labels [rows, labels], NaN if there is no label. Probabilities are the predictions of the type
+    of labels."""
+    confidence = label_type.confidence(probabilities)
+    is_right = label_type.most_probable(probabilities) == labels
     errors = []
     for of_label, sureness, right in zip(labels.T, confidence.T, is_right.T, strict=True):
         labelled = ~np.isnan(of_label)
@@ -64,23 +54,9 @@ def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
     return float(bin_differences.sum() / len(confidence))
 
 
-def conformal_errors(
-    labels: np.ndarray, predictions: np.ndarray, predicts_every_class: bool
-) -> np.ndarray:
-    """How far predictions are from the labels [rows, labels]: absolute errors of numbers, 1 - the
-    probability of the true class, in one column; NaN for missing labels. Labels and predictions as
-    for `score_predictions`."""
-    if predicts_every_class:
-        return 1 - np.take_along_axis(predictions, labels.astype(int), 1)
-    return np.abs(labels - predictions)
-
-
-def is_within(
-    labels: np.ndarray, predictions: np.ndarray, margins: np.ndarray, predicts_every_class: bool
-) -> np.ndarray:
-    """Whether the errors of predictions are at most the `margins` [labels]: 1 or 0 [rows, labels],
-    NaN for missing labels."""
-    errors = conformal_errors(labels, predictions, predicts_every_class)
+def is_within(errors: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Whether `LabelType.errors` are at most the `margins` [labels]: 1 or 0 [rows, labels], NaN for
+    missing labels."""
     return np.where(np.isnan(errors), np.nan, errors <= margins)
 
 
@@ -103,7 +79,7 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
     label_type = LABEL_TYPES[model.saved["task_type"]]
-    if not (label_type.is_number or label_type.class_per_row):
+    if not label_type.has_intervals:
         raise InputError(
             "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved['task_type']}; leave it out"
@@ -135,21 +111,25 @@ def _rank(level: float, count: int) -> int:
     return math.ceil(round(level * (count + 1), 9))
 
 
-def conformal_columns(
-    predictions: np.ndarray, margins: np.ndarray, saved: SavedTask
-) -> dict[str, Any]:
-    """The columns to add to predictions [rows, outputs]: bounds of numbers, or a JSON list of the
-    classes in each set, which may be empty."""
-    if LABEL_TYPES[saved["task_type"]].is_number:
-        columns = {}
-        for i, name in enumerate(saved["label_columns"]):
-            columns[f"lower {name}"] = predictions[:, i] - margins[i]
-            columns[f"upper {name}"] = predictions[:, i] + margins[i]
-        return columns
-    shares = predictions if saved["classes"] else np.hstack([1 - predictions, predictions])
-    names: Sequence[str | int] = saved["classes"] or saved.get("words") or [0, 1]
-    sets = []
-    for row in shares:
-        members = [name for name, share in zip(names, row, strict=True) if 1 - share <= margins[0]]
+def bounds(
+    predictions: np.ndarray, margins: np.ndarray, label_columns: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The columns with the bounds of predicted numbers [rows, labels]."""
+    columns = {}
+    for name, numbers, margin in zip(label_columns, predictions.T, margins, strict=True):
+        columns[f"lower {name}"] = numbers - margin
+        columns[f"upper {name}"] = numbers + margin
+    return columns
+
+
+def class_sets(
+    probabilities: np.ndarray, margin: float, class_names: Sequence[str | int]
+) -> list[str | None]:
+    """For every row the classes that are possible, as a JSON list, which may be empty, from the
+    probabilities of all classes [rows, classes]; None for a row without a prediction."""
+    sets = list[str | None]()
+    for row in probabilities:
+        shares = zip(class_names, row, strict=True)
+        members = [name for name, share in shares if 1 - share <= margin]
         sets.append(None if np.isnan(row).any() else json.dumps(members, ensure_ascii=False))
-    return {f"set {saved['label_columns'][0]}": sets}
+    return sets

@@ -12,14 +12,13 @@ from exlm.errors import InputError, note
 from exlm.tasks.cells import (
     check_numbers,
     check_single_labels,
-    class_name,
-    note_words,
+    is_whole,
     read_numbers,
     row_name,
     two_words,
     zeros_and_ones,
 )
-from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.label_types import LABEL_TYPES, LabelCells
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -91,20 +90,21 @@ def read_labels(
     cells: pd.DataFrame,
     path: str | Path,
     task_type: str | None,
-    classes: Sequence[str] | None,
+    names: Sequence[str] | None,
     positive: str | None = None,
     skip_unknown: bool = False,
 ) -> Labels:
-    """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary or multilabel task the words for 0 and 1. InputError for a cell that is no label of the
-    task; with `skip_unknown` it counts as missing, and a note says so."""
+    """The labels of a task, which is inferred where absent. `names` are those of all classes, or
+    the words for 0 and 1, where they are known. InputError for a cell that is no label of the task;
+    with `skip_unknown` it counts as missing, and a note says so."""
+    if not len(cells.columns):  # a table to predict for
+        return Labels(np.empty((len(cells), 0)), task_type or "regression", None, None)
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
-    if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
-        check_numbers(cells, numbers, path)
     words = None
-    if task_type in (None, "binary", "multilabel"):
-        words = list(classes or ()) or two_words(cells, positive, path)
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+        check_numbers(cells, numbers, path)
+        words = list(names or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
     label_type = LABEL_TYPES[task_type]
@@ -112,36 +112,24 @@ def read_labels(
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
-    names = None
-    if label_type.is_number:
-        labels = numbers.where(np.isfinite(numbers))
-        allowed = "a number"
-    elif label_type.predicts_every_class and len(cells.columns):
-        labels, names = _class_indices(cells, numbers, classes)
-        allowed = listed(names)
-    else:
-        labels = bits.where(bits.isin((0, 1)))
-        allowed = " or ".join(words or ("0", "1"))
-        if words is None:
-            note_words(cells, labels)
-    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    labels = label_type.read(LabelCells(cells, numbers, bits, words), names)
+    wrong_cells = np.argwhere((cells.notna() & labels.values.isna()).to_numpy().T)
     if len(wrong_cells) and not skip_unknown:
-        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, allowed)}")
-    kind = "number" if label_type.is_number else f"label of the model ({allowed})"
+        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, labels.allowed)}")
     problems = {
-        int(row): f"{str(cells.iat[row, column]).strip()!r} is no {kind}"
+        int(row): f"{str(cells.iat[row, column]).strip()!r} is no label of the model "
+        f"({labels.allowed})"
         for column, row in wrong_cells
     }
     note_unscored(problems, cells.index, path)
-    return Labels(labels.to_numpy(dtype=float), task_type, names, words)
+    values = labels.values.to_numpy(dtype=float)
+    return Labels(values, task_type, labels.classes, labels.words)
 
 
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> str:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
-    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without
-    labels. InputError for words that most rows have alone."""
-    if not len(cells.columns):
-        return "regression"
+    words or 2 to 10 distinct whole numbers is multiclass. All else is regression. InputError for
+    words that most rows have alone."""
     if _is_binary(cells, bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
@@ -151,7 +139,7 @@ def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFr
     most_classes = 0
     if numbers.isna().all(axis=None):
         most_classes = MAX_INFERRED_CLASSES
-    elif _is_whole(cells, numbers):
+    elif is_whole(cells, numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
     values = cells.iloc[:, 0].dropna().astype(str)
     distinct = values.nunique()
@@ -168,29 +156,6 @@ def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
 
 
-def _is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
-
-
-def _class_indices(
-    cells: pd.DataFrame, numbers: pd.DataFrame, classes: Sequence[str] | None
-) -> tuple[pd.DataFrame, list[str]]:
-    """Indices of classes, NaN where missing or no class, and the classes: those given, or all
-    values in order."""
-    values = cells.iloc[:, 0].dropna().map(class_name)
-    if classes:
-        names = list(classes)
-    elif _is_whole(cells, numbers):
-        number_of = dict(zip(values, numbers.iloc[:, 0].dropna(), strict=True))
-        names = sorted(number_of, key=lambda name: (number_of[name], name))
-    else:
-        names = sorted(set(values))
-    index_of = {class_name(name): index for index, name in enumerate(names)}
-    indices = [index_of.get(name) for name in values]
-    labels = pd.Series(indices, values.index, float, name=values.name)
-    return labels.reindex(cells.index).to_frame(), names
-
-
 def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str) -> str:
     """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
@@ -202,8 +167,8 @@ def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, a
     return (
         f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
         f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
-        "column or task type (several labels: a column of 0 and 1 for each label, or of "
-        "the same two words with task.positive, the one that is 1)"
+        "column or task type (of two words, name the one that is label 1 with task.positive; "
+        "several labels need a column for each)"
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
+from exlm.data.rows import OnInvalid
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.duplicates import Duplicates
@@ -82,7 +83,7 @@ class TaskConfig:
     metric: str | None = None
     split: str | None = None
     molecules: bool | None = None
-    on_invalid: Literal["error", "skip", "keep"] = "skip"
+    on_invalid: OnInvalid = "skip"
     duplicates: Duplicates = field(default="keep", metadata=IDENTITY_IF_CHANGED)
     train_rows: int | None = None
     max_length: int | None = None

@@ -100,10 +100,10 @@ def load_labelled(config: TaskConfig) -> TextTable:
     kind, _, column = (config.split or "").partition(":")
     return make_table(
         files if len(files) > 1 else files["train"],
-        config.dataset,
-        config.text_column,
-        config.label_columns,
-        config.task_type,
+        path=config.dataset,
+        text_column=config.text_column,
+        label_columns=config.label_columns,
+        task_type=config.task_type,
         pair_column=config.pair_column,
         positive=config.positive,
         # of `column:NAME` and of `column:FOLD=3`
@@ -274,4 +274,12 @@ def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
     # On the hub, labels are the indices of the classes.
     if classes and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
         classes = [str(index) for index in range(len(classes))]
-    return make_table(files, name, text, [label], task.task_type, classes, second)
+    return make_table(
+        files,
+        path=name,
+        text_column=text,
+        label_columns=[label],
+        task_type=task.task_type,
+        classes=classes,
+        pair_column=second,
+    )

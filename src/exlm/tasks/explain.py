@@ -27,7 +27,7 @@ MOST_DRAWINGS = 100
 PAGE = Path(__file__).with_name("explanations.html")
 
 
-class Unit(NamedTuple):
+class Span(NamedTuple):
     """A token, or a word of several."""
 
     text: str
@@ -36,23 +36,23 @@ class Unit(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The predictions for a text [outputs], and how much of each is lost when a unit is masked."""
+    """The predictions for a text [outputs], and how much of each is lost when a span is masked."""
 
     smiles: str | None  # None if the text is no molecule
-    units: list[Unit]
+    spans: list[Span]
     predictions: np.ndarray
-    changes: np.ndarray  # [units, outputs], positive where a unit raises the prediction
+    changes: np.ndarray  # [spans, outputs], positive where a span raises the prediction
 
     def as_json(self, names: list[str]) -> str:
-        """The units and, by the name of each output, the changes."""
+        """The spans and, by the name of each output, the changes."""
         changes = dict(zip(names, self.changes.T.tolist(), strict=True))
-        tokens = [unit.text for unit in self.units]
+        tokens = [span.text for span in self.spans]
         return json.dumps({"tokens": tokens, **changes}, ensure_ascii=False)
 
 
-def _units(
+def _spans(
     text: str, pair: str | None, tokenizer: PreTrainedTokenizerFast, length: int, molecules: bool
-) -> list[Unit]:
+) -> list[Span]:
     """The tokens of molecules or proteins, or the words of one or two texts, as far as `length`
     tokens go."""
     by_token = molecules or alphabet_name(tokenizer.backend_tokenizer) is not None
@@ -65,13 +65,13 @@ def _units(
             word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
     texts = (text, pair or "")
-    units = []
+    spans = []
     for (sequence, _), places in words.items():
         start, _ = encoding["offset_mapping"][places[0]]
         _, end = encoding["offset_mapping"][places[-1]]
         characters = texts[sequence][start:end].strip()
-        units.append(Unit(characters, sequence * len(text) + start, places))
-    return units
+        spans.append(Span(characters, sequence * len(text) + start, places))
+    return spans
 
 
 def explain(
@@ -94,17 +94,17 @@ def explain(
         if molecules:
             text = standardize(text, saved.get("standardize", "none"))
             pair = pair and standardize(pair, saved.get("standardize", "none"))
-        units = _units(text, pair, tokenizer, saved["max_length"], molecules)
+        spans = _spans(text, pair, tokenizer, saved["max_length"], molecules)
         example = examples[row]
         masked = [example]
-        for unit in units:
+        for span in spans:
             ids = example["input_ids"].copy()
-            ids[unit.places] = tokenizer.mask_token_id
+            ids[span.places] = tokenizer.mask_token_id
             masked.append({**example, "input_ids": ids})
         predictions = predict(masked)
         changes = predictions[0] - predictions[1:]
         smiles = text if molecules else None
-        explanations[row] = Explanation(smiles, units, predictions[0], changes)
+        explanations[row] = Explanation(smiles, spans, predictions[0], changes)
     return explanations
 
 
@@ -138,13 +138,13 @@ def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, obje
     if smiles and molecule:
         starts = atom_starts(smiles, molecule)
         # a token may have several atoms
-        unit_starts = [unit.start for unit in explanation.units]
-        unit_of_atom = np.searchsorted(unit_starts, starts, "right") - 1
-        svg = draw(molecule, {atom: colours[unit] for atom, unit in enumerate(unit_of_atom)})
+        span_starts = [span.start for span in explanation.spans]
+        span_of_atom = np.searchsorted(span_starts, starts, "right") - 1
+        svg = draw(molecule, {atom: colours[span] for atom, span in enumerate(span_of_atom)})
     return {
         "name": name,
         "prediction": explanation.predictions[output],
-        "texts": [unit.text for unit in explanation.units],
+        "texts": [span.text for span in explanation.spans],
         "changes": changes,
         "colours": [to_hex(colour, keep_alpha=True) for colour in colours],
         "strongest": int(np.abs(changes).argmax()) if len(changes) else None,

@@ -68,7 +68,7 @@ def finetune(
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).
 
-    Returns the content of `results.json`: metrics of every seed, and for every split their median,
+    Returns the content of `results.json`: metrics of every seed, and for every part their median,
     mean and spread."""
     if distributed.started_by_torchrun():
         raise InputError(
@@ -143,6 +143,12 @@ def run_task(
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()
+    _print_report(report, directory)
+    return report
+
+
+def _print_report(report: dict[str, Any], directory: Path) -> None:
+    """Prints what came out, as REPORT says it."""
     labels_scored = {
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
         for part, scores in report.get("labels", {}).items()
@@ -152,13 +158,12 @@ def run_task(
         **report,
         report=report,
         directory=directory,
-        units=ERRORS_IN_UNITS if task.metric in IN_UNITS else None,
+        units=ERRORS_IN_UNITS if report["metric"] in IN_UNITS else None,
         labels_scored=labels_scored,
-        needs_both_classes=task.metric in NEEDS_BOTH_CLASSES,
+        needs_both_classes=report["metric"] in NEEDS_BOTH_CLASSES,
         digits=in_digits,
     )
     print(words)
-    return report
 
 
 def _print_reported_rows(reported_rows: pd.DataFrame, config: TaskConfig) -> None:

@@ -26,8 +26,8 @@ from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
-Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
-Statistics = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
+Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every part but train
+Statistics = dict[str, dict[str, dict[str, float]]]  # by part, metric and statistic
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,14 @@ class Grid:
         for cell in tqdm(self.cells, desc="grid", unit="cell", disable=len(self.cells) == 1):
             runs[cell] = [self._result_of(cell, seed) for seed in self.seeds]
             # of equal cells the first is the best
-            if self._goodness(runs[cell]) > self._goodness(runs[best]):
-                self._remove_models(best)
+            is_better = self._goodness(runs[cell]) > self._goodness(runs[best])
+            worse = best if is_better else cell
+            if cell != best:
+                self._remove_models(worse)
+            if is_better:
                 best = cell
-            elif cell != best:
-                self._remove_models(cell)
-        for number, seed in enumerate(self.seeds):
-            # a cell that was not the best of an earlier grid has lost its weights
-            weights = self.run_dir(best, seed).glob("*.safetensors")
-            if _has_model(runs[best][number]) and not any(weights):
-                runs[best][number] = self._train(best, seed)
+        results = zip(self.seeds, runs[best], strict=True)
+        runs[best] = [self._with_weights(best, seed, result) for seed, result in results]
         for result in runs[best]:
             if "stopped" in result:
                 reason = f"no cell of the grid could be trained; {best}: {result['stopped']}"
@@ -105,6 +103,14 @@ class Grid:
         shutil.rmtree(self.run_dir(cell, seed) / UNFINISHED, ignore_errors=True)
         return result
 
+    def _with_weights(self, cell: str, seed: int, result: Result) -> Result:
+        """The result of a run, which is trained again if it has lost its weights, as the runs of a
+        cell have that was not the best of an earlier grid."""
+        has_weights = any(self.run_dir(cell, seed).glob("*.safetensors"))
+        if has_weights or not _leaves_model(result):
+            return result
+        return self._train(cell, seed)
+
     def _train(self, cell: str, seed: int) -> Result:
         """Trains a run and writes its result. If there are other cells, an error that stops the
         training is the result, unless memory ran out: that says nothing of the cell."""
@@ -118,7 +124,7 @@ class Grid:
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
-            if _has_model(result):
+            if _leaves_model(result):
                 write_card(run_dir, result)
             write_json(run_dir / RUN_RESULT, result)
         return result
@@ -152,7 +158,7 @@ class Grid:
         for entry in ("counts", "interval"):
             if all(entry in result for result in results):  # those of earlier versions lack them
                 report[entry] = summarise_runs(results, entry)
-        if _has_model(results[0]):
+        if _leaves_model(results[0]):
             source = self.run_dir(best, report["best_seed"])
             # The manifest comes last: after an interruption the copy is damaged, until the same
             # command is run again.
@@ -160,24 +166,24 @@ class Grid:
                 with replacing(self.directory / name) as partial:
                     shutil.copyfile(source / name, partial)
         write_json(self.directory / GRID_REPORT, report)
-        if _has_model(results[0]):
+        if _leaves_model(results[0]):
             write_card(self.directory)
         return report
 
 
-def _has_model(result: Result) -> bool:
+def _leaves_model(result: Result) -> bool:
     """Whether a seed has left a model, as neither a baseline nor a training that stopped has."""
     return "best_epoch" in result
 
 
 def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Statistics:
-    """Summarises an entry of all seeds' results by split. If the training of one has stopped, none
+    """Summarises an entry of all seeds' results by part. If the training of one has stopped, none
     of the cell is defined."""
     stopped = [run for run in runs if "stopped" in run]
     summarised_runs = stopped[:1] or runs
     return {
-        split: summarise([run[entry][split] for run in summarised_runs])
-        for split in summarised_runs[0][entry]
+        part: summarise([run[entry][part] for run in summarised_runs])
+        for part in summarised_runs[0][entry]
     }
 
 

@@ -1,42 +1,68 @@
-"""What labels are, for every type of task: what a model learns of them, how its outputs are read,
-and how predictions are scored.
+"""What labels are, for every type of task: how cells are read as labels, what a model learns of
+them, how its outputs are read, and how predictions are compared with labels.
 
-A further type is an entry of LABEL_TYPES, and if it has another loss or reads outputs in another
-way, a subclass of `LabelType`."""
+A further type is a subclass of `LabelType` and an entry of LABEL_TYPES."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from torch import Tensor
 
+from exlm.data.columns import listed
 from exlm.model.downstream import classification_loss
+from exlm.tasks.cells import class_name, is_whole, note_words
 from exlm.tasks.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
 
 
-@dataclass(frozen=True)
+class LabelCells(NamedTuple):
+    """The cells of label columns, NaN where missing, and what they mean as numbers, and as 0 and 1;
+    NaN where nothing."""
+
+    cells: pd.DataFrame
+    numbers: pd.DataFrame
+    bits: pd.DataFrame  # as the numbers, but 0 and 1 for words such as no and yes
+    words: list[str] | None  # what 0 and 1 are called, if all columns have the same two words
+
+
+class ReadLabels(NamedTuple):
+    """The labels that cells say."""
+
+    values: pd.DataFrame  # NaN where missing, and where a cell says none
+    allowed: str  # what cells may say, in words
+    classes: list[str] | None = None  # by index, if the values are indices of classes
+    words: list[str] | None = None  # what 0 and 1 are called, if they are words
+
+
 class LabelType(ABC):
-    """What the labels of a table are: [rows, labels], NaN where one is missing.
+    """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
+    [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
-    Attributes:
-        metrics: those of its predictions; the first one chooses the epoch if no other is named.
-        class_per_row: whether every row has one class, in one column.
-        of_units: whether the residues or words of a text have labels, each one class."""
-
-    metrics: tuple[Metric, ...]
-    class_per_row: bool = False
-    of_units: bool = False
-
+    metrics: ClassVar[tuple[Metric, ...]]  # the first chooses the epoch if no other is named
+    problem_type: ClassVar[str]  # the loss, as transformers call it
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: ClassVar[bool] = False
     # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
-    predicts_every_class: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+    # every row has one class, in one column
+    class_per_row: ClassVar[bool] = False
+    # the residues or words of a text have labels, each one class
+    of_units: ClassVar[bool] = False
     # outputs are logits of the labels, which a temperature may divide
     has_temperature: ClassVar[bool] = True
-    problem_type: ClassVar[str]  # the loss, as transformers call it
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
+        return self.is_number or self.class_per_row
+
+    @abstractmethod
+    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
+        """The labels that cells say; `classes` are all that there may be, if they are known."""
 
     def head_names(self, names: list[str]) -> list[str]:
         """A name for every output of the model's head, from those of the classes or labels."""
@@ -54,42 +80,157 @@ class LabelType(ABC):
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         """What outputs [rows, `head_names`] stand for: [rows, classes or labels]."""
 
+    def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and predictions with a row for everything that has a label and a prediction."""
+        return labels, predictions
 
-class ZerosAndOnes(LabelType):
-    """0 or 1 in every column; predictions are the probabilities of 1."""
+    def to_score(self, predictions: np.ndarray) -> np.ndarray:
+        """What metrics compare with the labels: [rows, labels]."""
+        return predictions
 
-    problem_type: ClassVar[str] = "multi_label_classification"
-
-    def predictions(self, outputs: np.ndarray) -> np.ndarray:
-        return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
-
-
-class Classes(LabelType):
-    """One of several classes."""
-
-    predicts_every_class: ClassVar[bool] = True
-    problem_type: ClassVar[str] = "single_label_classification"
-
-    def predictions(self, outputs: np.ndarray) -> np.ndarray:
-        return softmax(outputs, -1)
+    def errors(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """How far predictions are from the labels: [rows, labels], NaN for missing labels."""
+        return np.abs(labels - predictions)
 
 
 class Numbers(LabelType):
     """Numbers, which outputs are in standard deviations of the training labels."""
 
+    metrics: ClassVar[tuple[Metric, ...]] = NUMBER_METRICS
+    problem_type: ClassVar[str] = "regression"
     is_number: ClassVar[bool] = True
     has_temperature: ClassVar[bool] = False
-    problem_type: ClassVar[str] = "regression"
+
+    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
+        numbers = columns.numbers
+        return ReadLabels(numbers.where(np.isfinite(numbers)), allowed="a number")
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return outputs
 
 
+class Probabilities(LabelType):
+    """Labels whose predictions are probabilities."""
+
+    @abstractmethod
+    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """The mean of -log p over all labels, from the logits [rows, outputs]."""
+
+    @abstractmethod
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        """The most probable class of every label, by index: [rows, labels]."""
+
+    @abstractmethod
+    def confidence(self, predictions: np.ndarray) -> np.ndarray:
+        """The probability of the most probable class: [rows, labels]."""
+
+    @abstractmethod
+    def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
+        """The probabilities of all classes, of rows that have one class each: [rows, classes]."""
+
+
+class ZerosAndOnes(Probabilities):
+    """0 or 1 in every column; predictions are the probabilities of 1."""
+
+    metrics: ClassVar[tuple[Metric, ...]] = BINARY_METRICS
+    problem_type: ClassVar[str] = "multi_label_classification"
+
+    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
+        cells, _, bits, words = columns
+        labels = bits.where(bits.isin((0, 1)))
+        if words is None:
+            note_words(cells, labels)
+        return ReadLabels(labels, allowed=" or ".join(words or ("0", "1")), words=words)
+
+    def predictions(self, outputs: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
+
+    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.nanmean(np.logaddexp(0, logits) - labels * logits))
+
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        return (predictions >= 0.5).astype(int)
+
+    def confidence(self, predictions: np.ndarray) -> np.ndarray:
+        return np.maximum(predictions, 1 - predictions)
+
+    def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
+        return np.hstack([1 - predictions, predictions])
+
+
+class Binary(ZerosAndOnes):
+    """0 or 1 in a single column, so that every row has one of two classes."""
+
+    class_per_row: ClassVar[bool] = True
+
+
+class Classes(Probabilities):
+    """One of several classes for every row."""
+
+    metrics: ClassVar[tuple[Metric, ...]] = CLASS_METRICS
+    problem_type: ClassVar[str] = "single_label_classification"
+    has_classes: ClassVar[bool] = True
+    class_per_row: ClassVar[bool] = True
+
+    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
+        """Classes are those given, or all values in order."""
+        cells, numbers, _, _ = columns
+        values = cells.iloc[:, 0].dropna().map(class_name)
+        if classes:
+            names = list(classes)
+        elif is_whole(cells, numbers):
+            number_of = dict(zip(values, numbers.iloc[:, 0].dropna(), strict=True))
+            names = sorted(number_of, key=lambda name: (number_of[name], name))
+        else:
+            names = sorted(set(values))
+        index_of = {class_name(name): index for index, name in enumerate(names)}
+        indices = [index_of.get(name) for name in values]
+        labels = pd.Series(indices, values.index, float, name=values.name)
+        return ReadLabels(labels.reindex(cells.index).to_frame(), listed(names), classes=names)
+
+    def predictions(self, outputs: np.ndarray) -> np.ndarray:
+        return softmax(outputs, -1)
+
+    def to_score(self, predictions: np.ndarray) -> np.ndarray:
+        return self.most_probable(predictions)
+
+    def errors(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """1 - the probability of the true class."""
+        return 1 - np.take_along_axis(predictions, labels.astype(int), 1)
+
+    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        of_labels = np.take_along_axis(log_softmax(logits, 1), labels.astype(int), 1)
+        return float(-of_labels.mean())
+
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        return predictions.argmax(1)[:, None]
+
+    def confidence(self, predictions: np.ndarray) -> np.ndarray:
+        return predictions.max(1, keepdims=True)
+
+    def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
+        return predictions
+
+
+class UnitClasses(Classes):
+    """One of several classes for every residue or word of a text: labels are [rows, units],
+    predictions [rows, units, classes], NaN where a text has no such unit. `units.py` reads the
+    cells."""
+
+    class_per_row: ClassVar[bool] = False
+    of_units: ClassVar[bool] = True
+
+    def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A row for each unit that has both: [n, 1] and [n, classes]."""
+        both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
+        return labels[both][:, None], predictions[both]
+
+
 # by the type of task (`task_type`); one that is not here reads no labels of tables
 LABEL_TYPES: dict[str, LabelType] = {
-    "binary": ZerosAndOnes(BINARY_METRICS, class_per_row=True),
-    "multiclass": Classes(CLASS_METRICS, class_per_row=True),
-    "multilabel": ZerosAndOnes(BINARY_METRICS),
-    "regression": Numbers(NUMBER_METRICS),
-    "token_classification": Classes(CLASS_METRICS, of_units=True),
+    "binary": Binary(),
+    "multiclass": Classes(),
+    "multilabel": ZerosAndOnes(),
+    "regression": Numbers(),
+    "token_classification": UnitClasses(),
 }

@@ -4,13 +4,16 @@
 of a text: labels and predictions are arrays over the units of a row, so that they do not depend on
 the tokenizer. What a model says about a unit is what it says about its first token."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
+from exlm.tasks.certainty import bounds, class_sets
 from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.label_types import LABEL_TYPES, LabelType, Probabilities
 from exlm.tasks.reading import TableTokens
 from exlm.tasks.saved_task import SavedTask, TunedModel
 from exlm.tasks.scores import diverged
@@ -36,8 +39,13 @@ class OutputMeaning:
         return self.saved["classes"] or self.saved["label_columns"]
 
     @property
+    def words(self) -> list[str] | None:
+        """The classes, or the words for 0 and 1; None if labels are numbers, 0 and 1 included."""
+        return self.saved["classes"] or self.saved.get("words")
+
+    @property
     def titles(self) -> list[str]:
-        """The columns of predictions."""
+        """What the columns of predictions are called."""
         return [f"predicted {name}" for name in self.names]
 
     @property
@@ -76,17 +84,51 @@ class OutputMeaning:
             return predictions * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
         return predictions
 
-    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
-        """Predictions [rows, outputs] as columns: one per class, or one per label."""
-        return dict(zip(self.titles, predictions.T, strict=True))
+    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+        """The predictions of one or several models, [rows, outputs] each, as columns: the mean of
+        every class or label and, of several models, its standard deviation; and if a row has one
+        class, the predicted one and its probability."""
+        means = np.mean(runs, 0)
+        names = self.titles
+        columns: dict[str, Any] = dict(zip(names, means.T, strict=True))
+        if len(runs) > 1:
+            deviations = np.std(runs, 0, ddof=1)
+            columns = {}
+            for name, mean, deviation in zip(names, means.T, deviations.T, strict=True):
+                # A label may itself be called `NAME std`.
+                title = f"{name} std over seeds" if f"{name} std" in names else f"{name} std"
+                columns |= {name: mean, title: deviation}
+        label_type = self.label_type
+        if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
+            return columns
+        best = label_type.most_probable(means)[:, 0]
+        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
+        if self.words:
+            predicted = predicted.map(dict(enumerate(self.words)))
+        # a label or a class may itself be called `class`
+        title = "most probable class" if "predicted class" in columns else "predicted class"
+        # without the index: that of a chunk begins at its first row
+        columns[title] = predicted.array
+        columns["confidence"] = label_type.confidence(means)[:, 0]
+        return columns
+
+    def interval_columns(self, predictions: np.ndarray, margins: np.ndarray) -> dict[str, Any]:
+        """The bounds of predicted numbers, or the set of possible classes, of predictions [rows,
+        outputs] whose errors are at most the `margins` [labels]."""
+        label_columns = self.saved["label_columns"]
+        if not isinstance(self.label_type, Probabilities):
+            return bounds(predictions, margins, label_columns)
+        probabilities = self.label_type.class_probabilities(predictions)
+        sets = class_sets(probabilities, margins[0], self.words or [0, 1])
+        return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
         columns that it lacks."""
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
-        classes = self.saved["classes"] or self.saved.get("words")
-        return read_labels(cells, path, self.saved["task_type"], classes, skip_unknown=True).values
+        task_type = self.saved["task_type"]
+        return read_labels(cells, path, task_type, self.words, skip_unknown=True).values
 
 
 class UnitMeaning(OutputMeaning):
@@ -125,9 +167,9 @@ class UnitMeaning(OutputMeaning):
             result[rows[numbers]] = unit_logits
         return result
 
-    def columns(self, predictions: np.ndarray, table: TextTable) -> dict[str, Any]:
-        """The labels of every row in one string."""
-        labels = spelled(predictions, table.texts, self.names, self.saved["unit"])
+    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+        """The labels of every row in one string, from predictions [rows, units, classes]."""
+        labels = spelled(np.mean(runs, 0), table.texts, self.names, self.saved["unit"])
         return {"predicted label": labels}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:

@@ -49,21 +49,21 @@ class PredictOptions(ReadOptions):
     label_columns: list[str] | None = None
     pair_column: str | None = None
 
-    def labels_in(self, frame: pd.DataFrame, path: str, trained_on: list[str]) -> list[str]:
-        """The columns of a table that have, or would have, the labels that were `trained_on`, in
-        their order. InputError if `label_columns` names others, or not as many, or one label in the
-        place of another."""
+    def labels_in(self, frame: pd.DataFrame, path: str, of_training: list[str]) -> list[str]:
+        """The columns of a table that have, or would have, the labels that were in the columns
+        `of_training`, in their order. InputError if `label_columns` names others, or not as many,
+        or one label in the place of another."""
         if self.label_columns is None:
-            return trained_on
+            return of_training
         names = match_columns(self.label_columns, frame.columns)
         check_columns(frame, path, *names)
-        if sorted(names) == sorted(trained_on):
-            return trained_on
-        places = zip(names, trained_on, strict=False)
-        is_exchanged = any(name != label and name in trained_on for name, label in places)
-        if len(names) != len(trained_on) or is_exchanged:
+        if sorted(names) == sorted(of_training):
+            return of_training
+        places = zip(names, of_training, strict=False)
+        is_exchanged = any(name != label and name in of_training for name, label in places)
+        if len(names) != len(of_training) or is_exchanged:
             raise InputError(
-                f"label_columns names {listed(names)}; give the columns of {listed(trained_on)}, "
+                f"label_columns names {listed(names)}; give the columns of {listed(of_training)}, "
                 "in this order"
             )
         return names
@@ -73,7 +73,8 @@ class PredictOptions(ReadOptions):
 class Predictions:
     """What the models predict for a file, and how it can be scored."""
 
-    frame: pd.DataFrame  # all of the file, with predictions, or in `problem` why a row has none
+    # every row of the file, with its prediction or, in the column `problem`, why it has none
+    frame: pd.DataFrame
     counts: dict[str, int]  # of rows, by what they are
     # how rows are scored, by the model's name, or `ensemble`
     scorers: Mapping[str, RowScorer] = field(default_factory=dict)

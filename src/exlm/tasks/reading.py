@@ -22,13 +22,13 @@ from exlm.data.chemistry import (
     standardize,
 )
 from exlm.data.files import note_once
-from exlm.data.rows import describe_unknown_words
+from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
 from exlm.tasks.cells import first_reasons
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import OnInvalid, TextTable
+from exlm.tasks.table import TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]
@@ -175,7 +175,8 @@ class TextReader:
         return checked, TableTokens(examples, unit_starts)
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
-        """What is wrong with a row: the first thing that counts."""
+        """What is wrong with a row: the first of what makes it useless, or else the first of what
+        is only worth a warning."""
         ids = example["input_ids"]
         given_texts = [given for given in (text, pair) if given]
         is_strict = self.on_invalid != "keep"
@@ -187,6 +188,7 @@ class TextReader:
             unknown = next(filter(None, descriptions), "")
         if self.molecules:
             no_molecule = next(filter(None, map(molecule_problem, given_texts)), "")
+        # problems
         if unknown and self.alphabet and is_strict:
             return RowCheck(f"not a {self.alphabet}: {unknown}", is_foreign=True)
         if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
@@ -195,6 +197,7 @@ class TextReader:
             return RowCheck(too_long)
         if no_molecule and is_strict:
             return RowCheck(no_molecule)
+        # warnings
         if too_long:
             return RowCheck(warning=too_long)
         if pair is not None and not (text and pair) and not self.molecules:
@@ -217,14 +220,14 @@ def reader_for(
     path: str,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
-    trained_on: SavedTask,
+    saved: SavedTask,
     how: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
     for a model; molecules are rewritten as `how` says, or else as in its training."""
-    molecules = decide_molecules(first.texts, trained_on["molecules"], options.molecules, path)
-    how = how or trained_on["standardize"]
+    molecules = decide_molecules(first.texts, saved["molecules"], options.molecules, path)
+    how = how or saved["standardize"]
     if molecules and how == "none":
         note_spelling(first.texts, path)
     return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)

@@ -44,7 +44,7 @@ def score_predictions(
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
-    classes], for regression values like the labels, for token_classification as in `as_rows`.
+    classes], for regression values like the labels, for token_classification as in `UnitClasses`.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
     label_type = LABEL_TYPES[task_type]
@@ -55,12 +55,11 @@ def score_predictions(
     if error_units is not None:
         labels = labels / np.asarray(error_units)
         predictions = predictions / np.asarray(error_units)
-    labels, predictions = as_rows(labels, predictions)
+    labels, predictions = label_type.as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
         raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
-    if label_type.predicts_every_class:
-        predictions = predictions.argmax(axis=1)[:, None]
+    predictions = label_type.to_score(predictions)
     if labels.shape != predictions.shape or labels.ndim != 2:
         raise ValueError(
             f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, labels]"
@@ -105,14 +104,14 @@ def score_labels(
 
 
 def score_classes(
-    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+    task_type: str, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
     are undefined; `score_entities` where the classes of units mark entities. Arguments as for
     `confusion`."""
-    if predictions.ndim == 3 and has_entities(classes):
+    if LABEL_TYPES[task_type].of_units and has_entities(classes):
         return score_entities(labels, predictions, classes)
-    truth, predicted = _true_and_most_probable(labels, predictions)
+    truth, predicted = _true_and_most_probable(task_type, labels, predictions)
     precision, recall, f1, rows = precision_recall_fscore_support(
         truth, predicted, labels=range(len(classes)), zero_division=0
     )
@@ -128,11 +127,11 @@ def score_classes(
 
 
 def confusion(
-    labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+    task_type: str, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     """How many rows (or units) of each class are predicted to have which. Labels and predictions
-    [rows, classes], or of units, as for `as_rows`."""
-    truth, predicted = _true_and_most_probable(labels, predictions)
+    as for `score_predictions`."""
+    truth, predicted = _true_and_most_probable(task_type, labels, predictions)
     counts = confusion_matrix(truth, predicted, labels=range(len(classes))).tolist()
     return {
         name: dict(zip(classes, row, strict=True))
@@ -141,10 +140,12 @@ def confusion(
 
 
 def _true_and_most_probable(
-    labels: np.ndarray, predictions: np.ndarray
+    task_type: str, labels: np.ndarray, predictions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    labels, predictions = as_rows(labels, predictions)
-    return labels[:, 0].astype(int), predictions.argmax(-1)
+    """The indices of the true classes, and of the most probable ones: [rows or units] each."""
+    label_type = LABEL_TYPES[task_type]
+    labels, predictions = label_type.as_rows(labels, predictions)
+    return labels[:, 0].astype(int), label_type.to_score(predictions)[:, 0]
 
 
 def with_intervals(
@@ -179,13 +180,3 @@ def quick_interval(
 def diverged(finding: str) -> Diverged:
     """The error for a model whose outputs are no numbers, as the `finding` says."""
     return Diverged(f"{finding}; the model has diverged, train it with a lower learning rate")
-
-
-def as_rows(labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [rows, units] and predictions [rows, units, classes] with one row for each unit that
-    has both, [n, 1] and [n, classes]. Labels and predictions of whole rows are returned as they
-    are."""
-    if predictions.ndim == 2:
-        return labels, predictions
-    both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
-    return labels[both][:, None], predictions[both]

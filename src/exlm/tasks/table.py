@@ -96,7 +96,7 @@ class TextTable:
 
     @property
     def begins_file(self) -> bool:
-        """Whether the rows are not a later part of a file."""
+        """Whether the first row is also the first one of its file."""
         return self.frame.index.get_level_values(-1)[0] == 0
 
     def check(self, path: str, on_invalid: OnInvalid) -> None:

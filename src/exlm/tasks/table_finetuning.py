@@ -12,17 +12,16 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 
 from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model
-from exlm.tasks.certainty import conformal_errors, errors_to_keep, fit_temperature
+from exlm.tasks.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.label_types import LabelType
+from exlm.tasks.label_types import LabelType, Probabilities
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
-from exlm.tasks.scores import as_rows
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import TextTable
 from exlm.tasks.table_predictor import TablePredictor
@@ -34,9 +33,8 @@ DEFAULT_LENGTH = 512
 class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
 
-    What is learned of its labels says their `LabelType`. What is saved with a model, and tells
-    `OutputMeaning` how to read its outputs, are `entries_before_training`, and what is known after
-    the training."""
+    The `LabelType` says what is learned of the labels. `entries_before_training`, and what is found
+    by the training, are saved with a model; they tell `OutputMeaning` how to read its outputs."""
 
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     predictor: ClassVar[type[Predictor]] = TablePredictor
@@ -128,23 +126,23 @@ class TableFinetuning(TableTask):
         label_type = meaning.label_type
         truth = self.table.labels[valid]
         saved = meaning.saved
-        if label_type.is_number or label_type.class_per_row:
-            errors = conformal_errors(
-                truth, meaning.as_predictions(outputs), label_type.predicts_every_class
-            )
+        if label_type.has_intervals:
+            errors = label_type.errors(truth, meaning.as_predictions(outputs))
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
         if label_type.is_number:
             return fold_label_scale(network, saved)
-        if not label_type.has_temperature:
+        if not label_type.has_temperature or not isinstance(label_type, Probabilities):
             return saved
-        truth, logits = as_rows(truth, outputs)
-        temperature = fit_temperature(logits, truth, label_type.predicts_every_class)
+        truth, logits = label_type.as_rows(truth, outputs)
+        temperature = fit_temperature(label_type, logits, truth)
         return {**saved, "temperature": temperature}
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
         """The labels of a batch's rows as the loss takes them, numbers in standard deviations from
         the mean."""
-        labels = (self.table.labels[rows] - saved["mean"]) / saved["std"]
+        labels = self.table.labels[rows]
+        if self.table.label_type.is_number:
+            labels = (labels - saved["mean"]) / saved["std"]
         return self.table.label_type.targets(labels)
 
     def entries_before_training(self, train_rows: np.ndarray) -> SavedTask:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,11 @@ from exlm.data.frames import FileRows, number_columns, read_file, read_file_chun
 from exlm.errors import InputError, note
 from exlm.tasks.certainty import (
     calibration_error,
-    conformal_columns,
     conformal_margins,
     is_within,
 )
 from exlm.tasks.explain import explain, write_page
+from exlm.tasks.label_types import Probabilities
 from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
 from exlm.tasks.reading import (
@@ -33,7 +33,6 @@ from exlm.tasks.reading import (
 )
 from exlm.tasks.saved_task import SeedModel
 from exlm.tasks.scores import (
-    as_rows,
     confusion,
     score_classes,
     score_labels,
@@ -87,9 +86,9 @@ class TablePredictor:
         self.text_column = options.text_column
         if self.text_column is None:
             columns = {str(column).lower(): str(column) for column in rows.frame}
-            trained_on = self.saved["text_column"]
-            in_any_case = columns.get(trained_on.lower())
-            self.text_column = trained_on if trained_on in rows.frame else in_any_case
+            of_training = self.saved["text_column"]
+            in_any_case = columns.get(of_training.lower())
+            self.text_column = of_training if of_training in rows.frame else in_any_case
         table = self.texts_of(rows)
         if options.text_column is None and table.text_column != self.saved["text_column"]:
             note(
@@ -146,8 +145,8 @@ class TablePredictor:
         if rows is None:
             rows = read_file(self.path, self.options.table_options)
         table, tokens = self.read(rows)
-        runs = self.run(table, tokens, shows_progress=True)
-        frame, counts = self._with_predictions(table, runs)
+        by_model = self.predictions_by_model(table, tokens, shows_progress=True)
+        frame, counts = self._with_predictions(table, by_model)
         if self.options.explain:
             frame = with_columns(frame, {"explanation": self._explain(table, tokens)})
         numbers = number_columns(self.path, rows.frame)
@@ -158,7 +157,7 @@ class TablePredictor:
             labels = self._read_labels(table)
         except InputError as error:
             return replace(predictions, note=str(error))
-        return self._scored(predictions, table, runs, labels)
+        return self._scored(predictions, table, by_model, labels)
 
     def _read_labels(self, table: TextTable) -> np.ndarray:
         """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
@@ -183,21 +182,21 @@ class TablePredictor:
         self,
         predictions: Predictions,
         table: TextTable,
-        runs: dict[str, np.ndarray],
+        by_model: dict[str, np.ndarray],
         labels: np.ndarray,
     ) -> Predictions:
         """The predictions of a table with labels, and how those of every model are scored."""
         saved = self.saved
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        means = np.mean(list(runs.values()), 0)
-        if len(runs) > 1:
-            runs = {ENSEMBLE: means, **runs}
+        means = np.mean(list(by_model.values()), 0)
+        if len(by_model) > 1:
+            by_model = {ENSEMBLE: means, **by_model}
         truths = labels[labelled]
         predicted = means[labelled]
         label_scores = score_labels(saved["task_type"], saved["label_columns"], truths, predicted)
         if label_scores and self.margins:
             margins = self.margins[ENSEMBLE]
-            is_right = is_within(truths, predicted, margins, predicts_every_class=False)
+            is_right = is_within(self.meaning.label_type.errors(truths, predicted), margins)
             shares = pd.DataFrame(is_right).mean()
             for name, share in zip(label_scores, shares, strict=True):
                 label_scores[name]["coverage"] = float(share)
@@ -205,13 +204,17 @@ class TablePredictor:
         return replace(
             predictions,
             scorers={
-                name: partial(self._score, labels, run, self.margins.get(name))
-                for name, run in runs.items()
+                name: partial(self._score, labels, predictions_of_model, self.margins.get(name))
+                for name, predictions_of_model in by_model.items()
             },
             labelled=labelled,
             label_scores=label_scores,
-            class_scores=score_classes(truths, predicted, classes) if classes else {},
-            confusion=confusion(truths, predicted, classes) if classes else {},
+            class_scores=(
+                score_classes(saved["task_type"], truths, predicted, classes) if classes else {}
+            ),
+            confusion=(
+                confusion(saved["task_type"], truths, predicted, classes) if classes else {}
+            ),
             in_training=count_in_training(
                 self.models, table, labelled, self._spelling(), self.molecules
             ),
@@ -237,13 +240,11 @@ class TablePredictor:
             saved.get("error_units"),
             classes=saved["classes"],
         )
-        if not label_type.is_number:  # the predictions are probabilities
-            scores["calibration_error"] = calibration_error(
-                *as_rows(labels, predictions), label_type.predicts_every_class
-            )
+        if isinstance(label_type, Probabilities):
+            truths, probabilities = label_type.as_rows(labels, predictions)
+            scores["calibration_error"] = calibration_error(label_type, truths, probabilities)
         if margins is not None:
-            predicts_every_class = label_type.predicts_every_class
-            is_right = is_within(labels, predictions, margins, predicts_every_class)
+            is_right = is_within(label_type.errors(labels, predictions), margins)
             scores["coverage"] = float(np.nanmean(is_right))
         return scores
 
@@ -264,7 +265,8 @@ class TablePredictor:
     def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
         """Some rows of the file with their predictions, and how many there are of every kind."""
         table, tokens = self.read(rows)
-        return self._with_predictions(table, self.run(table, tokens, shows_progress=False))
+        by_model = self.predictions_by_model(table, tokens, shows_progress=False)
+        return self._with_predictions(table, by_model)
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""
@@ -293,17 +295,17 @@ class TablePredictor:
         table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
         return replace(table, unit=self.saved.get("unit"))
 
-    def run(
+    def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
     ) -> dict[str, np.ndarray]:
         """What every model predicts for rows that were read: [rows, outputs] by name."""
         usable_rows = np.flatnonzero(table.usable)
-        runs = dict[str, np.ndarray]()
+        by_model = dict[str, np.ndarray]()
         for model in self.models:
             name = model.directory.name
             progress = name if shows_progress else None
-            runs[name] = self._predictions_of(model, tokens, usable_rows, progress)
-        return runs
+            by_model[name] = self._predictions_of(model, tokens, usable_rows, progress)
+        return by_model
 
     def _predictions_of(
         self,
@@ -319,29 +321,15 @@ class TablePredictor:
         return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
-        self, table: TextTable, runs: dict[str, np.ndarray]
+        self, table: TextTable, by_model: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """The rows of a table with their predictions: means, standard deviations, and for one label
-        with classes the predicted class; and how many rows there are of every kind."""
-        means = np.mean(list(runs.values()), 0)
-        values = self.meaning.columns(means, table)
-        spreads = dict[str, np.ndarray]()
-        if len(runs) > 1 and not self.meaning.label_type.of_units:
-            deviations = np.std(list(runs.values()), 0, ddof=1)
-            spreads = dict(zip(self.meaning.titles, deviations.T, strict=True))
-        columns = {}
-        for name in values:
-            columns[name] = values[name]
-            if spreads:
-                # A label may itself be called `NAME std`.
-                title = f"{name} std over seeds" if f"{name} std" in values else f"{name} std"
-                columns[title] = spreads[name]
-        if self.meaning.label_type.class_per_row:
-            # a label or a class may itself be called `class`
-            title = "most probable class" if "predicted class" in columns else "predicted class"
-            columns |= self._class_columns(means, title)
+        """The rows of a table with their predictions, intervals or sets, and distances; and how
+        many rows there are of every kind."""
+        predictions = list(by_model.values())
+        columns = self.meaning.columns(predictions, table)
         if self.margins:
-            columns |= conformal_columns(means, self.margins[ENSEMBLE], self.saved)
+            means = np.mean(predictions, 0)
+            columns |= self.meaning.interval_columns(means, self.margins[ENSEMBLE])
         counts = table.counts("predicted")
         if self.options.distance:
             molecules = [standardize(text, self.standardize) for text in table.texts]
@@ -351,22 +339,6 @@ class TablePredictor:
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         return with_columns(table.frame, {**columns, "problem": table.problems}), counts
-
-    def _class_columns(self, means: np.ndarray, title: str) -> dict[str, Any]:
-        """The predicted class of every row, in the column `title`, and how sure the models are of
-        it, from mean probabilities [rows, classes] or, of label 1, [rows, 1]."""
-        names = self.saved["classes"] or self.saved.get("words")
-        if self.saved["classes"]:
-            best = means.argmax(1)
-            confidence = means.max(1)
-        else:
-            best = (means[:, 0] >= 0.5).astype(int)
-            confidence = np.maximum(means, 1 - means)[:, 0]
-        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        if names:
-            predicted = predicted.map(dict(enumerate(names)))
-        # without the index: that of a chunk begins at its first row
-        return {title: predicted.array, "confidence": confidence}
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every

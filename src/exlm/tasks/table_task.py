@@ -25,6 +25,7 @@ from exlm.tasks.duplicates import (
     find_groups,
     resolve_duplicates,
 )
+from exlm.tasks.label_types import Binary
 from exlm.tasks.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.reading import decide_molecules
 from exlm.tasks.saved_task import SavedTask
@@ -103,9 +104,11 @@ class TableTask(ABC):
                 f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
                 "part; leave it out or use another split"
             )
-        shape = table.labels.shape
-        if table.classes:
-            shape = (*shape, len(table.classes))
+        shape = list(table.labels.shape)
+        if table.unit and table.classes:
+            shape = [*shape, len(table.classes)]
+        elif table.classes:
+            shape = [len(table.labels), len(table.classes)]
         # Any finite predictions show whether the labels allow the metric.
         predictions = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
@@ -148,11 +151,11 @@ class TableTask(ABC):
         table = self.table
         return score_predictions(
             table.task_type,
-            table.labels[rows],
-            predictions[rows],
-            error_units,
-            metrics,
-            table.classes,
+            labels=table.labels[rows],
+            predictions=predictions[rows],
+            error_units=error_units,
+            metrics=metrics,
+            classes=table.classes,
         )
 
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
@@ -214,8 +217,7 @@ class TableTask(ABC):
 
     def _counts(self, rows: np.ndarray) -> dict[str, int]:
         """How many rows a part has, and how many of them are positive, if there are two classes."""
-        label_type = self.table.label_type
-        if not label_type.class_per_row or label_type.predicts_every_class:
+        if not isinstance(self.table.label_type, Binary):
             return {"rows": len(rows)}
         positives = int((self.table.labels[rows] == 1).sum())
         return {"rows": len(rows), "positives": positives}
@@ -242,15 +244,13 @@ class TableTask(ABC):
     ) -> None:
         table = self.table
         parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns(predictions, table)}
+        columns = {"split": parts, **meaning.columns([predictions], table)}
         if self.config.duplicates == "mean":
             means = zip(table.label_columns, table.labels.T, strict=True)
             columns |= {f"mean {name}": values for name, values in means}
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]
-            of_train = [name for name in table.frame if frame[name].astype(str).eq("").all()]
-            frame = frame.drop(columns=of_train)
         write_frame(frame, run_dir / "predictions.csv")
 
 
@@ -259,9 +259,9 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     return np.where(deviations > 0, deviations, 1.0)
 
 
-def complete_config(config: TaskConfig, table: TextTable, trained_on: SavedTask) -> TaskConfig:
+def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> TaskConfig:
     """The config with the kind of texts, their spelling and the split, where it leaves them out,
-    and with the whole names of the label columns, where it names them. `trained_on` is what the
+    and with the whole names of the label columns, where it names them. `saved` is what the
     model `remembered`. InputError if settings do not fit the table."""
     metrics = metric_names(table.task_type, table.classes)
     if config.metric and config.metric not in metrics:
@@ -271,13 +271,13 @@ def complete_config(config: TaskConfig, table: TextTable, trained_on: SavedTask)
         )
     user_says = False if config.dataset in GLUE else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
-    model_knows = True if trained_on["molecules"] else None
+    model_knows = True if saved["molecules"] else None
     molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
     # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
     # recognised.
     standardize = config.standardize
-    if standardize is None and molecules and trained_on["standardize"] != "none":
-        standardize = trained_on["standardize"]
+    if standardize is None and molecules and saved["standardize"] != "none":
+        standardize = saved["standardize"]
     if standardize not in (None, "none") and not molecules:
         raise InputError(
             f"task.standardize {standardize} rewrites molecules; "

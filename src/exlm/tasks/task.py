@@ -4,8 +4,8 @@ A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` th
 For a table, `TextTable` are its rows, `TableTask` their splits and scores, and `TableFinetuning`
 and `TableBaseline` train.
 
-A further kind of labels for the rows of a table, or for residues or words, is an entry of
-LABEL_TYPES alone (`label_types.py`). Any other kind is a `Finetuning` in a file of its own, and an
+A further kind of labels for the rows of a table, or for residues or words, is a class and its entry
+in LABEL_TYPES (`label_types.py`). Any other kind is a `Finetuning` in a file of its own, and an
 entry of KINDS."""
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Finetuning(Task, Protocol):
         """Reads the data for an encoder; `device` is where it is trained."""
 
 
-# those that are no labels of rows or units
+# the types of task that are not in LABEL_TYPES, because they have other labels than rows or units
 KINDS: dict[str, type[Finetuning]] = {"question_answering": QuestionAnswering}
 
 

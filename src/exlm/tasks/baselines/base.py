@@ -71,8 +71,8 @@ class BaselineInputs:
         """How good predictions [rows, outputs] are on valid; higher is better."""
         scores = score_predictions(
             self.task["task_type"],
-            self.labels[self.valid],
-            self.all_labels(predictions)[self.valid],
-            self.task["error_units"],
+            labels=self.labels[self.valid],
+            predictions=self.all_labels(predictions)[self.valid],
+            error_units=self.task["error_units"],
         )
         return goodness(scores[self.metric], self.metric)

@@ -43,7 +43,7 @@ def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
     Tanimoto similarity."""
     bits = ecfp(inputs.texts).astype(np.float32)
     train_labels = inputs.learnable_labels[inputs.train]
-    if inputs.label_type.predicts_every_class:
+    if inputs.label_type.has_classes:
         train_labels = (train_labels == np.arange(inputs.outputs)).astype(float)
     predictions = np.zeros((len(bits), inputs.outputs))
     for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
@@ -112,11 +112,11 @@ def one_model_per_label(
         if inputs.label_type.is_number:
             columns.append(fitted.predict(features)[:, None])
             continue
-        predicts_every_class = inputs.label_type.predicts_every_class
-        probabilities = np.zeros((features.shape[0], inputs.outputs if predicts_every_class else 2))
+        has_classes = inputs.label_type.has_classes
+        probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
         # 0 for those classes that the train part lacks
         probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
-        columns.append(probabilities if predicts_every_class else probabilities[:, 1:])
+        columns.append(probabilities if has_classes else probabilities[:, 1:])
     return np.hstack(columns)
 
 

@@ -62,7 +62,7 @@ def _task_type(inputs: BaselineInputs) -> str:
     """What programs call the task: regression, multiclass, or classification by 0 and 1."""
     if inputs.label_type.is_number:
         return "regression"
-    return "multiclass" if inputs.label_type.predicts_every_class else "classification"
+    return "multiclass" if inputs.label_type.has_classes else "classification"
 
 
 def environment(packages: tuple[str, ...], environments: str) -> Path:

@@ -85,12 +85,13 @@ class BaselinePredictor(TablePredictor):
         table.check(self.path, self.options.on_invalid)
         return table, TableTokens([])
 
-    def run(
+    def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
     ) -> dict[str, np.ndarray]:
         """What every baseline predicts, by the name of its seed."""
-        runs = {}
+        by_model = {}
         for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
             log = model.directory / "predict.log"
-            runs[model.directory.name] = predict_table(load_baseline(model.directory), table, log)
-        return runs
+            learned = load_baseline(model.directory)
+            by_model[model.directory.name] = predict_table(learned, table, log)
+        return by_model
