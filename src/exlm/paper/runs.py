@@ -30,7 +30,7 @@ class Runs:
         damaged: for each unusable file, what is wrong with it.
         scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
             the pre-training that this run began with, if it was found; and the fields of
-            `ScoreOfRun`."""
+            `ScoreOfRun`, the name as `score`."""
 
     pretrainings: list[PretrainedRun]
     finetunings: list[TunedRun]
@@ -79,7 +79,7 @@ def find_runs(roots: list[str]) -> Runs:
         baselines=[tuning for tuning in tunings if tuning.baseline],
         costs=costs,
         damaged=damaged,
-        scores=pd.DataFrame(rows, columns=["source", "run", *ScoreOfRun._fields]),
+        scores=pd.DataFrame(rows, columns=["source", "run", "score", *ScoreOfRun._fields[1:]]),
     )
 
 
