@@ -1,3 +1,5 @@
+"""Metrics by hand, by their formulas, and where they are not defined."""
+
 import math
 
 import numpy as np
@@ -139,10 +141,10 @@ def test_constant_values_leave_correlations_undefined():
 def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = labels
-    if task_type in ("multiclass", "token_classification"):
+    if LABEL_TYPES[task_type].predicts_every_class:
         good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
     # one unit per row, and one that is neither labelled nor predicted
-    if task_type == "token_classification":
+    if LABEL_TYPES[task_type].of_units:
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = (

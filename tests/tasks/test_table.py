@@ -1,3 +1,5 @@
+"""Labelled tables: how columns, labels and cells are read, and what is refused."""
+
 import gzip
 import json
 import re
