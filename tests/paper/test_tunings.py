@@ -32,7 +32,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     )
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
-    assert sorted(family.results.run_by_run(cell, "rte")) == pytest.approx([61.0, 74.0])
+    assert sorted(family.results.by_cell[cell].run_by_run("rte")) == pytest.approx([61.0, 74.0])
     assert family.results.number(cell, ACCURACY).value == pytest.approx(25.0)
     _, error = weighted_sum(family.results, [Term(1, cell, ["rte"])])
     assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
@@ -46,7 +46,7 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
     results = only_family(tmp_path).results
     cell = Cell("ExLM", 4, 0.15)
     assert results.number(cell, "rte", "cola").value == pytest.approx(60.0)
-    assert len(results.run_by_run(cell, "rte", "cola")) == 1
+    assert len(results.by_cell[cell].run_by_run("rte", "cola")) == 1
     assert results.number(cell, "rte", "mrpc") is None and results.number(cell) is None
 
 
