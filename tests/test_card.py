@@ -124,6 +124,7 @@ def test_the_card_of_a_fine_tuning(tuned):
         metadata, text = card(directory)
         assert metadata["pipeline_tag"] == "text-classification" and "regression of size" in text
         assert "lengths.csv" in text and "split random" in text
+        assert "SHA-256 of the file lengths.csv: " in text
         assert metadata["license"] == "cc-by-4.0"
     report = json.loads((tuned / "results.json").read_text())
     assert f"rmse of 2 seeds: median {report['test']['rmse']['median']:.4f}" in card(tuned)[1]

@@ -27,13 +27,6 @@ MODELS = {
     "exlm-p38.7-k4": "k = 4",
     "exlm-p38.7-k8": "k = 8",
 }
-# share of masks and copies of every token, with which 15% of the tokens have no visible copy
-REPEATED = {
-    "mlm-p15": "15%, 1",
-    "mlm-p38.7-r2": "38.7%, 2",
-    "mlm-p62.2-r4": "62.2%, 4",
-    "mlm-p78.9-r8": "78.9%, 8",
-}
 DIGITS = {
     "joint nll": 3,
     "entropy": 2,
@@ -78,17 +71,8 @@ def scores() -> str:
     return table(HEAD, rows)
 
 
-def repeated() -> str:
-    """Repeated MLM: entropy and BBBP with more and more copies."""
-    rows = [
-        [name, cell(model, "entropy", 2), cell(model, "bbbp", 1)]
-        for model, name in REPEATED.items()
-    ]
-    return table(["masks, copies", "entropy, bits", "BBBP"], rows)
-
-
 def parts() -> dict[str, str]:
-    return {"scores": scores(), "repeated": repeated()}
+    return {"scores": scores()}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pages import fill, table
 
 from exlm.paper.values import MAIN_TABLES, title
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.datasets import GLUE, MOLECULENET
+from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.metrics import SHARES
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -62,11 +62,9 @@ def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
 
 def main(runs: Path) -> None:
     results = find(runs)
-    texts = [name for name in GLUE if ("tfidf-lr", name) in results]
     parts = {
         "classification": scores(results, CLASSIFICATION, "ROC-AUC, %"),
         "regression": scores(results, REGRESSION, "RMSE"),
-        "text": scores(results, texts, "selection metric on dev, %"),
     }
     fill(PAGE, parts)
 

@@ -17,14 +17,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 SIDES = {"molecules-5M-mlm": "MLM", "molecules-5M": "ExLM"}
 PASSES = ("1", "2", "4", "all")
-# Validity and quality in percent, as printed for the second version of GenMol (the repository
-# NVIDIA-Digital-Bio/genmol).
-PUBLISHED = {
-    "linker": "81.8, 28.6",
-    "motif": "99.4, 49.0",
-    "decoration": "99.2, 39.7",
-    "superstructure": "99.7, 39.0",
-}
+FRAGMENTS = ("linker", "motif", "decoration", "superstructure")
 
 
 def read(name: str) -> pd.DataFrame:
@@ -48,17 +41,16 @@ def infill_table(frame: pd.DataFrame) -> str:
 
 
 def fragments_table(frame: pd.DataFrame) -> str:
-    """A row for each model and number of passes, a column for each task: validity, quality."""
+    """A row for each number of passes and model, a column for each task: validity, quality."""
     rows = []
-    for side in SIDES.values():
-        of_side = frame[frame["side"] == side]
-        for passes in of_side["passes"].drop_duplicates():
-            by_task = of_side[of_side["passes"] == passes].set_index("task")
-            pairs = [100 * by_task.loc[task, ["validity", "quality"]] for task in PUBLISHED]
+    for passes in frame["passes"].drop_duplicates():
+        for side in SIDES.values():
+            of_row = frame[(frame["side"] == side) & (frame["passes"] == passes)]
+            by_task = of_row.set_index("task")
+            pairs = [100 * by_task.loc[task, ["validity", "quality"]] for task in FRAGMENTS]
             cells = [f"{valid:.1f}, {quality:.1f}" for valid, quality in pairs]
             rows.append([f"{side}, {passes}", *cells])
-    rows.append(["GenMol V2 (published)", *PUBLISHED.values()])
-    return table(["valid, quality (%)", *PUBLISHED], rows)
+    return table(["valid, quality (%)", *FRAGMENTS], rows)
 
 
 def draw(frame: pd.DataFrame) -> None:

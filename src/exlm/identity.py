@@ -50,11 +50,20 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
             if inner:
                 inner_name, earlier_in_words, in_words = inner
                 return f"{name}.{inner_name}", earlier_in_words, in_words
-        elif earlier != value:
+        elif _as_cut(earlier) != _as_cut(value):
             earlier_in_words = repr(earlier)[:LONGEST] if name in before else "not recorded"
             in_words = "the default" if value is None else repr(value)[:LONGEST]
             return name, earlier_in_words, in_words
     return None
+
+
+def _as_cut(value: Any) -> Any:
+    """A list of names as earlier versions recorded it, which cut names at their commas and dropped
+    the spaces there; any other value as it is."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return value
+    pieces = [piece.strip() for name in value for piece in name.split(",")]
+    return [piece for piece in pieces if piece]
 
 
 def _with_defaults(identity: dict[str, Any]) -> dict[str, Any]:

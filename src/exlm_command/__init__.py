@@ -66,7 +66,9 @@ def _run(name: str, others: list[str]) -> None:
     options = others[len(words) :]
     if not set(HELP) & set(options):
         try:
-            words = _as_arguments(name, words)
+            has_recipe = any(option.partition("=")[0] == "--config" for option in options)
+            if words or not has_recipe:
+                words = _as_arguments(name, words)
             if name == "recipes" and not options:
                 recipes(*words)
                 return

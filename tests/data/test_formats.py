@@ -97,6 +97,17 @@ def test_names_and_properties_become_columns(tmp_path):
     assert frame["note"].tolist() == ["two\nlines"] * 3
 
 
+@pytest.mark.parametrize("title", ["smiles", "Smiles", "SMILES", "Text", "mol"])
+def test_the_structure_of_an_sdf_is_its_text_and_properties_keep_their_values(tmp_path, title):
+    sdf(tmp_path / "a.sdf")
+    content = (tmp_path / "a.sdf").read_text().replace("<note>\ntwo", f"<{title}>\nC")
+    path = write(tmp_path / "b.sdf", content.replace("C\nlines", "C"))
+    assert rows(path) == texts(path) == SMILES
+    property_column = f"property {title}"
+    assert rows(path, text_column=property_column) == texts(path, text_column=property_column)
+    assert texts(path, text_column=property_column) == ["C"] * 3
+
+
 def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path):
     sdf(tmp_path / "a.sdf")
     first, rest = (tmp_path / "a.sdf").read_text().split("$$$$\n", 1)

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -304,6 +305,29 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     run(*command, "--valid_only", "false", "--output", tmp_path / "a.sdf")
     smiles = frame["smiles"][frame["valid"]]
     assert len(Chem.SDMolSupplier(str(tmp_path / "a.sdf"))) == smiles.nunique()
+
+
+def test_an_sdf_says_that_its_stereo_centres_are_absolute(tmp_path):
+    texts = ("N[C@@H](C)C(=O)*", "C[C@H]1CC[C@@H](*)CC1", "NCC(=O)*")
+    run(SHIPPED, *texts, "--site", "1", "--n_best", "5", "--output", tmp_path / "a.sdf")
+    flags = []
+    for molecule in Chem.SDMolSupplier(str(tmp_path / "a.sdf")):
+        flags.append(molecule.GetIntProp("_MolFileChiralFlag"))
+        Chem.TranslateChiralFlagToStereoGroups(molecule)
+        groups = [group.GetGroupType() for group in molecule.GetStereoGroups()]
+        is_chiral = "@" in molecule.GetProp("smiles")
+        assert groups == [Chem.StereoGroupType.STEREO_ABSOLUTE] * is_chiral
+    assert set(flags) == {0, 1}
+
+
+def test_the_commands_read_the_sdf_that_fill_writes(tmp_path):
+    command = (SHIPPED, "CCC*", "--site", "1", "--n_best", "5", "--output")
+    run(*command, tmp_path / "a.sdf")
+    run(*command, tmp_path / "a.csv", "--known", tmp_path / "a.sdf")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    assert not frame["new"][frame["valid"]].any()
+    main(["embed", SHIPPED, str(tmp_path / "a.sdf"), "--output", str(tmp_path / "a.npy")])
+    assert len(np.load(tmp_path / "a.npy")) == frame["smiles"].nunique()
 
 
 def test_the_top_are_different_molecules(tmp_path):

@@ -176,7 +176,7 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
         write(path, result)
     report([str(tmp_path)], str(tmp_path / "out"))
     headings = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")}
-    assert len(headings) == 2 and all(", data " in heading for heading in headings)
+    assert {heading.rpartition(", data ")[2] for heading in headings} == {"1" * 8, "2" * 8}
 
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():
@@ -191,3 +191,13 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
     assert weighted_sum(results, terms) == (0.5, 0.0)
     with pytest.raises(ValueError, match="has the weights 1 and 2"):
         weighted_sum(results, [terms[0], Term(-2, cell, ["joint"])])
+
+
+def test_a_run_with_the_settings_of_another_is_named(tmp_path):
+    for name in "ab":
+        finetuning(tmp_path / name, "tuned", tmp_path / "model", "esol", [1.0], "rmse")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (run,) = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    (row,) = [row for row in rows if row["file"] == str(tmp_path / "b" / "tuned")]
+    assert row["what"] == f"run {run['runs']}"

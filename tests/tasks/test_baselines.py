@@ -1,6 +1,7 @@
 """Baselines as a user runs them, on tables made here; programs of their own are replaced by small
 ones."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,12 +9,14 @@ import runpy
 import signal
 import sys
 import time
+from dataclasses import replace
 from threading import Thread
 from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from exlm import InputError
 from exlm.describe.on_disk import info
@@ -26,6 +29,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.scores import score_predictions
+from exlm_command import main
 from tests.test_their_tools import save
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
@@ -173,6 +177,45 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
     with pytest.raises(InputError, match="other settings"):
         run(table, "multilabel", "ecfp-knn")
+
+
+def test_a_recipe_runs_again_and_has_the_whole_names_of_columns(table, monkeypatch):
+    frame = pd.read_csv(table).rename(columns={"weight": "Ki, nM"})
+    frame.to_csv(table, index=False)
+    monkeypatch.chdir(table.parent)
+    options = ["--label_columns", "Ki, nM", "--task_type", "regression", "--split", "random"]
+    main(["baseline", "ecfp-knn", "bace.csv", *options, "--seeds", "0", "--output", "a"])
+    main(["baseline", "--config", "a/recipe.yaml", "--output", "b"])
+    first, again = (json.loads((table.parent / out / "results.json").read_text()) for out in "ab")
+    assert first["settings"] == again["settings"] and first["test"] == again["test"]
+    assert first["settings"]["task"]["label_columns"] == ["Ki, nM"]
+    recipe = yaml.safe_load((table.parent / "b" / "recipe.yaml").read_text())
+    assert recipe["task"]["label_columns"] == ["Ki, nM"]
+
+
+def test_a_result_has_the_checksum_of_its_file_which_is_no_identity(table):
+    result = run(table, "regression", "ecfp-knn")
+    before = hashlib.sha256(table.read_bytes()).hexdigest()
+    assert result["runs"][0]["file_sha256"] == {str(table): before}
+    facts = info(str(table.parent / "out"))
+    assert f"- SHA-256 of the file bace.csv: {before}" in facts
+    assert f"- checksum of the rows as read: {result['settings']['data_sha256']}" in facts
+    table.write_bytes(table.read_bytes().replace(b"\n", b"\r\n"))  # the same rows
+    assert run(table, "regression", "ecfp-knn")["runs"] == result["runs"]
+
+
+def test_several_columns_of_the_same_two_words_are_multilabel(table):
+    frame = pd.read_csv(table)
+    for name in ("amine", "ring"):
+        frame[name] = frame[name].map({0: "neg", 1: "pos"})
+    frame.to_csv(table, index=False)
+    out = str(table.parent / "out")
+    task = TaskConfig("", label_columns=["amine", "ring"], split="random", positive="pos")
+    baseline("ecfp-knn", str(table), out, task, [0])
+    scores = evaluate(out, str(table), str(table.parent / "e.json"), resamples=0)
+    assert scores["labels"]["amine"]["positives"] == 30
+    with pytest.raises(InputError, match="two words with task.positive"):
+        baseline("ecfp-knn", str(table), out + "2", replace(task, positive=None), [0])
 
 
 @pytest.mark.parametrize(

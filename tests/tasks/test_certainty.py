@@ -74,7 +74,8 @@ def test_intervals_contain_nine_labels_in_ten(count):
     covered = []
     for _ in range(400):
         errors = conformal_errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5), False)
-        saved = SavedTask(label_columns=["y"], validation_errors=errors_to_keep(errors[:count]))
+        kept = errors_to_keep(errors[:count])
+        saved = SavedTask(task_type="regression", label_columns=["y"], validation_errors=kept)
         margins = conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), 0.9)
         covered.append(errors[count:] <= margins)
     assert 0.88 < np.mean(covered) < 0.92
@@ -83,7 +84,7 @@ def test_intervals_contain_nine_labels_in_ten(count):
 def test_a_margin_has_the_rank_for_finitely_many_rows():
     def margin(count, level):
         errors = errors_to_keep(np.arange(1.0, count + 1)[:, None])
-        saved = SavedTask(label_columns=["pIC50"], validation_errors=errors)
+        saved = SavedTask(task_type="regression", label_columns=["pIC50"], validation_errors=errors)
         return conformal_margins(SeedModel(Path("run"), saved, {}, "cpu"), level)[0]
 
     assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
@@ -166,7 +167,7 @@ def test_intervals_that_cannot_be_given_are_refused(tuned, molecules, tmp_path):
     for level in (0.0, 1.0, -1.0, float("nan")):
         refused(binary, "interval is .*; it must be over 0 and at most 0.995", interval=level)
     refused(binary, "leave out calibrated", interval=0.8, calibrated=True)
-    refused(tuned("multilabel"), "for numbers and one class a row", interval=0.8)
+    refused(tuned("multilabel"), "a row, but the labels of .* are multilabel", interval=0.8)
     old = shutil.copytree(binary / "seed-0", tmp_path / "old")
     config = json.loads((old / "config.json").read_text())
     del config["task"]["validation_errors"]

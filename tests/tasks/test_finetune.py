@@ -242,6 +242,20 @@ def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
     assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"kept"}
 
 
+@pytest.mark.parametrize("standardize", ["none", "canonical"])
+def test_contradictory_marks_of_a_double_bond_are_reported(
+    pretrained, table, tmp_path, capsys, standardize
+):
+    frame = pd.read_csv(table)
+    frame.loc[1, "smiles"] = r"C/C=C(/C)/CO"
+    frame.to_csv(table, index=False)
+    run(pretrained, table, tmp_path, ["nitrogen"], standardize=standardize)
+    reported = pd.read_csv(tmp_path / "out/invalid_rows.csv").set_index("row")
+    assert reported.loc[2, "action"] == "kept"
+    assert r"/ and \ contradict each other" in reported.loc[2, "reason"]
+    assert "rows kept: 1 (see invalid_rows.csv)" in capsys.readouterr().out
+
+
 def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
     pretrained, table, tmp_path, capsys
 ):

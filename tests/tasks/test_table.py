@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rdkit import Chem
 
-from exlm.data.chemistry import are_molecules, molecule_problem, standardize
+from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
 from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
@@ -345,6 +346,27 @@ def test_molecules_are_told_from_text():
     assert not are_molecules([""])
 
 
+@pytest.mark.parametrize(
+    ("smiles", "is_contradictory"),
+    [
+        (r"C/C=C(/C)/CO", True),
+        (r"C/C=C(\C)\CO", True),
+        (r"F/C(\Cl)=C\CO", True),
+        (r"C/C=C(/C)\CO", False),
+        (r"F/C(/Cl)=C\CO", False),
+        (r"C/C=C/C=C\C", False),
+        (r"C/C(\C)=O.C/C", False),  # no E or Z is lost
+        (r"C/C=C(/C)/C(", False),  # no molecule
+    ],
+)
+def test_marks_of_double_bonds_that_contradict_each_other(smiles, is_contradictory, capfd):
+    assert bool(contradiction(smiles)) == is_contradictory
+    molecule = Chem.MolFromSmiles(smiles)
+    assert ("Conflicting single bond" in capfd.readouterr().err) == is_contradictory
+    if is_contradictory:
+        assert not {"/", "\\"}.intersection(Chem.MolToSmiles(molecule))
+
+
 def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
     assert "InChI" in molecule_problem("InChI=1S/CH4/h1H4")
@@ -434,9 +456,11 @@ def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels
 CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
 
 
-def test_pairs_with_one_empty_text_are_counted():
-    frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", "", "w"], "y": [0, 1, 0]})
+@pytest.mark.parametrize("missing", ["", "N/A", None])
+def test_pairs_with_one_missing_text_are_used_and_counted(missing):
+    frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", missing, "w"], "y": [0, 1, 0]})
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
+    assert list(table.usable) == [True, True, True]
     assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
 
 
@@ -477,6 +501,16 @@ def test_classes_are_called_as_their_cells_say():
     frame = pd.DataFrame({"text": list("abc"), "y": [1.0, 4.5, 2.0]})
     known = read_labels(frame[["y"]], "a.csv", "multiclass", ["1", "2"], skip_unknown=True)
     np.testing.assert_equal(known.values[:, 0], [0, np.nan, 1])
+
+
+def test_positive_is_one_of_two_words_of_all_columns():
+    frame = pd.DataFrame({"text": ["a", "b"], "y": ["N", "y"], "z": ["Y", None]})
+    table = make_table(FileRows(frame), "a.csv", None, ["y", "z"], positive="Y")
+    assert (table.task_type, table.words) == ("multilabel", ["N", "y"])
+    np.testing.assert_array_equal(table.labels, [[0, 1], [1, np.nan]])
+    other = FileRows(frame.assign(z=["low", "high"]))
+    with pytest.raises(InputError, match="in every label column, .* are N, y, low, high$"):
+        make_table(other, "a.csv", None, ["y", "z"], positive="Y")
 
 
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():

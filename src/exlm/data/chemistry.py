@@ -18,6 +18,11 @@ BITS = 2048  # of the fingerprints
 LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
 NO_SMILES = "not a SMILES string"
 _PARSE_ERROR = r"Parse Error: (.+?)(?: while parsing| for input|\n|$)"
+# A mark of a bond, as it is written from the bond's other atom
+REVERSED = {
+    Chem.BondDir.ENDUPRIGHT: Chem.BondDir.ENDDOWNRIGHT,
+    Chem.BondDir.ENDDOWNRIGHT: Chem.BondDir.ENDUPRIGHT,
+}
 SAMPLE = 100  # number of texts that `are_molecules` checks
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
 # as atoms.
@@ -61,6 +66,34 @@ def _problem_of_text(smiles: str) -> str | None:
     if words == 1:
         return None
     return f"{NO_SMILES}: it has spaces" if words else NO_SMILES
+
+
+def contradiction(smiles: str) -> str:
+    """Says if marks / and \\ put both neighbours of an atom on one side of its double bond, as in
+    `C/C=C(/C)/O`: RDKit reads neither E nor Z there. "" if none do."""
+    # Such a bond has two marks at one end, and at least one at the other.
+    has_enough_marks = smiles.count("/") + smiles.count("\\") > 2
+    if not has_enough_marks or _problem_of_text(smiles):
+        return ""
+    with rdBase.BlockLogs():
+        molecule: Any = Chem.MolFromSmiles(smiles, _PARSER)
+    for bond in molecule.GetBonds() if molecule else []:
+        if bond.GetBondType() == Chem.BondType.DOUBLE:
+            marks = [_marks(bond.GetBeginAtom()), _marks(bond.GetEndAtom())]
+            if all(marks) and any(len(set(of_end)) < len(of_end) for of_end in marks):
+                return "its marks / and \\ contradict each other, so RDKit reads neither E nor Z"
+    return ""
+
+
+def _marks(atom: Any) -> list[Chem.BondDir]:
+    """The marks of an atom's bonds, as they are written from this atom."""
+    marks = []
+    for bond in atom.GetBonds():
+        mark = bond.GetBondDir()
+        if mark in REVERSED:
+            is_from_here = bond.GetBeginAtomIdx() == atom.GetIdx()
+            marks.append(mark if is_from_here else REVERSED[mark])
+    return marks
 
 
 def element_of(token: str) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.columns import check_different, listed, text_columns
+from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
 from exlm.data.files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -245,8 +245,9 @@ def _sentence(rows: list[list[str]]) -> Record:
 
 
 def _sdf(name: str, options: TableOptions) -> Iterator[Record]:
-    """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a
-    fault."""
+    """A structure's SMILES, its name (first line) and its properties. A property that is called as
+    these, or as a usual column of texts, is the column `property NAME`: the structure is the text.
+    What RDKit cannot read has a fault."""
     text = ""
     # The added line ends the last structure.
     for line in chain(text_lines(name), ["$$$$"]):
@@ -266,7 +267,8 @@ def _structure(text: str, name: str) -> Record:
     columns = ["smiles", "name"]
     cells = [smiles, text.split("\n", 1)[0].strip()]
     for title, value in re.findall(r"^>[^<\n]*<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
-        columns.append(f"property {title}" if title in ("smiles", "name") else title)
+        is_taken = title == "name" or text_columns([title], USUAL_NAMES)
+        columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
     check_different(columns, name)
     fault = "RDKit cannot read this structure" if molecule is None else ""

@@ -378,10 +378,12 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
     molecules = sum(x.molecule is not None and x.molecule.valid for x in fillings)
     left_out = sum(filled.left_out for filled in filled_texts)
     of_molecules = f", {molecules} of them valid" if molecules else ""
+    first_problem = f" (line {failed[0].line}: {failed[0].problem})" if failed else ""
     others = f"; {left_out} others left out" if left_out else ""
     return (
-        f"{len(filled_texts) - len(failed)} lines filled, {len(failed)} with a problem, "
-        f"{warned} with a warning, {len(filled_texts) / seconds:.3g} lines a second; "
+        f"{len(filled_texts) - len(failed)} lines filled, "
+        f"{len(failed)} with a problem{first_problem}, {warned} with a warning, "
+        f"{len(filled_texts) / seconds:.3g} lines a second; "
         f"{len(fillings)} fillings{of_molecules}{others}"
     )
 

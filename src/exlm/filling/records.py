@@ -150,6 +150,10 @@ def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
             molecule = Chem.MolFromSmiles(filling.text)
             rdDepictor.Compute2DCoords(molecule)
             molecule.SetProp("_Name", filled.name or "")
+            # RDKit's older code leaves out cis and trans in rings
+            if Chem.FindMolChiralCenters(molecule, useLegacyImplementation=False):
+                # The centres of SMILES are absolute; without the flag, those of an SDF are not.
+                molecule.SetIntProp("_MolFileChiralFlag", 1)
             row = _row(filled, filling)
             for name in [*COLUMNS, *OF_MOLECULES]:
                 if row.get(name) is not None:

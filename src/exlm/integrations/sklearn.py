@@ -3,20 +3,22 @@
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import Standardize
+from exlm.data.columns import listed
 from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_FAULT
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
-from exlm.tasks.embed import embeddings
-from exlm.tasks.reading import TextReader, decide_molecules, remembered
+from exlm.tasks.embed import Pooling, embeddings
+from exlm.tasks.reading import ReadOptions, reader_for, remembered
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -41,18 +43,24 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             model was trained on, or for models that do not say, what most strings are.
         max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
             cut, and a longer molecule cannot be used.
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`), or not (`none`); None: as in the training of the model. A note
+            says if many are spelled otherwise than RDKit spells them.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
             vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
+
+    standardize: Standardize | None = None  # a pickle of an earlier version has none
 
     def __init__(
         self,
         model: str,
         *,
-        pooling: Literal["mean", "first"] = "mean",
+        pooling: Pooling = "mean",
         layers: int | None = None,
         molecules: bool | None = None,
         max_length: int | None = None,
+        standardize: Standardize | None = None,
         on_invalid: Literal["error", "nan"] = "error",
         device: str = "auto",
     ) -> None:
@@ -61,17 +69,22 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.layers = layers
         self.molecules = molecules
         self.max_length = max_length
+        self.standardize = standardize
         self.on_invalid = on_invalid
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
         verify(self.model)
-        if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
-            raise InputError(
-                f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}; "
-                "they must be one of 'mean', 'first' and one of 'error', 'nan'"
-            )
+        choices = {
+            "pooling": get_args(Pooling),
+            "standardize": (None, *get_args(Standardize)),
+            "on_invalid": ("error", "nan"),
+        }
+        for name, values in choices.items():
+            value = getattr(self, name)
+            if value not in values:
+                raise InputError(f"{name} is {value!r}; it must be one of {listed(values)}")
         strings(X)
         self.weights_ = weight_hash(self.model)
         return self
@@ -85,9 +98,12 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         max_length = self.max_length or longest_text(tokenizer)
         trained_on = remembered(network.config)
-        molecules = decide_molecules(texts, trained_on["molecules"], self.molecules, "the input")
-        reader = TextReader(tokenizer, max_length, molecules, trained_on["standardize"])
-        table, tokens = reader.read(make_table(_rows(texts), "the input", "text", []))
+        table = make_table(_rows(texts), "the input", "text", [])
+        options = ReadOptions(molecules=self.molecules)
+        reader = reader_for(
+            table, "the input", tokenizer, max_length, trained_on, self.standardize, options
+        )
+        table, tokens = reader.read(table)
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))
             raise InputError(

@@ -19,10 +19,10 @@ from exlm.paper.measurements import measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
-from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, sha256, write_yaml
+from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import resolve, task_files
+from exlm.tasks.datasets import file_hashes, resolve
 from exlm.tasks.finetune import finetune
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
@@ -176,7 +176,7 @@ class Study:
             )
         is_tuned = experiment not in ("entropy", "efficiency")
         tasks = self.tasks if self.tasks and is_tuned else {}
-        files = {name: _file_hashes(config.task) for name, config in tasks.items()}
+        files = {name: file_hashes(resolve(config.task)[0]) for name, config in tasks.items()}
         jobs = []
         for seed, (model_name, settings) in itertools.product(self.pretrain_seeds, models.items()):
             _check(model_name, settings)
@@ -218,12 +218,6 @@ def _check(name: str, settings: Settings) -> None:
         model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
-
-
-def _file_hashes(task: TaskConfig) -> dict[str, str]:
-    """The SHA-256 of the files of a task, by path. OSError if one is missing."""
-    config, _ = resolve(task)
-    return {str(file): sha256(Path(file)) for file in task_files(config).values()}
 
 
 def pretrain_and_measure(run_dir: Path, recipe: Settings, case: str | None) -> None:

@@ -1,7 +1,6 @@
 """The tables of the report that decide: which model is best on a data set, whether ExLM is worth
 its price, and which claims of the paper our runs show."""
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -40,9 +39,9 @@ def mine_table(runs: Runs) -> Table:
         groups[tuning.heading, tuning.rows_identity[0]].append(tuning)
     headings = Counter(heading for heading, _ in groups)
     rows: list[TableRow] = []
-    for (heading, hashes), tunings in sorted(groups.items(), key=lambda group: group[0][0]):
+    for (heading, _), tunings in sorted(groups.items(), key=lambda group: group[0][0]):
         if headings[heading] > 1:  # other tables of the same name
-            heading += f", data {hashlib.sha256(hashes.encode()).hexdigest()[:8]}"
+            heading += f", data {tunings[0].data_digits}"
         settings = _different_settings(tunings)
         tunings.sort(key=lambda tuning: goodness(tuning.mean, tuning.metric), reverse=True)
         for tuning in tunings:

@@ -192,8 +192,12 @@ class TunedRun:
         if self.task in GLUE:  # its column differs between its own files and the hub's
             columns = of_task.get("label_columns")
         rows = _row_settings({**of_task, "label_columns": columns}, self.task)
-        data_hashes = json.dumps(of_all_seeds.get("data_sha256"))
+        data_sha256 = of_all_seeds.get("data_sha256")
+        data_hashes = json.dumps(data_sha256)
         self.rows_identity = (data_hashes, of_task.get("split"), *rows)
+        # Questions have a checksum for each part.
+        checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
+        self.data_digits = " ".join((checksum or "unknown")[:8] for checksum in checksums)
         unit = ", %" if self.in_percent else ""
         words = [f"{part} {self.metric}{unit}", f"split {of_task.get('split') or 'parts'}", *rows]
         self.heading = f"{title(self.task)}: {', '.join(words)}"

@@ -28,6 +28,8 @@ class Runs:
     Attributes:
         costs: by directory.
         damaged: for each unusable file, what is wrong with it.
+        repeated: by directory, the id of a run that is not listed because another run has its
+            settings and seeds.
         scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
             the pre-training that this run began with, if it was found; and the fields of
             `ScoreOfRun`, the name as `score`."""
@@ -37,6 +39,7 @@ class Runs:
     baselines: list[TunedRun]
     costs: dict[Path, Cost]
     damaged: dict[Path, str]
+    repeated: dict[Path, str]
     scores: pd.DataFrame
 
 
@@ -59,7 +62,8 @@ def find_runs(roots: list[str]) -> Runs:
 
     reports, bad_reports = _read_all(folders, GRID_REPORT, tuned_run)
     # no seed has a score if, for example, the data have no labels
-    tunings = _once(report for report in reports.values() if report.task and report.values)
+    scored = [report for report in reports.values() if report.task and report.values]
+    tunings = _once(scored)
     costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
     damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
     if not (pretrainings or tunings or costs):
@@ -79,6 +83,7 @@ def find_runs(roots: list[str]) -> Runs:
         baselines=[tuning for tuning in tunings if tuning.baseline],
         costs=costs,
         damaged=damaged,
+        repeated=_repeated(results.values(), pretrainings) | _repeated(scored, tunings),
         scores=pd.DataFrame(rows, columns=["source", "run", "score", *ScoreOfRun._fields[1:]]),
     )
 
@@ -117,6 +122,13 @@ def _once(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         by_id.setdefault(run.id, run)
     return list(by_id.values())
+
+
+def _repeated(runs: Iterable[Run], listed: Iterable[Run]) -> dict[Path, str]:
+    """By directory, the ids of those runs that `_once` left out, unless it has the directory under
+    another name."""
+    places = {run.path.resolve() for run in listed}
+    return {run.path: run.id for run in runs if run.path.resolve() not in places}
 
 
 def _model_of(

@@ -255,6 +255,8 @@ def left_out_table(runs: Runs, groups: Sequence[Family]) -> Table:
     ids_used |= {tuning.id for tuning in tunings_used}
     damaged = sorted(runs.damaged, key=lambda path: path.parent)
     left_out = [(path, "damaged", runs.damaged[path]) for path in damaged]
+    for path, run_id in runs.repeated.items():
+        left_out.append((path, "a repetition with the same settings and seeds", f"run {run_id}"))
     for run in runs.pretrainings:
         if run.id not in ids_used:
             what = f"{run.cell.description}, seed {run.seed}"

@@ -50,6 +50,9 @@ def read_texts(
         check_no_list_as_text(cells, path)
         is_list_of_texts = len(frame.columns) == 1 and str(name).lower() in LIST_COLUMNS
         missing = () if is_list_of_texts else MISSING_TEXTS
+        if len(text_columns) == 2:
+            # As an empty cell does, a missing text leaves the other one of its pair.
+            cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
         # pandas writes dates without the time where it is midnight
         pairs_of_cells = zip(cells, cells.astype(str), strict=True)
         read = [_read_text(cell, text.strip(), missing) for cell, text in pairs_of_cells]
@@ -211,19 +214,21 @@ def class_name(cell: Any) -> str:
 
 
 def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
-    """The words for labels 0 and 1, as the only column of `cells` has them: words of NEGATIVE and
-    POSITIVE, or the one that is not `positive` and this one. None if it has others; with
-    `positive`, InputError."""
+    """The words for labels 0 and 1 that all columns have: the one that is not `positive` and this
+    one, InputError if there are others. Without `positive`, words of NEGATIVE and POSITIVE in a
+    single column; None if it has others, or if there are several columns."""
+    if positive is None and len(cells.columns) != 1:
+        return None
     words = dict[str, str]()
-    if len(cells.columns) == 1:
-        for cell in cells.iloc[:, 0].dropna().map(class_name):
+    for name in cells:
+        for cell in cells[name].dropna().map(class_name):
             words.setdefault(cell.lower(), cell)
     if positive is not None:
         others = [word for key, word in words.items() if key != positive.lower()]
         if len(words) != 2 or len(others) != 1:
             raise InputError(
-                f"{path}: positive is {positive!r}; it must be one of two classes of one label "
-                f"column, whose values are {listed(words.values())}"
+                f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
+                f"every label column, and the values there are {listed(words.values())}"
             )
         return [others[0], words[positive.lower()]]
     negatives = [word for key, word in words.items() if key in NEGATIVE]

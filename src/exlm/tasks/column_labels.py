@@ -96,14 +96,14 @@ def read_labels(
     skip_unknown: bool = False,
 ) -> Labels:
     """The labels of a task, which is inferred where absent. `classes` are all that there may be, of
-    a binary task the words for 0 and 1. InputError for a cell that is no label of the task; with
-    `skip_unknown` it counts as missing, and a note says so."""
+    a binary or multilabel task the words for 0 and 1. InputError for a cell that is no label of the
+    task; with `skip_unknown` it counts as missing, and a note says so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
     if task_type is None or not LABEL_TYPES[task_type].predicts_every_class:
         check_numbers(cells, numbers, path)
     words = None
-    if task_type in (None, "binary"):
+    if task_type in (None, "binary", "multilabel"):
         words = list(classes or ()) or two_words(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, words)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
@@ -202,7 +202,8 @@ def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, a
     return (
         f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
         f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
-        "column or task type (several labels: a column of 0 and 1 for each label)"
+        "column or task type (several labels: a column of 0 and 1 for each label, or of "
+        "the same two words with task.positive, the one that is 1)"
     )
 
 

@@ -35,7 +35,8 @@ class TaskConfig:
             question_answering or token_classification (in the label column, a letter for every
             residue, a word for every word, or a list of labels; -100 is none).
         positive: the one of two classes that is label 1; it makes a column of any two values
-            binary. Where absent: active, yes or true beside inactive, no or false, in any case.
+            binary, several columns of the same two multilabel. Where absent: active, yes or true
+            beside inactive, no or false, in any case.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type
             decides it.
         split: `scaffold`, `random`, `column:NAME`, `column:FOLD=3` (rows with 3 in the column FOLD
@@ -99,9 +100,10 @@ class TaskConfig:
                 "task.split excludes task.valid and task.test; "
                 "name a split or the files of the parts"
             )
-        if self.positive is not None and self.task_type not in (None, "binary"):
+        if self.positive is not None and self.task_type not in (None, "binary", "multilabel"):
             raise InputError(
-                f"task.positive is for a binary task, not for {self.task_type}; leave it out"
+                "task.positive is for a binary or multilabel task, not for "
+                f"{self.task_type}; leave it out"
             )
         check_at_least(self, train_rows=1, max_length=3, stride=0, max_answer=1)
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.files import plain_stem, plain_suffix
+from exlm.data.files import digest, plain_stem, plain_suffix
 from exlm.data.formats import check_sheet, format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
@@ -85,6 +85,11 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
         return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}
     files = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return {part: file for part, file in files.items() if file}
+
+
+def file_hashes(config: TaskConfig) -> dict[str, str]:
+    """The SHA-256 of the files of a config that `resolve` completed, by path."""
+    return {str(file): digest(str(file)) for file in task_files(config).values()}
 
 
 def load_labelled(config: TaskConfig) -> TextTable:

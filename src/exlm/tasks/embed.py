@@ -18,9 +18,7 @@ from exlm.tasks.inference import row_outputs
 from exlm.tasks.reading import (
     ReadOptions,
     TableTokens,
-    TextReader,
-    decide_molecules,
-    note_spelling,
+    reader_for,
     remembered,
 )
 from exlm.tasks.saved_task import SavedTask
@@ -70,8 +68,7 @@ def embed(
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     trained_on = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, trained_on)
-    trained_on["standardize"] = standardize or trained_on["standardize"]
-    reader = _reader(first, input, tokenizer, max_length, trained_on, read_options)
+    reader = reader_for(first, input, tokenizer, max_length, trained_on, standardize, read_options)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
@@ -116,22 +113,6 @@ def _first_table(
             "texts of a row"
         )
     return make_table(rows, path, text_column, [], pair_column=pair_column)
-
-
-def _reader(
-    first: TextTable,
-    path: str,
-    tokenizer: PreTrainedTokenizerFast,
-    max_length: int,
-    trained_on: SavedTask,
-    options: ReadOptions,
-) -> TextReader:
-    """Reads the texts of the file `path`, whose `first` rows decide whether they are molecules."""
-    molecules = decide_molecules(first.texts, trained_on["molecules"], options.molecules, path)
-    how = trained_on["standardize"]
-    if molecules and how == "none":
-        note_spelling(first.texts, path)
-    return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:

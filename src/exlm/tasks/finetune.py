@@ -6,6 +6,7 @@ cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/se
 what this seed gave (RUN_RESULT), its predictions and its log."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,8 @@ def run_task(
     print(f"{task.config.dataset}: {task.summary}")
     for departure in task.data_settings["departures"]:
         note(f"{departure}; scores do not compare with published ones")
+    if recipe["task"].label_columns:  # the command line cuts names at their commas
+        recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):

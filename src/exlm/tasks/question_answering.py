@@ -28,7 +28,7 @@ from exlm.tasks.answers import (
     vote,
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_departures, task_files
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.predictions import Predictor
 from exlm.tasks.question_predictor import QuestionPredictor, check_settings
@@ -77,6 +77,7 @@ class QuestionAnswering:
         _check_window(self.max_length, config.stride)
         self.config = replace(config, max_length=self.max_length, task_type="question_answering")
         self.parts = {name: self._read_part(path) for name, path in task_files(config).items()}
+        self.file_sha256 = file_hashes(self.config)
         self.sizes = {name: len(part.questions) for name, part in self.parts.items()}
         counts = []
         for name, part in self.parts.items():
@@ -140,7 +141,12 @@ class QuestionAnswering:
             device=self.device,
         )
         save_model(run_dir, network, self.tokenizer)
-        return {"best_epoch": best_epoch, "split": self.sizes, **self._record(run_dir, network)}
+        return {
+            "best_epoch": best_epoch,
+            "split": self.sizes,
+            "file_sha256": self.file_sha256,
+            **self._record(run_dir, network),
+        }
 
     def _answer(self, network: nn.Module, name: str) -> tuple[pd.DataFrame, RowScorer]:
         """The answers of a network to the questions of a part, and how they are scored."""

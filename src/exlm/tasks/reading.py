@@ -17,9 +17,11 @@ from exlm.data.chemistry import (
     Standardize,
     are_molecules,
     comparable,
+    contradiction,
     molecule_problem,
     standardize,
 )
+from exlm.data.files import note_once
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -48,8 +50,8 @@ class ReadOptions:
         sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`). With `error`, the first of them stops the command, and so does a text that is
-            cut or has tokens that are not known. With `keep`, molecules that RDKit cannot parse
-            are used too.
+            cut, has tokens that are not known, or marks / and \\ that contradict each other. With
+            `keep`, molecules that RDKit cannot parse are used too.
         device: auto, cpu, cuda or one of several (cuda:1)."""
 
     text_column: str | None = None
@@ -122,7 +124,7 @@ class TextReader:
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
     is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
-    pair is empty."""
+    pair is empty, marks / and \\ that contradict each other."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -141,7 +143,12 @@ class TextReader:
         also as `TextTable.check` says."""
         texts = table.texts
         pairs = table.pairs
+        contradictions = [""] * len(texts)
         if self.molecules:
+            # before they are standardized, which takes the marks away
+            contradictions = first_reasons(
+                map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
+            )
             texts = [standardize(text, self.standardize) for text in texts]
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
@@ -159,7 +166,7 @@ class TextReader:
         checked = replace(
             table,
             problems=first_reasons(table.problems, problems),
-            warnings=[check.warning for check in checks],
+            warnings=first_reasons([check.warning for check in checks], contradictions),
             is_cut=is_cut,
             is_half_empty=np.array([check.is_half_empty for check in checks]),
         )
@@ -205,6 +212,24 @@ class TextReader:
             )
 
 
+def reader_for(
+    first: TextTable,
+    path: str,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    trained_on: SavedTask,
+    how: Standardize | None,
+    options: ReadOptions,
+) -> TextReader:
+    """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
+    for a model; molecules are rewritten as `how` says, or else as in its training."""
+    molecules = decide_molecules(first.texts, trained_on["molecules"], options.molecules, path)
+    how = how or trained_on["standardize"]
+    if molecules and how == "none":
+        note_spelling(first.texts, path)
+    return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
+
+
 def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
@@ -212,10 +237,10 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
     others = sum(standardize(text, "canonical") != text for text in sample)
     if len(sample) < LEAST_SAMPLE or others < len(sample) / 10:
         return
-    note(
+    note_once(
         f"{others} of the first {len(sample)} molecules of {path} are spelled otherwise than RDKit "
         "spells them, and a model gives other numbers for other spellings; if it was trained on "
-        "RDKit's, as those of the package, add --standardize canonical"
+        "RDKit's, as those of the package, set standardize to canonical (--standardize canonical)"
     )
 
 

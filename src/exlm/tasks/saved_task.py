@@ -35,7 +35,7 @@ class SavedTask(TypedDict, total=False):
     pair_column: str | None  # column of the second texts
     label_columns: list[str]  # columns of the labels
     classes: list[str] | None  # the label values, by class index
-    words: list[str] | None  # binary: what labels 0 and 1 are called, if the table has words
+    words: list[str] | None  # what labels 0 and 1 are called, if the table has words
     molecules: bool | None  # whether the texts are SMILES
     standardize: Standardize  # how molecules are rewritten before the model reads them
     mean: list[float]  # [labels], regression: what the head's outputs are shifted by

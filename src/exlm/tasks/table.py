@@ -39,7 +39,7 @@ class TextTable:
     label_columns: list[str]
     task_type: str
     classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
-    words: list[str] | None  # what labels 0 and 1 of a binary task are called, if it has words
+    words: list[str] | None  # what labels 0 and 1 are called, if the table has words
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads

@@ -18,7 +18,7 @@ from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError, note
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, departures
+from exlm.tasks.datasets import GLUE, departures, file_hashes
 from exlm.tasks.duplicates import (
     count_shared,
     describe_duplicates,
@@ -63,6 +63,7 @@ class TableTask(ABC):
             "metric": self.metric,
             "departures": departures(config, table, int(self.table.usable.sum())),
         }
+        self.file_sha256 = file_hashes(config)
         self._splits = dict[int, RowSplit]()  # by seed
         self.summary = describe_table(self.table, bool(config.molecules))
         repeated = describe_duplicates(table, self.groups)
@@ -120,8 +121,9 @@ class TableTask(ABC):
         shared = count_shared(self.groups, split)
         remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
-        if unused and self.config.train_rows is None:
-            remarks += f"; {unused} usable rows are in no part"
+        if unused:
+            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
+            remarks += f"; {unused} usable rows are in no part{or_cut}"
         print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
         if "test" not in split:
             return
@@ -194,6 +196,7 @@ class TableTask(ABC):
         return {
             "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
+            "file_sha256": self.file_sha256,
             "left_out": int((~table.usable).sum()),
             "label_columns": table.label_columns,
             "rdkit": rdkit.__version__,
@@ -257,9 +260,9 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
 
 
 def complete_config(config: TaskConfig, table: TextTable, trained_on: SavedTask) -> TaskConfig:
-    """The config with the kind of texts, their spelling and the split, where it leaves them out.
-    `trained_on` is what the model `remembered`. InputError if settings do not fit the
-    table."""
+    """The config with the kind of texts, their spelling and the split, where it leaves them out,
+    and with the whole names of the label columns, where it names them. `trained_on` is what the
+    model `remembered`. InputError if settings do not fit the table."""
     metrics = metric_names(table.task_type, table.classes)
     if config.metric and config.metric not in metrics:
         raise InputError(
@@ -285,7 +288,13 @@ def complete_config(config: TaskConfig, table: TextTable, trained_on: SavedTask)
         split = "parts"
     if not split:
         split = "scaffold" if molecules else "random"
-    return replace(config, molecules=molecules, split=split, standardize=standardize)
+    return replace(
+        config,
+        molecules=molecules,
+        split=split,
+        standardize=standardize,
+        label_columns=config.label_columns and table.label_columns,
+    )
 
 
 def main_metric(config: TaskConfig, table: TextTable) -> str:
