@@ -1,3 +1,5 @@
+"""Corpora: the rows of files become examples, and what is left out is counted and named."""
+
 import contextlib
 import csv
 import gzip

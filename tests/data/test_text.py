@@ -1,3 +1,5 @@
+"""Tokenizers of text and proteins, and the corpora that they make."""
+
 import json
 from itertools import pairwise
 from unicodedata import normalize

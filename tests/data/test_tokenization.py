@@ -1,3 +1,5 @@
+"""The tokenizer of SMILES loses nothing, and stock transformers load it."""
+
 import csv
 import gzip
 import json

@@ -123,8 +123,8 @@ def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
         np.testing.assert_array_equal(np.stack(again[column]), vectors)
 
 
-CSV_WITH_NUMBERS = ["id,n,x,late,text", "007,1,0.50,1,CCO", "008,,-1e-3,2,CCN", "009,3,,three,CCC"]
-NUMBERS = [["007", 1, 0.5, "1"], ["008", None, -0.001, "2"], ["009", 3, None, "three"]]
+CSV_WITH_NUMBERS = ["id,n,x,late,text", "007,1,0.5,1,CCO", "008,,-1e-05,2,CCN", "009,3,,three,CCC"]
+NUMBERS = [["007", 1, 0.5, "1"], ["008", None, -1e-05, "2"], ["009", 3, None, "three"]]
 
 
 def cells_of(records):
@@ -140,6 +140,27 @@ def test_numbers_of_a_csv_file_are_numbers_in_a_parquet_file(chemist, tmp_path, 
     table = pq.read_table(tmp_path / "a.parquet")
     assert str(table.schema.field("n").type) == "int64"
     assert cells_of(table.to_pylist()) == NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1.1", "2", "1.10"], ["1.1", "2", "1.10"]),  # ids, in different chunks
+        (["0.25", "", "2.0", "1e-05"], [0.25, None, 2.0, 1e-5]),  # as Python writes numbers
+        (["1.10", "2.50", "-0.75"], [1.1, 2.5, -0.75]),  # as many decimals everywhere
+        (["1", "", "2.5"], [1.0, None, 2.5]),  # as a spreadsheet writes numbers
+        (["0", "-0", "1"], ["0", "-0", "1"]),
+        (["", "", ""], [None] * 3),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_ids_stay_apart_whatever_the_size_of_chunks(
+    chemist, tmp_path, monkeypatch, rows, cells, expected
+):
+    monkeypatch.setattr("exlm.data.chunks.ROWS", rows)
+    path = write(tmp_path / "a.csv", ["smiles,lot", *(f"CCO,{cell}" for cell in cells)])
+    embed(chemist, path, str(tmp_path / "a.parquet"))
+    assert pq.read_table(tmp_path / "a.parquet")["lot"].to_pylist() == expected
 
 
 def test_predictions_for_a_csv_file_have_its_numbers_in_jsonl(

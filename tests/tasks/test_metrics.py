@@ -1,3 +1,5 @@
+"""Metrics by hand, by their formulas, and where they are not defined."""
+
 import math
 
 import numpy as np
@@ -231,9 +233,8 @@ def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
         "LOC": pytest.approx({"entities": 1, "precision": 0.5, "recall": 1, "f1": 2 / 3}),
         "PER": pytest.approx({"entities": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8}),
     }
-    units = confusion(
-        "token_classification", tags, outputs, classes
-    )  # the unit without a label does not count
+    # the unit without a label does not count
+    units = confusion("token_classification", tags, outputs, classes)
     assert units["O"] == {"O": 2, "B-PER": 0, "B-LOC": 1}
 
 

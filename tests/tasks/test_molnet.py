@@ -30,26 +30,34 @@ def test_every_set_names_all_hyper_parameters(name):
 def test_the_real_tables_have_the_published_sizes(name, data_dir):
     path = find_dataset(name, str(data_dir / "molecules"))
     rows = len(read_frame(path))
-    assert molnet_departures(path, rows, rows) == []
-    assert molnet_departures(path, rows // 2, rows // 2)
+    assert file_task(path, read_frame(path).columns) == name
+    assert molnet_departures(name, rows, rows) == []
+    assert molnet_departures(name, rows // 2, rows // 2)
 
 
 def test_rows_that_cannot_be_used_are_a_difference_too():
-    [said] = molnet_departures("molecules/tox21.csv.gz", 7831, 7823)
-    assert said == "the table has 7,831 rows (7,823 usable), the published one 7,831"
+    [said] = molnet_departures("tox21", 7831, 7823)
+    assert said == "the table has 7,831 rows (7,823 usable), MoleculeNet's tox21 7,831"
 
 
 @pytest.mark.parametrize(
     ("file", "known"),
-    [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+    [
+        ("delaney-processed.csv", True),
+        ("ESOL.csv", True),
+        ("mine.csv", False),
+        ("esol-05.csv", False),
+    ]
     + [(f"esol{end}", True) for end in (".parquet", ".tsv.xz", ".csv.zst", "-00000-of-1.parquet")],
 )
 def test_tables_are_known_by_any_of_their_public_names(file, known):
-    assert (file_task(f"data/{file}") == "esol") is known
-    assert (
-        molnet_departures(file, 900, 900)
-        == ["the table has 900 rows, the published one 1,128"] * known
-    )
+    assert (file_task(f"data/{file}", None) == "esol") is known
+
+
+def test_a_table_that_has_only_its_name_in_common_with_a_set_is_another():
+    assert file_task("data/BACE.csv.gz", ["mol", "Class"]) == "bace"
+    assert file_task("data/BACE.csv", ["smiles", "active"]) == "bace.csv"
+    assert molnet_departures("bace.csv", 900, 900) == []
 
 
 def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, capsys):
@@ -65,7 +73,7 @@ def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, caps
         str(tmp_path / "out"), str(tmp_path / "model"), task, FinetuneConfig(epochs=1), [0]
     )
     [said] = results["settings"]["departures"]
-    assert said == "the table has 40 rows (39 usable), the published one 2,039"
+    assert said == "the table has 40 rows (39 usable), MoleculeNet's bbbp 2,039"
     assert f"note: {said}; scores do not compare" in capsys.readouterr().err
 
 

@@ -1,3 +1,5 @@
+"""Splits: by scaffold, at random, by a column and by a file of indices."""
+
 import gzip
 import hashlib
 import json

@@ -1,3 +1,5 @@
+"""Labelled tables: how columns, labels and cells are read, and what is refused."""
+
 import gzip
 import json
 import re
@@ -425,6 +427,7 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
     columns = ["Ki, nM", "Kd,nM", "Kd ", "a", "b"]
     assert match_columns(["Kd", "nM", "Ki", "nM", "x"], columns) == ["Kd,nM", "Ki, nM", "x"]
     assert match_columns(["b", "a", "Kd"], columns) == ["b", "a", "Kd "]
+    assert match_columns(["a", "b", "a", "c"], ["a,b", "a", "b", "a,c"]) == ["a", "b", "a,c"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import FileRows, as_text, number_columns, read_file_chunks
+from exlm.data.frames import (
+    FileRows,
+    as_text,
+    columns_with_format,
+    number_formats,
+    read_file_chunks,
+)
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional
 from exlm.storage.files import (
@@ -81,12 +87,12 @@ def write_in_chunks(
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
         empty_chunks = []
-        numbers_of_chunks = []
+        formats_of_chunks = []
         for chunk in read_file_chunks(input, options, ROWS):
             empty_chunks.append(chunk.frame.iloc[[]])
-            numbers_of_chunks.append(number_columns(input, chunk.frame))
+            formats_of_chunks.append(number_formats(input, chunk.frame))
         common = _common_types(empty_chunks)
-        numbers = frozenset.intersection(*numbers_of_chunks)
+        numbers = columns_with_format(formats_of_chunks)
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0

@@ -134,8 +134,9 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
 
 def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     """The columns that `names` mean. The command line divides the name of a column at its commas
-    and loses the spaces there; so the most neighbours that are a column together are joined: `Ki`
-    and `nM` mean `Ki, nM`. Names that mean nothing are returned as they are."""
+    and loses the spaces there; so the most neighbours that are a column together are joined, unless
+    each is a column: `Ki` and `nM` mean `Ki, nM`. Names that mean nothing are returned as they
+    are."""
     columns = list(columns)
     counts = Counter(_without_spaces(str(column)) for column in columns)
     by_name = {str(column): column for column in columns}
@@ -146,10 +147,14 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        joined = [_without_spaces(",".join(remaining[: n + 1])) for n in range(len(remaining))]
-        last = max((n for n, name in enumerate(joined) if name in by_name), default=0)
-        matches.append(by_name.get(joined[last], remaining[0]))
-        remaining = remaining[last + 1 :]
+        count = 1
+        for n in range(2, len(remaining) + 1):
+            is_column = _without_spaces(",".join(remaining[:n])) in by_name
+            if is_column and not all(name in by_name for name in remaining[:n]):
+                count = n
+        column = _without_spaces(",".join(remaining[:count]))
+        matches.append(by_name.get(column, remaining[0]))
+        remaining = remaining[count:]
     return matches
 
 

@@ -218,13 +218,18 @@ def _without_comments(lines: list[str]) -> list[list[str]]:
     separator = "\t" if any("\t" in line for line in lines) else None
     rows = [[field.strip() for field in line.split(separator)] for line in lines]
     for first, (line, fields) in enumerate(zip(lines, rows, strict=True)):
-        # A word may be #, with as many labels as the others, and such labels.
-        are_tags = [bool(ENTITY_TAG.fullmatch(labels[-1])) for labels in (fields, rows[-1])]
-        is_like_others = len(fields) == len(rows[-1]) and are_tags[0] == are_tags[1]
-        is_word = is_like_others and not CONLL_COMMENT.match(line)
-        if is_word or not line.startswith("#"):
+        # A word may be #, too; it is labelled as the last word of its sentence is.
+        is_word = not line.startswith("#") or _are_labelled_alike(fields, rows[-1])
+        if is_word and not CONLL_COMMENT.match(line):
             return rows[first:]
     return []
+
+
+def _are_labelled_alike(fields: list[str], others: list[str]) -> bool:
+    """Whether the fields of two words are as many, and the last is an entity's tag in both or in
+    none."""
+    is_tag = bool(ENTITY_TAG.fullmatch(fields[-1]))
+    return len(fields) == len(others) and is_tag == bool(ENTITY_TAG.fullmatch(others[-1]))
 
 
 def _sentence(rows: list[list[str]]) -> Record:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,7 +22,10 @@ from exlm.storage.files import replacing, sync
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 # A number as programs write it. Zeros in front, more digits than a float has, and an exponent
 # without a sign, as in the well 1E02, are an id's.
-NUMBER = r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d{1,3})?"
+NUMBER = r"(?!-0$)-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d{1,3})?"
+# Formats in which programs write numbers: Python's own, the shortest, and as many decimals in all
+# cells. Each writes different numbers differently, and writes a number in one way.
+NUMBER_FORMATS = ("", ".15g", ".15G", *(f".{n}{kind}" for n in range(18) for kind in "feE"))
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
 
 
@@ -167,18 +170,39 @@ def read_json(path: str | Path) -> Any:
 
 
 def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
-    """The columns of a file without types (CSV, TSV) in which every cell is a number or empty, and
-    none is another spelling of another: 1.1 and 1.10 are ids. They stay texts while rows are read,
-    so that a CSV file gets them back as they were; `write_frame` makes them numbers in a format
-    that has numbers."""
+    """The columns of a file without types (CSV, TSV) in which every cell is empty or a number, all
+    in one format: 1.1 and 1.10 are ids. They stay texts while rows are read, so that a CSV file
+    gets them back as they were; `write_frame` makes them numbers in a format that has numbers."""
+    return columns_with_format([number_formats(path, frame)])
+
+
+def number_formats(path: str | Path, frame: pd.DataFrame) -> dict[str, set[str]]:
+    """By column of a file without types: those of NUMBER_FORMATS in which all its cells that are
+    not empty may have been written."""
     if reader_name(path, AS_USUAL) not in ("csv", "tsv"):
-        return frozenset()
-    texts = frame.select_dtypes(exclude="number")
+        return {}
+    formats = {}
+    for name, column in frame.select_dtypes(exclude="number").items():
+        texts = column.astype(str).drop_duplicates()
+        texts = texts[texts.ne("")]
+        are_numbers = texts.str.fullmatch(NUMBER).all()
+        formats[str(name)] = _formats_of(texts) if are_numbers else set()
+    return formats
+
+
+def _formats_of(numbers: Iterable[str]) -> set[str]:
+    formats = set(NUMBER_FORMATS)
+    for text in numbers:
+        formats = {kind for kind in formats if format(float(text), kind) == text}
+    return formats
+
+
+def columns_with_format(formats_of_chunks: Sequence[dict[str, set[str]]]) -> frozenset[str]:
+    """The columns that have a format in common in all chunks of a table (`number_formats`)."""
     return frozenset(
-        str(name)
-        for name, column in texts.items()
-        if (column.eq("") | column.astype(str).str.fullmatch(NUMBER)).all()
-        and column.nunique() == pd.to_numeric(column).nunique() + column.eq("").any()
+        name
+        for name in formats_of_chunks[0]
+        if set.intersection(*(formats[name] for formats in formats_of_chunks))
     )
 
 

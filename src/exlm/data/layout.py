@@ -22,6 +22,17 @@ class Layout(NamedTuple):
     lines_above: int = 0  # lines above the table that are not blank
 
 
+class Fit(NamedTuple):
+    """How well a separator divides the lines of a table; the greater one is the better."""
+
+    # 2: the first line and half of the others or more, into as many cells; 1: the first line and
+    # most others; 0: less
+    lines: int
+    alike: int  # lines with as many cells as the first
+    cells: int  # of the first line
+    is_usual: bool
+
+
 def find_layout(name: str, usual: str, has_names: bool) -> Layout:
     """How the text of a file is divided; `has_names`: the table has a header line. Above it may
     stand `sep=;`, as Excel writes it, or comments: lines that begin with # and do not hold the
@@ -68,15 +79,15 @@ def _separator(lines: list[str], usual: str, has_names: bool) -> str:
     decimal commas make fewer. If there is none, one that divides the header line and most others,
     or else the usual one."""
 
-    def fit(mark: str) -> tuple[int, int, int, bool]:
+    def fit(mark: str) -> Fit:
         header, *rows = _cell_counts(lines, mark) or [0]
         alike = rows.count(header)
         divided_rows = sum(cells > 1 for cells in rows)
         if header > 1 and 2 * alike >= len(rows):
-            return 2, alike, header, mark == usual
+            return Fit(2, alike, header, mark == usual)
         if has_names and header > 1 and 2 * divided_rows > len(rows):
-            return 1, alike, header, mark == usual
-        return 0, 0, 0, mark == usual
+            return Fit(1, alike, header, mark == usual)
+        return Fit(0, 0, 0, mark == usual)
 
     return max(SEPARATORS, key=fit)
 

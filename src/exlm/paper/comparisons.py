@@ -36,7 +36,7 @@ def mine_table(runs: Runs) -> Table:
     a data set first."""
     groups: defaultdict[tuple[str, str], list[TunedRun]] = defaultdict(list)
     for tuning in [*runs.finetunings, *runs.baselines]:
-        groups[tuning.heading, tuning.data[0]].append(tuning)
+        groups[tuning.heading, tuning.rows_identity[0]].append(tuning)
     headings = Counter(heading for heading, _ in groups)
     rows: list[TableRow] = []
     for (heading, _), tunings in sorted(groups.items(), key=lambda group: group[0][0]):

@@ -2,7 +2,7 @@
 by which a difference counts."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev, variance
 from typing import Any, Literal, NamedTuple
@@ -26,41 +26,49 @@ class Number:
         return text if self.spread is None else f"{text} ± {self.spread:,.{self.digits}f}"
 
 
-class Results:
-    """The scores of cells, from a frame that has a row for each run, score and seed: the fields of
-    `Cell`, `run` (the id of the pre-training), `score`, `value`, and `error`, the standard error
-    over tokens. `center` (mean or median) is taken over the fine-tuning seeds of a run."""
+class RowResults:
+    """The scores of the runs in a row of a table: those of a cell, or of a baseline.
+
+    They come from a frame with a row for each run, score and seed: `run`, `score`, `value`, and
+    `error`, the standard error over tokens. `center` (mean or median) is taken over the fine-tuning
+    seeds of a run."""
 
     def __init__(self, scores: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
-        # By cell: the scores [runs, scores], and the spread of each score over all seeds.
-        self.by_run: dict[Cell, pd.DataFrame] = {}
-        self.spreads: dict[Cell, pd.Series] = {}
-        key: Any
-        for key, rows in scores.groupby(list(Cell._fields)):
-            by_score = rows.groupby("score")
-            spreads = by_score["value"].agg(spread).astype(float)
-            self.by_run[Cell(*key)] = rows.pivot_table("value", "run", "score", center)
-            self.spreads[Cell(*key)] = spreads.fillna(by_score["error"].first())
+        by_score = scores.groupby("score")
+        spreads = by_score["value"].agg(spread).astype(float)
+        # [runs, scores], and the spread of each score over all seeds
+        self.by_run = scores.pivot_table("value", "run", "score", center)
+        self.spreads = spreads.fillna(by_score["error"].first())
 
-    def run_by_run(self, cell: Cell, *scores: str) -> pd.Series:
+    def run_by_run(self, *scores: str) -> pd.Series:
         """The mean of these scores of each run that has all of them, by the id of the run."""
-        by_run = self.by_run.get(cell, pd.DataFrame())
-        return by_run.reindex(columns=list(scores)).mean(axis=1, skipna=False).dropna()
+        return self.by_run.reindex(columns=list(scores)).mean(axis=1, skipna=False).dropna()
 
-    def number(self, cell: Cell, *scores: str) -> Number | None:
-        """A score of a cell, or the mean of several, over the runs that have all of them; None
-        without such a run. The spread is the standard deviation over all seeds, of several scores
-        over pre-training seeds; of a single number, the standard error over tokens, if known."""
-        values = self.run_by_run(cell, *scores)
+    def number(self, *scores: str) -> Number | None:
+        """A score, or the mean of several, over the runs that have all of them; None without such a
+        run. The spread is the standard deviation over all seeds, of several scores over
+        pre-training seeds; of a single number, the standard error over tokens, if known."""
+        values = self.run_by_run(*scores)
         if values.empty:
             return None
-        over_seeds = self.spreads[cell][scores[0]] if len(scores) == 1 else spread(values)
+        over_seeds = self.spreads[scores[0]] if len(scores) == 1 else spread(values)
         digits = DIGITS.get(scores[0], 1)
         return Number(fmean(values), None if pd.isna(over_seeds) else over_seeds, digits)
 
-    def row(self, cell: Cell, columns: Mapping[str, Sequence[str]]) -> dict[str, Number | None]:
-        """The columns of a table, each the mean of some scores."""
-        return {title: self.number(cell, *scores) for title, scores in columns.items()}
+
+class Results:
+    """The scores of cells, from a frame as that of `RowResults`, which also has the fields of
+    `Cell`."""
+
+    def __init__(self, scores: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
+        key: Any
+        self.by_cell: dict[Cell, RowResults] = {}
+        for key, rows in scores.groupby(list(Cell._fields)):
+            self.by_cell[Cell(*key)] = RowResults(rows, center)
+
+    def number(self, cell: Cell, *scores: str) -> Number | None:
+        """The `RowResults.number` of a cell; None if there is no run of it."""
+        return self.by_cell[cell].number(*scores) if cell in self.by_cell else None
 
     def numbers(self, cells: Iterable[Cell], score: str) -> dict[Cell, Number]:
         """The score of each of these cells that has it."""
@@ -91,7 +99,7 @@ def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float 
     sums: dict[Cell, Any] = {}
     weights: dict[Cell, float] = {}
     for weight, cell, scores in terms:
-        values = results.run_by_run(cell, *scores)
+        values = results.by_cell[cell].run_by_run(*scores)
         total += weight * fmean(values)
         sums[cell] = sums.get(cell, 0) + weight * values
         if weights.setdefault(cell, abs(weight)) != abs(weight):

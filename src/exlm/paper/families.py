@@ -87,26 +87,40 @@ class Family:
 
 
 def families(runs: Runs) -> list[Family]:
-    """Groups comparable runs; the largest family comes first. An MLM has of EXLM_ONLY only its
-    positions, so it joins every family that agrees in these and in the rest. MLMs on repeated
-    tokens are compared with no ExLM, so they join only one family. If runs of a cell share a seed,
-    the lowest id is used."""
+    """Groups comparable runs; the largest family comes first. If runs of a cell share a seed, the
+    lowest id is used.
+
+    Runs of a family have the same settings, but an MLM uses few settings of EXLM_ONLY. It joins
+    every family that agrees in those that it uses: of MLMs, ExLMs with an order prior of 4 and
+    ExLMs with one of 10 there are two families, and both have the MLMs. Only MLMs on repeated
+    tokens, with which no ExLM is compared, join a single family."""
     all_runs = sorted(runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
-    # The first of each kind, the most frequent kind first.
     kinds = Counter((run.settings, run.steps, run.exlm_only) for run in all_runs)
-    groups: list[Cells] = []
+    cells_of_families: list[Cells] = []
     for (settings, steps, exlm_only), _ in kinds.most_common():
         same_settings = [run for run in all_runs if run.settings == settings]
-        if any(run.steps == steps and run.exlm_only > exlm_only for run in same_settings):
-            continue
+        as_long = [run for run in same_settings if run.steps == steps]
+        if any(run.exlm_only > exlm_only for run in as_long):
+            continue  # these runs, such as MLMs, join families of runs that use more settings
         agreeing = [run for run in same_settings if run.exlm_only <= exlm_only]
-        elsewhere = [run for cells in groups for run in _members(cells)]
-        groups.append(_cells(steps, agreeing, elsewhere, runs))
-    members = [set(_members(cells)) for cells in groups]
-    groups = [cells for cells in groups if not any(set(_members(cells)) < more for more in members)]
-    labels = _labels([_members(cells) for cells in groups])
-    result = [Family(label, cells, runs) for label, cells in zip(labels, groups, strict=True)]
+        placed_runs = [run for cells in cells_of_families for run in _members(cells)]
+        cells_of_families.append(_cells(steps, agreeing, placed_runs, runs))
+    cells_of_families = _without_smaller(cells_of_families)
+    labels = _labels([_members(cells) for cells in cells_of_families])
+    result = []
+    for label, cells in zip(labels, cells_of_families, strict=True):
+        result.append(Family(label, cells, runs))
     return sorted(result, key=lambda family: (-len(family.runs), family.label))
+
+
+def _without_smaller(cells_of_families: list[Cells]) -> list[Cells]:
+    """Without those families all of whose runs are in a larger one, too."""
+    larger = []
+    for cells in cells_of_families:
+        members = set(_members(cells))
+        if not any(members < set(_members(others)) for others in cells_of_families):
+            larger.append(cells)
+    return larger
 
 
 def _members(cells: Cells) -> list[PretrainedRun]:
@@ -114,17 +128,17 @@ def _members(cells: Cells) -> list[PretrainedRun]:
 
 
 def _cells(
-    steps: int, agreeing: list[PretrainedRun], elsewhere: list[PretrainedRun], runs: Runs
+    steps: int, agreeing: list[PretrainedRun], placed_runs: list[PretrainedRun], runs: Runs
 ) -> Cells:
-    """The runs of a family by cell, of all those that agree with it. Those `elsewhere` have a
-    family already."""
+    """The runs of a family by cell, of all those that agree with it. `placed_runs` have
+    a family already."""
     plus_steps = _plus_steps(steps, agreeing, runs)
     by_seed: dict[tuple[Cell, int], PretrainedRun] = {}
     for run in agreeing:
         cell = run.cell
         if cell == Cell(MLM, 1, cell.p) and run.steps == plus_steps.get(cell.p):
             by_seed.setdefault((Cell(PLUS, 1, cell.p), run.seed), run)
-        elif run.steps == steps and (cell.r == 1 or run not in elsewhere):
+        elif run.steps == steps and (cell.r == 1 or run not in placed_runs):
             by_seed.setdefault((cell, run.seed), run)
     cells: Cells = {}
     for cell, seed in sorted(by_seed, key=lambda key: (rank(key[0].method), key[0].p, key[0])):

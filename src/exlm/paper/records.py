@@ -39,7 +39,7 @@ class ScoreOfRun(NamedTuple):
     """A number of a run in the unit of the tables, with the place of its fine-tuning seed among
     those of the run, and the standard error over tokens, if that was measured."""
 
-    score: str
+    name: str
     value: float
     seed: int = 0
     error: float | None = None
@@ -86,7 +86,7 @@ class PretrainedRun:
 
     def row(self) -> TableRow:
         """Its row in the list of all runs."""
-        values = {row.score: row.value for row in self.scores}
+        values = {score.name: score.value for score in self.scores}
         results = [f"{name} {values[name]:.2f}" for name in VALUES["result"] if name in values]
         return {
             "run": self.id,
@@ -137,66 +137,75 @@ def held_out_scores(places: Mapping[str, HeldOutScore], content: Json) -> list[S
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
-    for score, place in places.items():
+    for name, place in places.items():
         # The entropy is null if every token had a visible copy.
         if numbers.get(place.key) is not None:
             value = place.factor * float(numbers[place.key])
             error = float(numbers[place.error_key]) if place.error_key else None
-            scores.append(ScoreOfRun(score, value, error=error))
+            scores.append(ScoreOfRun(name, value, error=error))
     return scores
 
 
 class TunedRun:
     """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
-    content of its results.json. `model_id` is the id of the pre-trained model that it started from,
-    if that is known."""
+    content of its results.json.
+
+    Attributes:
+        settings: those of the first seed, hyper-parameters (`train`) included.
+        best: the best cell of a grid of hyper-parameters.
+        departures: how the data differ from the published ones.
+        baseline: the name of a baseline; None for a model.
+        model_id: the id of the pre-trained model that it started from, if that is known.
+        start: the end of the path of this model; empty for a baseline, which has none.
+        values: the scores of its own metric, one for each seed.
+        rows_identity: hashes of the data, split and rows. If these differ, scores cannot be
+            compared.
+        compared: what must be equal to compare models: hyper-parameters or their grid, data, and
+            whether it started from an earlier fine-tuning."""
 
     def __init__(self, path: Path, result: Json, model_id: str | None) -> None:
-        given = result["settings"]
-        data = given["task"]
+        of_all_seeds = result["settings"]
+        of_task = of_all_seeds["task"]
+        first_seed = result["runs"][0]
         self.path = path
-        self.settings: Json = result["runs"][0]["settings"]  # hyper-parameters (`train`) included
+        self.settings: Json = first_seed["settings"]
         self.id = _identifier([self.settings, result["seeds"], result["best"]])
-        self.best = result["best"] or "one setting"  # of a grid of hyper-parameters
+        self.best = result["best"] or "one setting"
         self.device = _device(result)
         self.seeds: list[int] = result["seeds"]
-        self.departures: list[str] = given.get("departures") or []  # from the published data
-        self.task = file_task(data["dataset"])
-        # the name of the baseline that was trained in the place of a pre-trained model
-        self.baseline: str | None = given.get("baseline")
+        self.departures: list[str] = of_all_seeds.get("departures") or []
+        # Runs of earlier versions have only the columns that a user named.
+        columns = first_seed.get("label_columns") or of_task.get("label_columns")
+        self.task = file_task(of_task["dataset"], columns)
+        self.baseline: str | None = of_all_seeds.get("baseline")
         self.model_id = model_id
-        # the end of the path of the model that was fine-tuned
-        self.start = "/".join(Path(given.get("model", "")).parts[-3:])
+        self.start = "/".join(Path(of_all_seeds.get("model", "")).parts[-3:])
         self.name = f"{title(self.task)} from {self.start}"
-        self.from_scratch = bool(given.get("from_scratch"))
+        self.from_scratch = bool(of_all_seeds.get("from_scratch"))
         self.metric = str(result["metric"])
-        is_questions = data.get("task_type") == "question_answering"
+        is_questions = of_task.get("task_type") == "question_answering"
         # Metrics of question answering are already stored in percent.
         self.in_percent = is_questions or self.metric in SHARES
         part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, part, is_questions)
-        # of its own metric, one for each seed
-        self.values = [row.value for row in self.scores if row.score == self.task]
-        # Columns that were found stand in the result of a seed; of runs of earlier versions only
-        # those that were named are known.
-        columns = result["runs"][0].get("label_columns") if self.task not in GLUE else None
-        columns = columns or data.get("label_columns")
-        rows = _row_settings({**data, "label_columns": columns}, self.task)
-        # If these differ, scores cannot be compared: hashes of the data, split and rows.
-        data_sha256 = given.get("data_sha256")
-        self.data = (json.dumps(data_sha256), data.get("split"), *rows)
+        self.values = [score.value for score in self.scores if score.name == self.task]
+        if self.task in GLUE:  # its column differs between its own files and the hub's
+            columns = of_task.get("label_columns")
+        rows = _row_settings({**of_task, "label_columns": columns}, self.task)
+        data_sha256 = of_all_seeds.get("data_sha256")
+        data_hashes = json.dumps(data_sha256)
+        self.rows_identity = (data_hashes, of_task.get("split"), *rows)
         # Questions have a checksum for each part.
         checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
         self.data_digits = " ".join((checksum or "unknown")[:8] for checksum in checksums)
         unit = ", %" if self.in_percent else ""
-        words = [f"{part} {self.metric}{unit}", f"split {data.get('split') or 'parts'}", *rows]
+        words = [f"{part} {self.metric}{unit}", f"split {of_task.get('split') or 'parts'}", *rows]
         self.heading = f"{title(self.task)}: {', '.join(words)}"
-        # What must be equal to compare models: hyper-parameters or their grid, data, and the start.
         grid = result.get("cells")
         training = self.settings["train"] if grid is None else sorted(grid)
-        options = {key: data[key] for key in data if key not in ("dataset", "data_dir")}
-        start = given.get("start_from") is not None
-        self.compared = json.dumps([training, options, self.data[0], start], sort_keys=True)
+        options = {key: of_task[key] for key in of_task if key not in ("dataset", "data_dir")}
+        starts_later = of_all_seeds.get("start_from") is not None
+        self.compared = json.dumps([training, options, data_hashes, starts_later], sort_keys=True)
 
     @property
     def mean(self) -> float:
@@ -231,14 +240,14 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
     return scores
 
 
-def _row_settings(data: Json, task: str) -> list[str]:
-    """The settings of a task that choose its rows, without those that are as usual. A MoleculeNet
+def _row_settings(task_settings: Json, task: str) -> list[str]:
+    """Those settings of a task that choose its rows, without those that are as usual. A MoleculeNet
     set has its columns."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
     usual_values = VALUES["row_settings"] | {"label_columns": [None, usual_columns]}
     words = []
     for name, usual in usual_values.items():
-        value = data.get(name, usual[0])
+        value = task_settings.get(name, usual[0])
         if value not in usual:
             words.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
     return words

@@ -125,10 +125,10 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     main = MAIN_TABLES[name]
     tasks = [task for its_tasks in main["finetune"].values() for task in its_tasks]
     tuned = [family for family in groups if set(tasks) & set(family.tasks)]
-    data = {tuning.data for family in tuned for tuning in family.tunings}
+    compared_rows = {tuning.rows_identity for family in tuned for tuning in family.tunings}
     baselines = []
     for tuning in runs.baselines:
-        if tuning.task in tasks and (not tuned or tuning.data in data):
+        if tuning.task in tasks and (not tuned or tuning.rows_identity in compared_rows):
             baselines.append(tuning)
     table = tables.main_table(name, tuned, baselines, runs.scores)
     start = f"exlm pretrain {main['pretrain']}\n{_finetune(main['finetune'], tasks)}"

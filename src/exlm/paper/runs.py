@@ -32,7 +32,7 @@ class Runs:
             settings and seeds.
         scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
             the pre-training that this run began with, if it was found; and the fields of
-            `ScoreOfRun`."""
+            `ScoreOfRun`, the name as `score`."""
 
     pretrainings: list[PretrainedRun]
     finetunings: list[TunedRun]
@@ -84,7 +84,7 @@ def find_runs(roots: list[str]) -> Runs:
         costs=costs,
         damaged=damaged,
         repeated=_repeated(results.values(), pretrainings) | _repeated(scored, tunings),
-        scores=pd.DataFrame(rows, columns=["source", "run", *ScoreOfRun._fields]),
+        scores=pd.DataFrame(rows, columns=["source", "run", "score", *ScoreOfRun._fields[1:]]),
     )
 
 

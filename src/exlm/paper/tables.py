@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from exlm.paper.estimates import Number, Results
+from exlm.paper.estimates import Number, Results, RowResults
 from exlm.paper.families import Family
 from exlm.paper.page import PAPER, Table
 from exlm.paper.records import Cost, PretrainedRun, TableRow, TunedRun
@@ -79,7 +79,8 @@ def cell_row(
         "runs": " ".join(run.id for run in runs) or None,
     }
     columns_of_place = [column for column in COLUMNS[name] if column in place]
-    return {column: place[column] for column in columns_of_place} | results.row(cell, scores)
+    row: TableRow = {column: place[column] for column in columns_of_place}
+    return row | {column: results.number(cell, *names) for column, names in scores.items()}
 
 
 def _seed_counts(tunings: Iterable[TunedRun]) -> str:
@@ -112,18 +113,17 @@ def main_table(
             rows.append(row | {"group": f"ours: {family.label}"})
     for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
         tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
-        # a baseline has no states, masks or repetitions, and is trained anew for each task
-        cell = Cell(title(str(baseline)), 1, 0.0)
         ids = {tuning.task: tuning.id for tuning in tuned}
-        own_scores = scores[scores["source"].isin(ids.values())]
-        results = Results(own_scores.assign(run=baseline, **cell._asdict()), center)
+        its_scores = scores[scores["source"].isin(ids.values())]
+        # It is trained anew for each task; as one run, it has the mean of all of them.
+        of_baseline = RowResults(its_scores.assign(run=baseline), center)
         row = {
             "group": "ours: baselines on the same data",
-            "model": cell.method,
+            "model": title(str(baseline)),
             "seeds": _seed_counts(tuned),
             "runs": " ".join(tuning.id for tuning in tuned),
         }
-        rows.append(row | results.row(cell, columns))
+        rows.append(row | {name: of_baseline.number(*tasks) for name, tasks in columns.items()})
     tunings = [tuning for family in groups for tuning in family.tunings]
     return as_table(name, rows, columns, [*tunings, *baselines])
 

@@ -6,14 +6,14 @@ from exlm.errors import InputError
 from exlm.storage.files import read_or_empty
 from exlm.storage.manifest import MANIFEST
 
-# A link to the folder of the repository, as for the recipes.
-MODELS = Path(__file__).parents[1] / "models"
+# A link to the folder `models` of the repository, as for the recipes.
+MODELS = Path(__file__).parents[1] / "shipped"
 
 
 def model_path(name: str) -> str:
     """The directory of a model that comes with the package, such as `molecules-5M`, for
-    `from_pretrained` and everything else that takes a directory. What is no such name, and what
-    exists here as a directory, is returned as it is."""
+    `from_pretrained` and everything else that takes a directory. Any other name, and that of a
+    directory here, is returned as it is."""
     shipped = MODELS / name
     is_shipped = name in shipped_models() and not Path(name).exists()
     return str(shipped) if is_shipped else name

@@ -128,7 +128,21 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     may stand between thousands. Where all numbers of a column have percent signs,
     decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
     clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
-    codes."""
+    codes.
+
+    | cells of a column   | numbers         |
+    | ------------------- | --------------- |
+    | `1`, `2.5`, `x`     | 1, 2.5, NaN     |
+    | `−3`, `>10`         | -3, NaN         |
+    | `10,8`, `9,75`, `x` | 10.8, 9.75, NaN |
+    | `1.234,5`, `2`      | 1234.5, 2       |
+    | `1,234.5`, `2`      | 1234.5, 2       |
+    | `1,234`, `2,500`    | NaN, NaN        |
+    | `1,234`, `10,8`     | 1.234, 10.8     |
+    | `10.8%`, `5%`       | 10.8, 5         |
+    | `10.8%`, `5`        | NaN, 5          |
+    | `01`, `02`          | 1, 2            |
+    | `01`, `1`           | NaN, NaN        |"""
     single = cells.map(_without_typography)
     numbers = pd.to_numeric(single, errors="coerce").astype(float)
     is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
@@ -243,7 +257,15 @@ def zeros_and_ones(
     cells: pd.DataFrame, numbers: pd.DataFrame, words: Sequence[str] | None
 ) -> pd.DataFrame:
     """The numbers, but 0 and 1 for `words`, or for the words of NEGATIVE and POSITIVE. Where words
-    are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are NaN."""
+    are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are NaN.
+
+    | cells of a column       | `words`     | labels    |
+    | ----------------------- | ----------- | --------- |
+    | `1`, `0`, `2`           | None        | 1, 0, 2   |
+    | `active`, `No`, `1`     | None        | 1, 0, 1   |
+    | `toxic`, `safe`, `1`    | safe, toxic | 1, 0, 1   |
+    | `1`, `2`, `0`           | 1, 2        | 0, 1, NaN |
+    | `yes`, `no`, `1`        | yes, no     | 0, 1, NaN |"""
     negative = (words[0].lower(),) if words else NEGATIVE
     positive = (words[1].lower(),) if words else POSITIVE
     keys = cells.apply(lambda column: column.map(class_name).str.lower())

@@ -4,7 +4,7 @@ hyper-parameters; datasets.yaml says what they hold."""
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,8 @@ SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
 DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
 DEFAULTS: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
-# the hub has train-00000-of-00001.parquet
-FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
+HUB_NUMBER = r"(-0\d*-of-\d+.*)?"  # the hub has train-00000-of-00001.parquet
+FILE_ENDING = HUB_NUMBER + r"\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
 
 
 def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
@@ -192,7 +192,8 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
         result += size_departures(sizes, GLUE[config.dataset].rows, "rows", "GLUE's")
     if config.train_rows is not None:
         result.append(f"at most {config.train_rows} rows of the train part are used")
-    return result + molnet_departures(config.dataset, len(table.texts), usable)
+    task = file_task(config.dataset, table.frame.columns)
+    return result + molnet_departures(task, len(table.texts), usable)
 
 
 def size_departures(
@@ -209,25 +210,27 @@ def size_departures(
     return result
 
 
-def file_task(path: str | Path) -> str:
-    """The task that a file has, in lower case: the MoleculeNet set that it is named after, or its
-    own name without endings."""
+def file_task(path: str | Path, columns: Iterable[str] | None) -> str:
+    """The task that a file has, in lower case: the MoleculeNet set that it is named after, if its
+    `columns` (None: unknown) have the labels of this, or its own name without endings. A file that
+    only the name has in common with a set keeps its ending, so that they are not mixed up."""
     stem = plain_stem(path).lower()
-    without_number = re.sub("-0.*", "", stem)  # the hub has train-00000-of-00001.parquet
+    without_number = re.sub(HUB_NUMBER + "$", "", stem)
     for name, entry in MOLECULENET.items():
         if without_number in (name, *entry.other_names):
-            return name
+            has_labels = columns is None or set(entry.label_columns or []) <= set(columns)
+            return name if has_labels else Path(path).name.lower()
     return stem
 
 
-def molnet_departures(path: str | Path, rows: int, usable: int) -> list[str]:
-    """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it
-    is named after."""
-    entry = MOLECULENET.get(file_task(path))
+def molnet_departures(task: str, rows: int, usable: int) -> list[str]:
+    """How the rows and the usable rows of a table differ in number from those of its task
+    (`file_task`), if this is a MoleculeNet set."""
+    entry = MOLECULENET.get(task)
     if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
         return []
     can_be_used = f" ({usable:,} usable)" if usable != rows else ""
-    return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
+    return [f"the table has {rows:,} rows{can_be_used}, MoleculeNet's {task} {entry.rows:,}"]
 
 
 def _differs(rows: int, published: int) -> bool:

@@ -1,0 +1,215 @@
+"""Families: every run is in its cell, beside the runs it can be compared with, under a label."""
+
+import json
+
+import pytest
+
+from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
+from exlm.paper.analyze import Space
+from exlm.paper.families import families
+from exlm.paper.report import report
+from exlm.paper.runs import find_runs
+from exlm.paper.values import Cell
+from tests.paper.fake_runs import efficiency, pretraining
+from tests.paper.reports import only_family, read_csv
+
+
+@pytest.mark.parametrize(
+    "switches,cell",
+    [
+        (dict(objective="exlm", num_states=4), Cell("ExLM", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Cell("ExLM", 8, 0.387)),
+        (dict(rotary="1d"), Cell("ExLM w/o 2D RoPE", 4, 0.15)),
+        (dict(objective="ctc"), Cell("ExLM w/o Transitions", 4, 0.15)),
+        (dict(dag="sparse"), Cell("ExLM w/ Sparse DAG", 4, 0.15)),
+        (dict(objective="mlm"), Cell("Vanilla MLM", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Cell("Vanilla MLM", 1, 0.789, 8)),
+    ],
+)
+def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(
+    tmp_path, switches, cell
+):
+    pretraining(tmp_path, "a-misleading-mlm-exlm-k2", **switches)
+    assert list(only_family(tmp_path).cells) == [cell]
+
+
+def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
+    pretraining(tmp_path, "a")
+    pretraining(tmp_path, "b", objective="mlm")
+    pretraining(tmp_path, "c", objective="mlm", steps=200)
+    family = only_family(tmp_path)
+    assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
+    assert family.label.endswith("100 updates of 4,096 tokens")
+
+
+def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
+    study = tmp_path / "study"
+    efficiency(study)
+    pretraining(study, "pretrain/exlm/seed-0")
+    pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
+    pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
+    pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    assert (
+        len(rows["Vanilla MLM++"]["runs"].split()) == 2
+        and rows["Vanilla MLM++"]["updates"] == "160.0"
+    )
+    groups = {
+        row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    }
+    assert groups["160"] == groups["100"] != groups["190"]  # a family of its own
+
+
+def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_path):
+    """An update of ExLM takes 72 s here, 100 of them as long as 200 updates of an MLM."""
+    pretraining(tmp_path, "exlm")
+    for steps in (110, 190, 400):
+        result = pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps) / "result.json"
+        result.write_text(
+            json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps})
+        )
+    family = families(find_runs([str(tmp_path)]))[0]
+    assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [
+        190
+    ]
+
+
+def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
+    for name, switches in {"2d": {}, "full": {"rotary": "full"}}.items():
+        pretraining(tmp_path, f"exlm-{name}", **switches)
+        pretraining(tmp_path, f"mlm-{name}", objective="mlm", **switches)
+        pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
+    pretraining(tmp_path, "ablated", rotary="1d")
+    groups = families(find_runs([str(tmp_path)]))
+    names = {frozenset(run.path.name for run in group.runs) for group in groups}
+    pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
+    assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
+    [full] = [group for group in groups if {run.path.name for run in group.runs} == pair["full"]]
+    assert "model.rotary = full" in full.label
+
+
+def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
+    for p, steps in ((0.15, 160), (0.387, 190)):
+        pretraining(tmp_path, f"exlm-{p}", p)
+        pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
+    family = families(find_runs([str(tmp_path)]))[0]
+    lengths = {
+        cell.p: run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]
+    }
+    assert lengths == {0.15: 160, 0.387: 190}
+
+
+def test_a_second_run_of_a_seed_is_left_out(tmp_path):
+    pretraining(tmp_path, "a", max_position_embeddings=128)
+    pretraining(tmp_path, "b", max_position_embeddings=256)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert (
+        row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
+    )
+
+
+def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
+    for steps in (100, 200):
+        pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
+    assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [
+        {Cell("Vanilla MLM", 1, 0.15)}
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"corpus": "corpus/other"}, {"hidden_size": 256}, {"rate": 2e-3}, {"steps": 300}]
+)
+def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
+    pretraining(tmp_path, "a")
+    pretraining(tmp_path, "b", **change)
+    first, second = families(find_runs([str(tmp_path)]))
+    assert first.label != second.label
+    pretraining(tmp_path, "c", objective="mlm", **change)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    assert len(groups) == 2
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"prior": {"order": 10.0}}, "prior.order = 10.0"),
+        ({"prior": {"sticky": 3}}, "prior.sticky = 3"),
+        (
+            {"prior": {"order": 4.5, "decay": [0.25, 0.5]}},
+            "prior.decay = (0.25, 0.5) · prior.order = 4.5",
+        ),
+        ({"expanded_layers": 1}, "model.expanded_layers = 1"),
+        ({"copy_embedding": 0.06}, "model.copy_embedding = 0.06"),
+        ({"warmup": 30}, "transition_warmup = 30"),
+    ],
+)
+def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_path, change, words):
+    pretraining(tmp_path, "mlm", objective="mlm", **change)
+    pretraining(tmp_path, "exlm", warmup=0)
+    pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
+    pretraining(tmp_path, "exlm-changed", **change)
+    found = families(find_runs([str(tmp_path)]))
+    assert [{cell.method for cell in family.cells} for family in found] == [
+        {"ExLM", "Vanilla MLM"}
+    ] * 2
+    assert [len(family.runs) for family in found] == [3, 2]
+    assert found[1].label == f"{found[0].label} · {words}"
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
+
+
+def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_once(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm")
+    pretraining(tmp_path, "repeated", objective="mlm", r=2)
+    pretraining(tmp_path, "longer", objective="mlm", steps=200)
+    pretraining(tmp_path, "ctc", objective="ctc", expanded_layers=1)
+    for order in (0.0, 4.0, 10.0):
+        pretraining(tmp_path, f"exlm-{order}", prior={"order": order}, expanded_layers=1)
+    pretraining(tmp_path, "exlm-all", prior={"order": 10.0}, steps=200)
+    found = families(find_runs([str(tmp_path)]))
+    methods = [{cell.method for cell in family.cells} for family in found]
+    late = {"ExLM", "ExLM w/o Transitions", "Vanilla MLM", "Vanilla MLM++"}
+    assert methods == [late] * 3 + [{"ExLM", "Vanilla MLM"}]
+    assert sum(cell.r == 2 for family in found for cell in family.cells) == 1
+
+
+def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "electra", CTC)
+    for objective in ("mlm", "exlm", "electra"):
+        pretraining(tmp_path, objective, objective=objective)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
+    assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
+    assert read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]["model"] == "electra"
+
+
+def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "electra", VanillaMLM)
+    pretraining(tmp_path, "electra", objective="electra")
+    assert list(only_family(tmp_path).cells) == [Cell("electra", 1, 0.15)]
+
+
+def test_a_label_says_corpus_size_and_updates(tmp_path):
+    pretraining(tmp_path, "m")
+    assert (
+        only_family(tmp_path).label
+        == "text · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
+    )
+
+
+def test_equal_labels_get_the_settings_that_differ(tmp_path):
+    for rate in (1e-3, 2e-3):
+        pretraining(tmp_path, f"m{rate}", rate=rate)
+    first, second = sorted(family.label for family in families(find_runs([str(tmp_path)])))
+    assert first.endswith("4,096 tokens · train.optimizer.learning_rate = 0.001")
+    assert second == first.replace("0.001", "0.002")
+
+
+def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
+    pretraining(tmp_path, "a", r=2, objective="mlm")
+    shown = [(cell.p, cell.r) for cell in only_family(tmp_path).grid()]
+    assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
+    assert (0.15, 4) in shown and (0.387, 8) not in shown

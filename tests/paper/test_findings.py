@@ -1,0 +1,187 @@
+"""What the report says: the price of ExLM, claims, and the rule by which a difference counts."""
+
+import math
+from statistics import stdev
+
+import pytest
+
+from exlm.paper import values as paper
+from exlm.paper.estimates import Term, decide, weighted_sum
+from exlm.paper.report import report
+from exlm.paper.values import ACCURACY, Cell
+from tests.paper.fake_runs import finetuning, pretraining
+from tests.paper.reports import only_family, read_csv
+
+
+def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
+    for seed in range(3):
+        exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0 + seed / 10)
+        mlm = pretraining(
+            tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 10
+        )
+        finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
+        finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    joint, task = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    # both models have the same standard deviation over 3 seeds
+    difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)
+    assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(
+        difference
+    )
+    assert joint["interval"] == f"{difference - 2 * error:+.3f} to {difference + 2 * error:+.3f}"
+    assert [float(joint[name]) for name in ("ExLM", "Vanilla MLM++", "cost")] == pytest.approx(
+        [2.1, 2.3, 2.0]
+    )
+    assert task["score"] == "RTE" and float(task["ExLM better by"]) == pytest.approx(-10.0)
+    assert (joint["ahead"], task["ahead"]) == ("ExLM", "Vanilla MLM++")
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert (
+        0
+        < page.index("Is ExLM worth its price?")
+        < page.index("cost-curves.png")
+        < page.index("Which findings show")
+    )
+    assert (tmp_path / "out" / "figures" / "cost-curves.png").is_file()
+
+
+def test_one_seed_decides_nothing_about_the_price_of_exlm(tmp_path):
+    pretraining(tmp_path, "exlm", joint=2.0)
+    pretraining(tmp_path, "mlm", objective="mlm", steps=190, joint=2.5)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (row,) = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    assert row["interval"] == "" and row["ahead"] == "one seed, not decided"
+
+
+def test_without_an_mlm_of_equal_cost_the_report_does_not_compare_prices(tmp_path):
+    pretraining(tmp_path, "exlm", joint=2.0)
+    pretraining(tmp_path, "mlm", objective="mlm", joint=2.5)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert not (tmp_path / "out" / "tables" / "worth.csv").exists()
+
+
+def test_findings_say_what_the_numbers_say(grid):
+    rows = read_csv(grid / "out/tables/findings.csv")
+    found = {row["claim"]: row for row in rows}
+    # every claim names cells that are there
+    assert len(found) == len(rows) == len(paper.CLAIMS)
+    assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
+    assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
+    assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"
+    assert found["ExLM's entropy (marginal) is below that of MLM"]["our runs"] == "does not show"
+    assert found["ExLM's entropy (per state) is below that of MLM"]["our runs"] == "shows"
+    numbers = found["removing the transitions costs"]["numbers"]
+    words = "+1 × 73.12 ExLM; -1 × 71.50 ExLM w/o Transitions (QNLI, RTE, MRPC)"
+    assert numbers == f"+1.62 (standard error 0.28): {words}"  # s.d. of a seed: 0.4 / sqrt(2)
+
+
+def test_without_tasks_only_equal_masks_are_compared(tmp_path):
+    for p in (0.15, 0.387):
+        for name in ("mlm", "exlm"):
+            pretraining(tmp_path, f"{name}-{p}", p, objective=name)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    assert set(rows) == {
+        f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")
+    }
+    assert all(row["numbers"].endswith("(Held-out accuracy)") for row in rows.values())
+    assert all(row["our runs"] == "one seed, not decided" for row in rows.values())
+
+
+def test_a_claim_is_said_once_if_its_names_mean_the_same_cells(tmp_path):
+    for name in ("mlm", "exlm"):
+        pretraining(tmp_path, name, 0.387, objective=name)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out/tables/findings.csv")
+    assert [row["claim"] for row in rows] == ["ExLM scores higher than the vanilla MLM"]
+
+
+def test_joint_numbers_stand_beside_the_marginal_ones(grid):
+    rows = {
+        row["model"]: row
+        for row in read_csv(grid / "out/tables/sweep.csv")
+        if row["p, %"] == "15.0"
+    }
+    exlm, mlm = rows["ExLM, k = 4"], rows["Vanilla MLM"]
+    assert (
+        float(exlm["Perplexity"])
+        == float(mlm["Perplexity"])
+        == pytest.approx(float(mlm["Joint perplexity"]))
+    )
+    assert float(exlm["Joint perplexity"]) == pytest.approx(
+        50 * (math.exp(-0.1) + math.exp(-0.12)) / 2
+    )
+    assert float(exlm["Own mask, %"]) == pytest.approx(96) and mlm["Own mask, %"] == ""
+    assert "Joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
+    results = {
+        row["result"]
+        for row in read_csv(grid / "out/tables/runs.csv")
+        if row["kind"] == "pre-training"
+    }
+    assert (
+        "Held-out accuracy 25.00, Perplexity 50.00, Joint perplexity 45.24, Own mask, % 96.00"
+        in results
+    )
+    assert "own mask, p = 38.7%" in (grid / "out/figures/sweep-curves.svg").read_text()
+
+
+def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
+    found = read_csv(grid / "out/tables/findings.csv")
+    found = {
+        row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")
+    }
+    assert len(found) == 2 and {row["our runs"] for row in found.values()} == {"shows"}
+    words = found["ExLM knows masks together (its joint nll is below its own marginal nll)"][
+        "numbers"
+    ]
+    error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
+    terms = "+1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
+    assert words == f"+0.110 (standard error {error:.3f}): {terms}"
+    pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
+    for seed, joint in enumerate((3.8, 4.0, 4.2)):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = [
+        row
+        for row in read_csv(tmp_path / "out/tables/findings.csv")
+        if "masks together" in row["claim"]
+    ]
+    assert [row["our runs"] for row in rows] == [
+        "within the spread of seeds",
+        "one seed, not decided",
+    ]
+
+
+def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm", joint=3.9)
+    for k in (2, 4):
+        pretraining(tmp_path, f"exlm-{k}", num_states=k)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert "masks together" not in (tmp_path / "out/tables/findings.csv").read_text()
+    row = next(
+        row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4"
+    )
+    assert row["Joint perplexity"] == "" and row["Perplexity"]
+    assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
+
+
+def test_the_rule_of_two_standard_errors(tmp_path):
+    assert decide(1.0, 0.4) == "yes" and decide(-1.0, 0.4) == "no"
+    assert decide(0.7, 0.4) == decide(-0.7, 0.4) == "unclear"
+    assert decide(1.0, None) == "one seed"
+    values = {"exlm": [0.60, 0.64, 0.62], "mlm": [0.60, 0.61]}
+    for name, scores in values.items():
+        for seed, score in enumerate(scores):
+            model = pretraining(tmp_path, f"{name}-{seed}", objective=name, seed=seed)
+            finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
+    pretraining(tmp_path, "ablated", rotary="1d")
+    family = only_family(tmp_path)
+    exlm, mlm = (Cell("ExLM", 4, 0.15), Cell("Vanilla MLM", 1, 0.15))
+
+    def error(weight, other, score):
+        terms = [Term(weight, exlm, [score]), Term(-1, other, [score])]
+        return weighted_sum(family.results, terms)[1]
+
+    pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
+    assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
+    assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
+    assert error(1, Cell("ExLM w/o 2D RoPE", 4, 0.15), ACCURACY) is None

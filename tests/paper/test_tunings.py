@@ -1,0 +1,203 @@
+"""Fine-tunings in the report: means and spreads by hand, and which are compared."""
+
+import hashlib
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median, stdev
+
+import pandas as pd
+import pytest
+
+from exlm.paper.estimates import Results, Term, weighted_sum
+from exlm.paper.report import report
+from exlm.paper.runs import find_runs
+from exlm.paper.tables import left_out_table
+from exlm.paper.values import ACCURACY, Cell
+from tests.paper.fake_runs import finetuning, pretraining, write
+from tests.paper.reports import only_family, read_csv
+
+
+def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
+    values = {0: [0.70, 0.72, 0.80], 1: [0.60, 0.62, 0.61]}
+    for seed, scores in values.items():
+        model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
+        finetuning(tmp_path, f"t{seed}", model, "rte", scores)
+    family = only_family(tmp_path)
+    cell = Cell("ExLM", 4, 0.15)
+    mean = family.results.number(cell, "rte")
+    middle = Results(family.scores, median).number(cell, "rte")
+    assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
+        (72.0 + 61.0) / 2
+    )
+    assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
+    # in the order of their identifiers, which are hashes
+    assert sorted(family.results.by_cell[cell].run_by_run("rte")) == pytest.approx([61.0, 74.0])
+    assert family.results.number(cell, ACCURACY).value == pytest.approx(25.0)
+    _, error = weighted_sum(family.results, [Term(1, cell, ["rte"])])
+    assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
+
+
+def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
+    for seed in (0, 1):
+        model = pretraining(tmp_path, f"m{seed}", seed=seed)
+        finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
+    finetuning(tmp_path, "cola", model, "cola", [0.5])
+    results = only_family(tmp_path).results
+    cell = Cell("ExLM", 4, 0.15)
+    assert results.number(cell, "rte", "cola").value == pytest.approx(60.0)
+    assert len(results.by_cell[cell].run_by_run("rte", "cola")) == 1
+    assert results.number(cell, "rte", "mrpc") is None and results.number(cell) is None
+
+
+def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
+    model = pretraining(tmp_path, "m", accuracy=0.25, entropy=3.0)
+    finetuning(tmp_path, "t", model, "rte", [0.6, 0.7])
+    finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
+    runs = find_runs([str(tmp_path)])
+    scores = runs.scores.set_index("score")
+    assert scores.loc["rte", "value"].tolist() == pytest.approx([60.0, 70.0, 50.0], abs=1e-9)
+    assert scores.loc["rte", "seed"].tolist() == [0, 1, 0]
+    assert scores.loc["rte", "source"].nunique() == 2
+    assert scores.loc[ACCURACY, "source"] == only_family(tmp_path).runs[0].id
+    assert scores.loc["Entropy, bits", "error"] == 0.03
+
+
+def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
+    for name, k in (("a", 2), ("b", 4)):
+        run_dir = pretraining(tmp_path, name, num_states=k)
+        write(run_dir / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
+    weights = hashlib.sha256(b"b" * 64).hexdigest()
+    finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
+    family = only_family(tmp_path)
+    assert family.results.number(Cell("ExLM", 4, 0.15), "rte") and not family.results.number(
+        Cell("ExLM", 2, 0.15), "rte"
+    )
+
+
+def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
+    for k in (2, 4, 8):
+        model = pretraining(tmp_path, f"m{k}", num_states=k)
+        finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
+    finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
+    family = only_family(tmp_path)
+    assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
+    assert family.results.number(Cell("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
+    left_out = left_out_table(find_runs([str(tmp_path)]), [family]).rows
+    reasons = {Path(row["file"]).name: row["why"] for row in left_out}
+    assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
+
+
+def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
+    for rate, score in ((1e-4, 1.2), (5e-4, 0.9)):
+        finetuning(
+            tmp_path, f"t{rate}", tmp_path / "gone", "esol", [score, score + 0.2], "rmse", rate=rate
+        )
+    finetuning(tmp_path, "forest", tmp_path, "esol", [1.1], "rmse", baseline="ecfp-rf")
+    finetuning(tmp_path, "other", tmp_path / "gone", "rte", [0.6])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    assert [(row["model"].split("/")[-1], row["settings"], row["score"]) for row in rows] == [
+        ("gone", "train.learning_rate = 0.0005", "1.0"),
+        ("ECFP4 + random forest", "train.learning_rate = 0.0001", "1.1"),
+        ("gone", "train.learning_rate = 0.0001", "1.2999999999999998"),
+        ("gone", "", "60.0"),
+    ]
+    listed = read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    assert {row["runs"] for row in rows} == {row["run"] for row in listed} and len(listed) == 4
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert page.index("## ") == page.index("## Your models beside their baselines")
+
+
+def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path):
+    tasks = {
+        "a": {},
+        "b": {"standardize": "canonical", "on_invalid": "error", "duplicates": "keep"},
+        "c": {"duplicates": "mean", "standardize": "parent"},
+        "d": {"label_columns": ["measured", "other"]},
+        "e": {},  # the same columns as of d, found and not named
+    }
+    for name, options in tasks.items():
+        path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
+        result = json.loads(path.read_text())
+        result["settings"]["task"] |= {"split": "random", **options}
+        if name == "e":
+            result["runs"][0]["label_columns"] = ["measured", "other"]
+        write(path, result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = defaultdict(set)
+    for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
+        groups[row["group"].split("split ")[1]].add(row["model"][-1])
+    assert groups == {
+        "random": {"a", "b"},
+        "random, duplicates mean, standardize parent": {"c"},
+        "random, label_columns measured, other": {"d", "e"},
+    }
+
+
+def test_molecules_questions_and_regressions_have_their_units(tmp_path):
+    model = pretraining(tmp_path, "m", corpus="corpus/molecules")
+    finetuning(
+        tmp_path, "a", model, "/data/bace.csv.gz", [0.8], "roc_auc", "test", {"valid": [0.1]}
+    )
+    finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
+    finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
+    family = only_family(tmp_path)
+    assert family.tasks == ["squad2", "bace", "esol"]
+    values = [family.results.number(Cell("ExLM", 4, 0.15), task).value for task in family.tasks]
+    assert values == pytest.approx([49.7, 80.0, 1.25])
+
+
+def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
+    model = pretraining(tmp_path, "m")
+    pretraining(tmp_path, "ablated", rotary="1d")
+    finetuning(tmp_path, "a", model, "rte", [0.6])
+    finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
+    # the name of a column, too
+    finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    row = next(
+        row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM"
+    )
+    assert (row["RTE"], row["screening"], row["entropy"], row["avg."]) == (
+        "60.0",
+        "12.5",
+        "0.3",
+        "60.0",
+    )
+
+
+def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
+    """A path that held another table once, or train.csv of two projects."""
+    for name, content in {"a": "1" * 64, "b": "2" * 64}.items():
+        path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
+        result = json.loads(path.read_text())
+        result["settings"]["data_sha256"] = content
+        write(path, result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    headings = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")}
+    assert {heading.rpartition(", data ")[2] for heading in headings} == {"1" * 8, "2" * 8}
+
+
+def test_scores_of_the_same_runs_are_compared_run_by_run():
+    """The runs differ much, their two scores never do."""
+    cell = Cell("ExLM", 4, 0.15)
+    values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
+    rows = [(*cell, run, "marginal", value, None) for run, value in values]
+    rows += [(*cell, run, "joint", value - 0.5, None) for run, value in values]
+    columns = [*Cell._fields, "run", "score", "value", "error"]
+    results = Results(pd.DataFrame(rows, columns=columns))
+    terms = [Term(1, cell, ["marginal"]), Term(-1, cell, ["joint"])]
+    assert weighted_sum(results, terms) == (0.5, 0.0)
+    with pytest.raises(ValueError, match="has the weights 1 and 2"):
+        weighted_sum(results, [terms[0], Term(-2, cell, ["joint"])])
+
+
+def test_a_run_with_the_settings_of_another_is_named(tmp_path):
+    for name in "ab":
+        finetuning(tmp_path / name, "tuned", tmp_path / "model", "esol", [1.0], "rmse")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (run,) = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    (row,) = [row for row in rows if row["file"] == str(tmp_path / "b" / "tuned")]
+    assert row["what"] == f"run {run['runs']}"

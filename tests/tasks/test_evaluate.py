@@ -1,0 +1,214 @@
+"""Scores of fine-tuned models on labelled files, with their intervals."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from exlm import InputError
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
+from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.scores import with_intervals
+from tests.tasks.tiny_models import predicted
+from tests.tasks.tuned_models import COLUMNS, FAST
+
+
+def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, molecules, capsys):
+    output, table = str(tuned("binary")), str(molecules / "table.csv")
+    report = evaluate(output, table, str(molecules / "e.json"), resamples=50)
+    assert json.loads((molecules / "e.json").read_text()) == report
+    frame = predicted(output, table, str(molecules / "p.csv"))
+    correct = np.mean(frame["predicted class"].astype(int) == frame["nitrogen"].astype(int))
+    assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"] and report["labelled"] == 120
+    scores = report["metrics"]["ensemble"]
+    assert scores["accuracy"]["value"] == pytest.approx(correct)
+    assert scores["roc_auc"]["low"] < scores["roc_auc"]["value"] < scores["roc_auc"]["high"]
+    calibrated = evaluate(output, table, str(molecules / "e.json"), resamples=0, calibrated=True)[
+        "metrics"
+    ]["ensemble"]
+    assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
+    out = capsys.readouterr().out
+    assert f"{correct:.4f} (" in out
+    assert re.search(r"^tasks_scored( +1){3}$", out, re.MULTILINE)  # a count is a whole number
+    pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
+    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
+        evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
+
+
+def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, molecules, capsys):
+    output = tuned("binary")
+    task = TaskConfig(
+        str(molecules / "table.csv"),
+        label_columns=["nitrogen"],
+        task_type="binary",
+        split="random",
+    )
+    report = finetune(str(output), str(molecules / "model"), task, FAST, [0, 1])  # it is finished
+    first = pd.read_csv(output / "seed-0/predictions.csv")
+    positives = int(first.loc[first["split"] == "test", "nitrogen"].sum())
+    assert report["runs"][0]["counts"]["test"] == {"rows": 12, "positives": positives}
+    interval = report["runs"][0]["interval"]["test"]
+    value = report["runs"][0]["scores"]["test"]["roc_auc"]
+    assert interval["low"] <= value <= interval["high"] and interval["low"] < interval["high"]
+    low, high = (report["interval"]["test"][end]["median"] for end in ("low", "high"))
+    out = capsys.readouterr().out
+    assert f"12 rows, {report['counts']['test']['positives']['median']:.0f} of them positive" in out
+    assert f"95% interval over rows {low:.4f} to {high:.4f}" in out
+    assert "with so few rows this number is a rough guess" in out
+
+
+def test_the_errors_of_several_labels_count_alike(tuned, molecules):
+    """One label is a hundred times as large as the other."""
+    output = tuned("regression")
+    result = json.loads((output / "seed-0/result.json").read_text())
+    frame = pd.read_csv(output / "seed-0/predictions.csv")
+    train, test = frame[frame["split"] == "train"], frame[frame["split"] == "test"]
+    errors = {
+        name: np.sqrt(np.mean((test[name] - test[f"predicted {name}"]) ** 2))
+        for name in COLUMNS["regression"]
+    }
+    assert result["labels"]["test"] == pytest.approx(errors, rel=1e-4)
+    alike = np.mean([errors[name] / train[name].std(ddof=0) for name in errors])
+    assert result["scores"]["test"]["rmse"] == pytest.approx(alike, rel=1e-4)
+
+    report = evaluate(str(output / "seed-0"), str(molecules / "table.csv"), resamples=0)
+    every = {
+        name: np.sqrt(np.mean((frame[name] - frame[f"predicted {name}"]) ** 2)) for name in errors
+    }
+    assert {name: scores["rmse"] for name, scores in report["labels"].items()} == pytest.approx(
+        every, rel=1e-4
+    )
+    alike = np.mean([every[name] / train[name].std(ddof=0) for name in errors])
+    assert report["metrics"]["seed-0"]["rmse"]["value"] == pytest.approx(alike, rel=1e-4)
+
+
+def test_a_negative_seed_is_refused_in_one_sentence(tuned, molecules):
+    with pytest.raises(InputError, match="seed is -1; it must be 0 or more"):
+        evaluate(str(tuned("binary")), str(molecules / "table.csv"), seed=-1)
+
+
+def test_evaluate_questions(texts, answering, capsys):
+    report = evaluate(str(answering), str(texts / "valid.json"), resamples=20)
+    out = capsys.readouterr().out
+    assert re.search(r"^has_answer( +3 \(\d to \d\)){3}$", out, re.MULTILINE)
+    recorded = json.loads((answering / "results.json").read_text())["runs"][0]["scores"]["valid"]
+    assert {
+        name: score["value"] for name, score in report["metrics"]["seed-0"].items()
+    } == pytest.approx(recorded)
+
+
+def test_questions_that_were_not_read_are_not_scored(texts, answering, tmp_path):
+    content = json.loads((texts / "valid.json").read_text())
+    asked = content["data"][0]["paragraphs"][0]["qas"]
+    asked[0]["question"] = "where " * 70
+    (tmp_path / "long.json").write_text(json.dumps(content))
+    model = str(answering)
+    frame = predicted(model, str(tmp_path / "long.json"), str(tmp_path / "p.csv"))
+    is_long = frame["problem"] != ""
+    assert is_long.sum() == 1
+    assert frame.loc[is_long, ["probability", "null_minus_best"]].isna().all(axis=None)
+    report = evaluate(model, str(tmp_path / "long.json"), str(tmp_path / "e.json"), resamples=0)
+    assert report["labelled"] == len(frame) - 1
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for trial in range(200):
+        sample = generator.normal(size=60)
+
+        def mean(rows, sample=sample):
+            return {"mean": sample[rows].mean()}
+
+        interval = with_intervals(mean, np.arange(60), 200, trial)["mean"]
+        hits += interval["low"] < 0 < interval["high"]
+    assert 0.88 < hits / 200 < 0.99
+    none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]
+    assert none["value"] == 1.0 and np.isnan(none["low"])
+
+
+def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", "nitrogen"]]
+    frame["activity"] = frame.pop("nitrogen").map({0: "inactive", 1: "Active"})
+    frame = pd.concat([frame, frame[:3]])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    out = str(tmp_path / "out")
+    task = TaskConfig(str(tmp_path / "a.csv"), split="random")
+    report = finetune(out, str(molecules / "model"), task, FAST, [0])
+    printed = capsys.readouterr().out
+    assert "task.task_type = binary, task.positive = Active" in printed
+    assert "6 rows share 3 texts or molecules, 0 of these with different labels" in printed
+    assert report["metric"] == "roc_auc"
+    table = predicted(out, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    expected = np.where(table["predicted activity"] >= 0.5, "Active", "inactive")
+    assert table["predicted class"].tolist() == expected.tolist()
+    other = frame.rename(columns={"activity": "IC50, class"})
+    other["IC50, class"] = (other["IC50, class"] == "Active").astype(int)
+    other.to_csv(tmp_path / "b.csv", index=False)
+    target = str(tmp_path / "e.json")
+    scores = [
+        evaluate(out, str(tmp_path / name), target, resamples=0, **options)["metrics"]["seed-0"]
+        for name, options in (("a.csv", {}), ("b.csv", {"label_columns": ["IC50", "class"]}))
+    ]
+    for name, score in scores[0].items():
+        assert score["value"] == scores[1][name]["value"]
+    with pytest.raises(InputError, match="label_columns names smiles, IC50, class; give the"):
+        names = ["smiles", "IC50, class"]
+        evaluate(out, str(tmp_path / "b.csv"), target, label_columns=names)
+
+
+def test_labels_are_scored_against_their_own_predictions_in_any_order(tuned, molecules, tmp_path):
+    model, table = str(tuned("regression")), str(molecules / "table.csv")
+    options = {"output": str(tmp_path / "e.json"), "resamples": 0}
+    given = evaluate(model, table, **options)["labels"]
+    exchanged = evaluate(model, table, label_columns=COLUMNS["regression"][::-1], **options)
+    assert exchanged["labels"] == given
+    first, second = COLUMNS["regression"]
+    frame = pd.read_csv(table).rename(columns={first: "other"})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match="in this order"):
+        evaluate(model, str(tmp_path / "a.csv"), label_columns=[second, "other"], **options)
+    other = evaluate(model, str(tmp_path / "a.csv"), label_columns=["other", second], **options)
+    assert other["labels"] == given
+
+
+def test_a_table_with_some_of_the_labels_is_scored_by_these(tuned, molecules, tmp_path, capsys):
+    model, table = str(tuned("regression")), molecules / "table.csv"
+    frame = pd.read_csv(table)[["smiles", "weight"]]
+    frame.to_csv(tmp_path / "one.csv", index=False)
+    options = {"output": str(tmp_path / "e.json"), "resamples": 0}
+    one = evaluate(model, str(tmp_path / "one.csv"), **options)
+    assert "has no column carbons; the other labels are scored" in capsys.readouterr().err
+    assert one["labels"]["weight"] == evaluate(model, str(table), **options)["labels"]["weight"]
+    assert one["labels"]["carbons"]["rows"] == 0
+    predict(model, str(tmp_path / "one.csv"), str(tmp_path / "p.csv"))
+    assert f"{len(frame)} labelled rows: rmse" in capsys.readouterr().out
+
+
+def test_the_recipe_of_a_run_on_squad_can_be_run_again(texts, tmp_path):
+    for name, file in (("train", "train-v2.0.json"), ("valid", "dev-v2.0.json")):
+        shutil.copy(texts / f"{name}.json", tmp_path / file)
+    task = TaskConfig("squad2", data_dir=str(tmp_path), stride=16, max_length=64)
+    out = str(tmp_path / "out")
+    report = finetune(out, str(texts / "model"), task, replace(FAST, epochs=1), [0])
+    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
+    again = TaskConfig(**recipe["task"]), FinetuneConfig(**recipe["train"])
+    assert finetune(out, str(texts / "model"), *again, [0])["runs"] == report["runs"]
+
+
+def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):
+    """As a class that the model does not know does."""
+    output = str(tuned("regression"))
+    frame = pd.read_csv(molecules / "table.csv").astype({"weight": str, "carbons": str})
+    frame.loc[0, "weight"] = ">1000"
+    frame.to_csv(molecules / "bound.csv", index=False)
+    report = evaluate(output, str(molecules / "bound.csv"), str(molecules / "e.json"), resamples=0)
+    rows = {name: scores["rows"] for name, scores in report["labels"].items()}
+    assert rows == {"weight": 119, "carbons": 120}
+    assert "the first row 1: '>1000' is no label of the model (a number)" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+"""Predictions of fine-tuned models: classes, chunks, columns, precisions, and how far a molecule is
+from those of the training."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+)
+
+from exlm import InputError
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import save_model
+from exlm.storage.tokenizers import load_tokenizer
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders import load_finetuned
+from exlm.tasks.finetune import finetune
+from exlm.tasks.output_meaning import OutputMeaning
+from exlm.tasks.predict import predict
+from exlm.tasks.table_finetuning import TableFinetuning
+from tests.tasks.tiny_models import predicted
+from tests.tasks.tuned_models import FAST, SIZES
+
+
+def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
+    frame = predicted(
+        str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv")
+    )
+    names = ["neither", "nitrogen", "oxygen"]
+    shares = frame[[f"predicted {name}" for name in names]].to_numpy()
+    assert frame["predicted class"].tolist() == [names[i] for i in shares.argmax(1)]
+    assert frame["confidence"].tolist() == shares.max(1).tolist()
+    table = pd.DataFrame({"smiles": ["CCN", "no molecule", "CCO"]})
+    table.to_csv(molecules / "new.csv", index=False)
+    predict(str(tuned("binary")), str(molecules / "new.csv"), str(molecules / "p.csv"))
+    written = pd.read_csv(molecules / "p.csv")
+    positive = written["predicted nitrogen"] >= 0.5
+    as_text = pd.read_csv(molecules / "p.csv", dtype=str)["predicted class"]
+    assert as_text.dropna().tolist() == positive[[0, 2]].astype(int).astype(str).tolist()
+    sure = np.maximum(written["predicted nitrogen"], 1 - written["predicted nitrogen"])
+    np.testing.assert_array_equal(written["confidence"], sure)
+    assert np.isnan(written["confidence"][1])
+
+
+def test_invalid_rows_can_be_kept_or_stop_the_command(tuned, molecules):
+    output, path = str(tuned("binary")), molecules / "broken.csv"
+    pd.DataFrame({"smiles": ["CCN", "C1CC"]}).to_csv(path, index=False)
+    kept = predicted(output, str(path), str(molecules / "p.csv"), on_invalid="keep")
+    assert kept["predicted nitrogen"].notna().all()
+    with pytest.raises(InputError, match="row 2, value 'C1CC'"):
+        predict(output, str(path), str(molecules / "p.csv"), on_invalid="error")
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.parquet"])
+def test_prediction_goes_on_behind_the_parts_that_are_finished(
+    tuned, molecules, tmp_path, monkeypatch, name
+):
+    """Parts are made once, and all of them as the first rows decide, also one in which no row can
+    be used."""
+    rows = [*pd.read_csv(molecules / "table.csv")["smiles"][:12], *["C1CC"] * 6, "CCN", "CCO"]
+    pd.DataFrame({"n": range(20), "smiles": rows}).to_csv(tmp_path / "new.csv", index=False)
+    arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
+    whole, cut = tmp_path / f"whole-{name}", tmp_path / name
+    one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
+    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 6)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
+    predict(*arguments, str(whole), distance=True)
+    made, original = [], OutputMeaning.outputs
+
+    def failing(*given):
+        made.append(None)
+        if len(made) == 5:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(OutputMeaning, "outputs", failing)
+    with pytest.raises(KeyboardInterrupt):
+        predict(*arguments, str(cut), distance=True)
+    assert not cut.exists()
+    predict(*arguments, str(cut), distance=True)
+    # of two models, two of four parts were made
+    assert len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()
+    read = {
+        "p.csv": pd.read_csv,
+        "p.tsv": partial(pd.read_csv, sep="\t"),
+        "p.parquet": pd.read_parquet,
+    }[name]
+    found = read(cut)
+    assert found["predicted class"].isna().tolist() == [12 <= i < 18 for i in range(20)]
+    for column in (
+        "predicted nitrogen",
+        "predicted nitrogen std",
+        "confidence",
+        "distance to training",
+    ):
+        np.testing.assert_allclose(found[column], one[column], rtol=1e-4)
+
+
+def test_an_impossible_device_is_named(tuned, molecules):
+    for device in ("gpu", "cuda:99"):
+        with pytest.raises(InputError, match=f"device is {device}; it must be"):
+            predict(
+                str(tuned("binary")),
+                str(molecules / "table.csv"),
+                str(molecules / "p.csv"),
+                device=device,
+            )
+
+
+def test_several_labels_have_scores_of_their_own(tuned):
+    report = json.loads((tuned("multilabel") / "results.json").read_text())
+    values = report["labels"]["test"]
+    assert list(values) == ["nitrogen", "ring"] and set(values["ring"]) >= {"mean", "std"}
+    overall = report["test"]["roc_auc"]["mean"]
+    assert np.mean([label["mean"] for label in values.values()]) == pytest.approx(overall)
+    assert "labels" not in json.loads((tuned("binary") / "results.json").read_text())
+
+
+def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
+    """Its head returned standardised values, and its task has their mean and standard deviation."""
+    seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
+    network, tokenizer = load_finetuned(str(seed), TableFinetuning.model_classes)
+    mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
+    with torch.no_grad():
+        network.classifier.output.weight.div_(std[:, None])
+        network.classifier.output.bias.sub_(mean).div_(std)
+    network.config.task |= {"mean": mean.tolist(), "std": std.tolist()}
+    save_model(tmp_path / "earlier", network, tokenizer)
+    new, earlier = (
+        predicted(str(place), table, str(molecules / "p.csv"))
+        for place in (seed, tmp_path / "earlier")
+    )
+    for column in ("predicted weight", "predicted carbons"):
+        np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
+
+
+def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, molecules, tmp_path):
+    trained = shutil.copytree(tuned("regression") / "seed-0", tmp_path / "model")
+    table = str(molecules / "table.csv")
+    expected = predicted(str(trained), table, str(tmp_path / "p.csv"))["predicted weight"]
+    config = json.loads((trained / "config.json").read_text())
+    config["task"]["precision"] = "bf16"
+    (trained / "config.json").write_text(json.dumps(config))
+    (trained / "manifest.json").unlink()
+    again = predicted(str(trained), table, str(tmp_path / "p.csv"))["predicted weight"]
+    half = predicted(str(trained), table, str(tmp_path / "p.csv"), precision="bf16")
+    assert again.equals(expected) and not half["predicted weight"].equals(expected)
+    np.testing.assert_allclose(half["predicted weight"], expected, rtol=0.02)
+
+
+def test_predict_gives_the_predictions_of_a_training_in_bfloat16(molecules, corpus, tmp_path):
+    tokenizer = load_tokenizer(corpus)
+    network = ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer))
+    save_model(tmp_path / "model", network, tokenizer)
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["weight"], split="random")
+    in_bf16 = replace(FAST, precision="bf16")
+    finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, in_bf16, [0])
+    of_training = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted weight"]
+    again = predicted(
+        str(tmp_path / "out/seed-0"), str(molecules / "table.csv"), str(tmp_path / "p.csv")
+    )
+    of_rows = again["predicted weight"][: len(of_training)]
+    np.testing.assert_allclose(of_rows, of_training, rtol=1e-5)
+
+
+def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus, tmp_path):
+    tokenizer = load_tokenizer(corpus)
+    late = ArchitectureConfig(**SIZES, expanded_layers=1, copy_embedding=0.5).build(tokenizer)
+    save_model(tmp_path / "model", ExLMForMaskedLM(late), tokenizer)
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["ring"], split="random")
+    finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FAST, [0])
+    assert late.read_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").read_layers == 2
+    finetune(str(tmp_path / "first"), str(tmp_path / "model"), task, replace(FAST, layers=1), [0])
+    assert AutoConfig.from_pretrained(tmp_path / "first").read_layers == 1
+
+
+def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
+    output = tuned("binary")
+    trained = (output / "seed-0/train.smi").read_text().split()
+    odd = "FC(F)(F)S(=O)(=O)OB1OCCO1"
+    pd.DataFrame({"smiles": [trained[0], odd, "C1CC"]}).to_csv(molecules / "far.csv", index=False)
+    frame = predicted(
+        str(output),
+        str(molecules / "far.csv"),
+        str(molecules / "p.csv"),
+        distance=True,
+        on_invalid="keep",
+    )
+    distance = frame["distance to training"]
+    assert distance[0] == 0 and 0.7 < distance[1] <= 1 and np.isnan(distance[2])
+    assert "1 far from the training molecules" in capsys.readouterr().out
+    for seed in (0, 1):
+        (output / f"seed-{seed}/train.smi").rename(output / f"seed-{seed}/hidden")
+    with pytest.raises(InputError, match="distances need a model fine-tuned on molecules"):
+        predict(str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True)
+    for seed in (0, 1):
+        (output / f"seed-{seed}/hidden").rename(output / f"seed-{seed}/train.smi")
+
+
+def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecules, tmp_path):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles"]][:4]
+    frame.assign(mol="C").rename(columns={"smiles": "SMILES"}).to_csv(tmp_path / "a.csv")
+    frame.to_csv(tmp_path / "b.csv")
+    model = str(tuned("regression"))
+    capitals = predicted(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    usual = predicted(model, str(tmp_path / "b.csv"), str(tmp_path / "q.csv"))
+    assert capitals["predicted weight"].tolist() == usual["predicted weight"].tolist()
+
+
+def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):
+    """An earlier model does not say that it knows molecules. Its training is read once."""
+    model = tmp_path / "model"
+    shutil.copytree(tuned("binary") / "seed-0", model)
+    config = json.loads((model / "config.json").read_text())
+    config["task"]["molecules"] = None
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "manifest.json").unlink()
+    pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
+    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 2)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
+    readings = []
+    monkeypatch.setattr(
+        "exlm.tasks.training_molecules.training_molecules",
+        lambda places: readings.append(places) or ["C"],
+    )
+    arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")
+    frame = predicted(*arguments, distance=True)
+    assert frame["problem"].tolist() == ["", "", "", "not a SMILES string: unclosed ring"]
+    assert len(readings) == 1
+
+
+def test_a_label_called_class_keeps_its_probability(molecules, tuned):
+    frame = pd.read_csv(molecules / "table.csv").rename(columns={"nitrogen": "class"})
+    frame[["smiles", "class"]].to_csv(molecules / "class.csv", index=False)
+    task = TaskConfig(str(molecules / "class.csv"), label_columns=["class"], split="random")
+    finetune(str(molecules / "class"), str(molecules / "model"), task, FAST, [0])
+    found = predicted(
+        str(molecules / "class"), str(molecules / "class.csv"), str(molecules / "p.csv")
+    )
+    assert found["predicted class"].between(0.001, 0.999).all()
+    assert set(found["most probable class"]) <= {0, 1}
