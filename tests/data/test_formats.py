@@ -657,11 +657,12 @@ def test_semicolons_beside_commas_in_names_and_numbers(tmp_path):
 
 
 def test_ids_that_look_like_numbers_stay_texts(tmp_path):
-    columns = {"well": ["1E02", "2E02"], "clone": ["1.1", "1.10"], "lot": ["5.10", "2.5"]}
+    columns = {"well": ["1E02", "2E02"], "clone": ["1.1", "1.10"], "dose": ["5.10", "1.5E+03"]}
     columns |= {"y": ["5.1", "1e-05"], "price": ["5.10", "2.50"]}
     frame = pd.DataFrame({"smiles": ["C", "CC"], **columns})
     frame.to_csv(tmp_path / "a.csv", index=False)
-    assert number_columns(tmp_path / "a.csv", read_frame(tmp_path / "a.csv")) == {"y", "price"}
+    numbers = number_columns(tmp_path / "a.csv", read_frame(tmp_path / "a.csv"))
+    assert numbers == {"y", "price", "dose"}
 
 
 def test_prepare_reads_the_sheet_that_is_named(tmp_path):

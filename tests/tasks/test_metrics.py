@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from exlm.errors import Diverged
 from exlm.tasks.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.label_types import LABEL_TYPES
-from exlm.tasks.metrics import in_digits, summarise
+from exlm.tasks.metrics import goodness, in_digits, summarise
 from exlm.tasks.scores import confusion, metric_names, score_classes, score_predictions
 
 NAN = np.nan
@@ -147,11 +147,10 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
     if LABEL_TYPES[task_type].of_units:
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
-    best, worst = (
-        score_predictions(task_type, labels, good)[metric.name],
-        score_predictions(task_type, labels, 1 - good)[metric.name],
-    )
+    best = score_predictions(task_type, labels, good)[metric.name]
+    worst = score_predictions(task_type, labels, 1 - good)[metric.name]
     assert best < worst if metric.is_error else best > worst
+    assert goodness(best, metric.name) > goodness(worst, metric.name)
     assert metric.is_error or best == 1
     assert metric.name in metric_names(task_type, None)
 

@@ -26,6 +26,8 @@ NUMBER = r"(?!-0$)-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]\d{1,3})?"
 # Formats in which programs write numbers: Python's own, the shortest, and as many decimals in all
 # cells. Each writes different numbers differently, and writes a number in one way.
 NUMBER_FORMATS = ("", ".15g", ".15G", *(f".{n}{kind}" for n in range(18) for kind in "feE"))
+# beside formats: whatever they are written in, no two cells spell one number
+DISTINCT = "distinct"
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
 
 
@@ -170,15 +172,16 @@ def read_json(path: str | Path) -> Any:
 
 
 def number_columns(path: str | Path, frame: pd.DataFrame) -> frozenset[str]:
-    """The columns of a file without types (CSV, TSV) in which every cell is empty or a number, all
-    in one format: 1.1 and 1.10 are ids. They stay texts while rows are read, so that a CSV file
-    gets them back as they were; `write_frame` makes them numbers in a format that has numbers."""
+    """The columns of a file without types (CSV, TSV) in which every cell is empty or a number, and
+    none is another spelling of another: 1.1 and 1.10 are ids. They stay texts while rows are read,
+    so that a CSV file gets them back as they were; `write_frame` makes them numbers in a format
+    that has numbers."""
     return columns_with_format([number_formats(path, frame)])
 
 
 def number_formats(path: str | Path, frame: pd.DataFrame) -> dict[str, set[str]]:
     """By column of a file without types: those of NUMBER_FORMATS in which all its cells that are
-    not empty may have been written."""
+    not empty may have been written, and DISTINCT if no two of them spell one number."""
     if reader_name(path, AS_USUAL) not in ("csv", "tsv"):
         return {}
     formats = {}
@@ -187,6 +190,8 @@ def number_formats(path: str | Path, frame: pd.DataFrame) -> dict[str, set[str]]
         texts = texts[texts.ne("")]
         are_numbers = texts.str.fullmatch(NUMBER).all()
         formats[str(name)] = _formats_of(texts) if are_numbers else set()
+        if are_numbers and texts.astype(float).is_unique:
+            formats[str(name)].add(DISTINCT)
     return formats
 
 
@@ -198,12 +203,16 @@ def _formats_of(numbers: Iterable[str]) -> set[str]:
 
 
 def columns_with_format(formats_of_chunks: Sequence[dict[str, set[str]]]) -> frozenset[str]:
-    """The columns that have a format in common in all chunks of a table (`number_formats`)."""
-    return frozenset(
-        name
-        for name in formats_of_chunks[0]
-        if set.intersection(*(formats[name] for formats in formats_of_chunks))
-    )
+    """The columns of numbers of a table, from `number_formats` of all its chunks. Of several chunks
+    they have a format in common, because 1.1 may be in one and 1.10 in another."""
+    columns = set()
+    for name in formats_of_chunks[0]:
+        formats = set.intersection(*(of_chunk[name] for of_chunk in formats_of_chunks))
+        if len(formats_of_chunks) > 1:
+            formats.discard(DISTINCT)
+        if formats:
+            columns.add(name)
+    return frozenset(columns)
 
 
 def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
