@@ -262,6 +262,18 @@ def run(*arguments):
     main(["fill", *map(str, arguments)])
 
 
+@pytest.mark.parametrize("passes", ["1", "2"])
+def test_samples_for_sites_depend_on_no_other_text(model, tmp_path, passes):
+    def drawn(first):
+        (tmp_path / "a.smi").write_text(f"{first}\nc1ccccc1[*:1]\n")
+        options = ["--site", "2-3", "--samples", "4", "--passes", passes]
+        run(model, "--file", tmp_path / "a.smi", "--output", tmp_path / "a.jsonl", *options)
+        records = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+        return [filling["text"] for filling in records[1]["fillings"]]
+
+    assert drawn("C[*:1]") == drawn("CC")
+
+
 def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     command = (SHIPPED, LINKER, "--site", "5", "--n_best", "20")
     run(*command, "--valid_only", "true", "--output", tmp_path / "a.csv")

@@ -142,6 +142,17 @@ def test_numbers_of_a_csv_file_are_numbers_in_a_parquet_file(chemist, tmp_path, 
     assert cells_of(table.to_pylist()) == NUMBERS
 
 
+def test_parquet_columns_of_categories_and_of_numbers_may_have_gaps(chemist, tmp_path):
+    frame = pd.DataFrame({"smiles": pd.Categorical(["CCO", None, "CCN"])})
+    frame["fold"] = pd.array([1, None, 3], dtype="Int64")
+    frame["is_new"] = pd.array([True, None, False], dtype="boolean")
+    frame.to_parquet(tmp_path / "a.parquet")
+    embed(chemist, str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet"))
+    written = pq.read_table(tmp_path / "b.parquet").to_pydict()
+    assert written["fold"] == [1, None, 3] and written["is_new"] == [True, None, False]
+    assert [bool(problem) for problem in written["problem"]] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [

@@ -135,6 +135,11 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
         frame = frame.reset_index(drop=is_range)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
+    for name, dtype in frame.dtypes.items():
+        # Categories and numbers that may be missing refuse other values, such as an empty text.
+        is_text_or_time = isinstance(dtype, pd.StringDtype | pd.DatetimeTZDtype)
+        if pd.api.types.is_extension_array_dtype(dtype) and not is_text_or_time:
+            frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
     for field in table.schema:
         if pa.types.is_nested(field.type) and field.name in frame:
             # As JSONL has them; pandas makes arrays of lists.

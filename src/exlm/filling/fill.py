@@ -13,7 +13,7 @@ these steps returns it with more:
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from exlm.filling.graphs import MASKS, TOKENS_PER_BATCH, fills_molecules, load_f
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FOR_MOLECULES, WRITERS, FilledText, Filling
-from exlm.filling.sites import Template, template_maker
-from exlm.filling.texts import fill_records, fill_texts
+from exlm.filling.sites import MOST_CHOICES, Template, template_maker
+from exlm.filling.texts import fill_records
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.train import distributed
@@ -276,11 +276,13 @@ def fill_sites(
 
     All choices of lengths are equally probable, so fillings are ranked by their probability."""
     with_templates = [_with_template(record, make_template) for record in records]
-    masked_texts: list[str] = []  # for all choices of lengths, of one text after the other
+    masked_texts: list[FilledText] = []  # for all choices of lengths, of one text after the other
     for record in with_templates:
         if record.template is not None:
-            masked_texts += record.template.masked_texts
-    filled = fill_texts(
+            # Samples depend on these numbers, which no other text may change.
+            first = (record.line - 1) * MOST_CHOICES + 1
+            masked_texts += map(FilledText, count(first), record.template.masked_texts)
+    filled = fill_records(
         network, tokenizer, masked_texts, options, tokens_per_batch=tokens_per_batch
     )
     for record in with_templates:

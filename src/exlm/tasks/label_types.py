@@ -196,7 +196,9 @@ class Classes(Probabilities):
 
     def errors(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """1 - the probability of the true class."""
-        return 1 - np.take_along_axis(predictions, labels.astype(int), 1)
+        is_missing = np.isnan(labels)
+        of_classes = np.take_along_axis(predictions, np.nan_to_num(labels).astype(int), 1)
+        return np.where(is_missing, np.nan, 1 - of_classes)
 
     def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
         of_labels = np.take_along_axis(log_softmax(logits, 1), labels.astype(int), 1)
