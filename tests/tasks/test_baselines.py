@@ -448,9 +448,12 @@ def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, messag
 
 
 def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
+    # with the label of MoleculeNet's set
+    pd.read_csv(table).rename(columns={"amine": "Class"}).to_csv(tmp_path / "bace.csv", index=False)
     for name in ("ecfp-rf", "ecfp-knn"):
-        task = TaskConfig("", label_columns=["amine"], split="random")
-        results = baseline(name, str(table), str(tmp_path / "runs" / name), task, [0, 1])
+        task = TaskConfig("", label_columns=["Class"], split="random")
+        output = str(tmp_path / "runs" / name)
+        results = baseline(name, str(tmp_path / "bace.csv"), output, task, [0, 1])
     report([str(tmp_path / "runs")], str(tmp_path / "report"))
     rows = pd.read_csv(tmp_path / "report/tables/main-molecules.csv").set_index("model")
     assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(
