@@ -23,7 +23,7 @@ HELP = ("-h", "--help")
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
 # words that name something on disk
 ON_DISK = ("model", "input")
-# options that do if their value has a dot, which names of data sets have not
+# options that name a file if their value has a dot; names of data sets have none
 FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
 
 

@@ -78,7 +78,7 @@ def write_in_chunks(
     numbers alone in all of the table as numbers, and returns how many rows there are of every kind.
 
     The chunks are joined at the end: Parquet files to one, others byte by byte. A chunk of a .npy
-    file is the numbers alone, float32. A command that was interrupted goes on behind the chunks
+    file is the numbers alone, float32. A command that was interrupted goes on after the chunks
     that are finished, if input and `settings` are the same. Returns the sums of what `write`
     returns."""
     run_settings = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})

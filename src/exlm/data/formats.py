@@ -91,7 +91,7 @@ def _are_sequences(lines: list[str]) -> bool:
 
 
 def _are_molecules_with_names(lines: list[str]) -> bool:
-    """Whether lines have molecules and, some of them, names behind these."""
+    """Whether each line has a molecule, and some have a name after it."""
     words = [line.split() for line in lines[:10] if line.strip()]
     # A word of up to three letters may be a molecule by accident.
     may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
@@ -191,7 +191,7 @@ def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _conll(name: str, options: TableOptions) -> Iterator[Record]:
-    """Sentences between blank lines: a word in each line and behind it its labels, the last of them
+    """Sentences between blank lines: a word in each line and after it its labels, the last of them
     in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
     numbers before the words, `tags` are the parts of speech (UPOS)."""
     has_numbers = bool(NUMBERED_TAGS.search("\n".join(first_lines(name))))

@@ -114,7 +114,7 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
         if len(ends) == 2:
             _bond(molecule, *ends)
         removed |= group.difference(ends)
-    # the last first, since the atoms behind a removed one are numbered anew
+    # the last first, since the atoms after a removed one get other numbers
     for atom in sorted(removed, reverse=True):
         molecule.RemoveAtom(atom)
     return molecule, tokens_of_sites
@@ -173,7 +173,7 @@ def to_smiles(molecule: Chem.Mol, sampled: bool) -> str:
 
 
 def _cost(smiles: str, sampled: bool) -> tuple[int, ...]:
-    """How many ring digits are behind sites, and what else speaks against a SMILES.
+    """How many ring digits follow sites, and what else speaks against a SMILES.
 
     To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
     few kinds of pieces. In `molecules-5M` true pieces of 120 held-out molecules, each on one bond,

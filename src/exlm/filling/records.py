@@ -180,7 +180,7 @@ def _of_text(filled: FilledText) -> dict[str, Any]:
 
 
 def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
-    """The fillings that are molecules which none before is, each with its text."""
+    """The first filling of every molecule, each with its text."""
     for filled in filled_texts:
         for filling in filled.fillings:
             if filling.molecule is not None and filling.molecule.unique:

@@ -167,7 +167,7 @@ class Beginnings:
     def continued(
         self, graph: Graph, at_next: Tensor, parents: Tensor, words: Tensor
     ) -> "Beginnings":
-        """The beginnings `parents` [b], each with one of the `words` [b] behind it; `at_next`
+        """The beginnings `parents` [b], each with one of the `words` [b] after it; `at_next`
         [n, N] is how probably the next token is emitted at each state."""
         log_emitted = at_next[parents].log() + graph.probs[:, words].T.log()
         log_step = log_emitted.logsumexp(1)

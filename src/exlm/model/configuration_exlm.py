@@ -264,7 +264,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     @property
     def read_layers(self) -> int:
         """How many of the first layers embeddings and the heads for tasks read: the hidden
-        vectors behind them are the model's embeddings, in every tool."""
+        vectors after them are the model's embeddings, in every tool."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
             raise InputError(
                 f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"

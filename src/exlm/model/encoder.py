@@ -18,7 +18,7 @@ from exlm.ops.dropout import dropout as drop
 from exlm.ops.expansion import EncoderInput, tensors_to
 from exlm.ops.rotary import apply_rotary
 
-# The operator behind `torch.nn.attention.varlen.varlen_attn`. It has dropout, that function not.
+# What `torch.nn.attention.varlen.varlen_attn` calls. Unlike that function it takes dropout.
 flash_attention = torch.ops.aten._flash_attention_forward
 
 
@@ -55,8 +55,8 @@ class Layout:
     unpadded: Unpadded | None = None  # None if padded
 
     def by_sequence(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden vectors [R, N, D] as [B, N, D]; what lies behind the end of a
-        sequence is any other vector."""
+        """The last layer's hidden vectors [R, N, D] as [B, N, D]; after the end of a sequence
+        stand vectors of other positions."""
         return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def _spans(selected: Tensor) -> Spans:
 
 def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
     """hidden [B, L, D] of expanded positions -> [B, S, D], of the first copy of every input token.
-    For padding it may lie behind the end."""
+    For padding it may lie after the end."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
     return gather_positions(hidden, first.to(hidden.device))
 

@@ -22,7 +22,7 @@ Pooling = Literal["first", "mean"]
 
 
 class Encoded(NamedTuple):
-    """Hidden vectors: those behind the last layer, and of every layer if these are asked for."""
+    """Hidden vectors: those after the last layer, and of every layer if these are asked for."""
 
     hidden: Tensor
     # [B, S, D] of the input tokens, after the embedding and after every layer
@@ -182,9 +182,9 @@ class ExLMModel(ExLMPreTrainedModel):
     def _run(
         self, indices: range, hidden: Tensor, layout: Layout, every_layer: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """Hidden vectors [R, L, D] behind the layers with these indices, or [R, N, D] if the layout
+        """Hidden vectors [R, L, D] after the layers with these indices, or [R, N, D] if the layout
         has output positions; and with `every_layer` those of the input tokens [B, S, D] before the
-        first layer and behind each."""
+        first layer and after each."""
         reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
         tables = self._rotary_tables(layout, reads_copies)
         layers = [layout.at_tokens(hidden)] if every_layer else []
@@ -229,7 +229,7 @@ class ExLMModel(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
         **attention_options: Any,
     ) -> BaseModelOutput:
-        """Vectors [B, S, D] of the tokens, in every tool the same: the hidden vectors behind
+        """Vectors [B, S, D] of the tokens, in every tool the same: the hidden vectors after
         `config.read_layers` layers, and the mean over the repeats if the model repeats its input.
         Their mean is the vector of a text.
 
@@ -314,7 +314,7 @@ class ExLMModel(ExLMPreTrainedModel):
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
-        """What tasks read of a `task_input`: a vector [B, S, D] for each token, behind
+        """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
         `config.read_layers` layers. If the model repeats its input, it is that of the token's first
         repeat, or the mean, as `repeats` says."""
         encoded = self.encode(

@@ -32,7 +32,7 @@ def tensors_to(record: Any, device: torch.device) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderInput:
-    """What the encoder reads: the tokens; those of a lattice are copied, some of them."""
+    """What the encoder reads: tokens, some of which a lattice has copied."""
 
     input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions

@@ -49,8 +49,8 @@ def most_positions(
 
 
 def least_tokens(masks: int) -> float:
-    """How many tokens a held-out sequence has at least that is judged with exactly so many masks: a
-    third of them stays visible."""
+    """The least tokens of a held-out sequence that is judged with exactly so many masks: a third of
+    them stays visible."""
     return 1.5 * masks
 
 

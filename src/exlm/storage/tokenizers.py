@@ -7,7 +7,7 @@ tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
 
 - A tokenizer that leaves them out by itself, as BERT's, is saved as it is.
 - Others get STRIP as their first step. A normalizer sees the pieces between those tokens that are
-  not called normalized, and the space behind a mask belongs to the next word; so their special
+  not called normalized, and the space after a mask belongs to the next word; so their special
   tokens are called normalized, and STRIP sees the whole text.
 - Those of an alphabet, such as proteins, get STRIP alone: their normalizer would turn special
   tokens into capital letters."""

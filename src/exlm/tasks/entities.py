@@ -24,7 +24,7 @@ def entity_f1(labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str
     NaN if there are none. `classes` are those of `has_entities`.
 
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
-    An entity begins at B or S, behind E or S, and where the units before it are of another kind."""
+    An entity begins at B or S, after E or S, and where the units before it are of another kind."""
     true, predicted = _true_and_predicted(labels, predictions, classes)
     count = len(true) + len(predicted)
     return 2 * len(true & predicted) / count if count else NAN

@@ -31,7 +31,7 @@ class Span(NamedTuple):
     """A token, or a word of several."""
 
     text: str
-    start: int  # its first character; of a second text, behind all of the first
+    start: int  # its first character; of a second text, counted on from the end of the first
     places: list[int]  # of its tokens
 
 

@@ -121,7 +121,7 @@ def fit(
         ends_early: finished updates -> whether training ends after this evaluation.
         identity: settings that must be equal between a checkpoint and this run. None: the caller
             sees to that.
-        may_differ: how the names of those settings begin that need not be equal.
+        may_differ: settings whose names begin so need not be equal.
         loss_name, description: the names of the loss and of the run in the log and beside the
             progress bar.
         checkpoints: directory of the checkpoints, if it is not `directory`.
