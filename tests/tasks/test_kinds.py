@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
@@ -90,6 +91,7 @@ class Grades(Classes):
     """Classes in order. An output for each but the first: whether the label is at least it."""
 
     has_temperature = False
+    problem_type = "multi_label_classification"  # an output does not depend on the others
 
     def head_names(self, names):
         return [f"at least {name}" for name in names[1:]]
@@ -101,7 +103,7 @@ class Grades(Classes):
         return losses.sum(), losses.new_full((), len(losses))
 
     def predictions(self, outputs):
-        at_least = np.minimum.accumulate(1 / (1 + np.exp(-outputs)), 1)
+        at_least = np.minimum.accumulate(expit(outputs), 1)
         ones = np.ones((len(outputs), 1))
         return -np.diff(np.hstack([ones, at_least, 0 * ones]))
 

@@ -43,7 +43,8 @@ class LabelType(ABC):
     [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
     metrics: ClassVar[tuple[Metric, ...]]  # the first chooses the epoch if no other is named
-    problem_type: ClassVar[str]  # the loss, as transformers call it
+    # the loss, as transformers call it; pipelines choose sigmoid or softmax by it
+    problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: ClassVar[bool] = False
     # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
