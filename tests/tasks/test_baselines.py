@@ -157,6 +157,18 @@ def test_letters_tell_classes_of_texts_that_are_one_word(tmp_path):
     assert results["test"]["roc_auc"]["mean"] > 0.95
 
 
+def test_spellings_of_a_protein_are_in_one_part(tmp_path):
+    rng = np.random.default_rng(0)
+    proteins = ["".join(rng.choice(list("KRAGDE"), 30)) for _ in range(30)]
+    rows = [(i, text, i % 7) for i, p in enumerate(proteins) for text in (p, p.lower(), f"{p}*")]
+    path = tmp_path / "proteins.csv"
+    pd.DataFrame(rows, columns=["id", "sequence", "y"]).to_csv(path, index=False)
+    task = TaskConfig("", label_columns=["y"], task_type="regression", split="random")
+    baseline("tfidf-lr", str(path), str(tmp_path / "out"), task, [0])
+    frame = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
+    assert (frame.groupby("id")["split"].nunique() == 1).all() and frame["split"].nunique() == 3
+
+
 def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys):
     run(table, "multilabel")
     first = (table.parent / "out/seed-0/result.json").stat().st_mtime_ns

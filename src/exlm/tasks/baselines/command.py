@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from exlm.data.chemistry import standardize
+from exlm.data.tokenization import letter_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.estimators import are_single_words
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import (
     predict_table,
@@ -109,7 +111,9 @@ class TableBaseline(TableTask):
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
         checked = without_broken_molecules(table) if molecules else table
-        spelling = spelling_of(None, bool(molecules), config.standardize or "none")
+        # As a model of proteins, whose splits a baseline must have, reads them.
+        letters = letter_tokenizer("protein") if are_single_words(table.texts) else None
+        spelling = spelling_of(letters, bool(molecules), config.standardize or "none")
         super().__init__(config, checked, table.usable, spelling)
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)

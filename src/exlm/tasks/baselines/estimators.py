@@ -59,15 +59,26 @@ def fit_linear_to_molecules(inputs: BaselineInputs, log: Path) -> np.ndarray:
     return best_linear_model(inputs, features)
 
 
+def are_single_words(texts: Sequence[str]) -> bool:
+    """Whether nine in ten texts or more are a single word, perhaps with a * at the end, as proteins
+    may have it."""
+    present = [text for text in texts if text]
+    words = sum(re.fullmatch(r"\w+\*?", text) is not None for text in present)
+    return bool(present) and words >= 0.9 * len(present)
+
+
 def fit_linear_to_words(inputs: BaselineInputs, log: Path) -> np.ndarray:
     """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
-    letters where every text is a single word, such as a protein. Of two texts: the features of
+    letters where texts are single words, such as proteins. Of two texts: the features of
     each, their differences and their products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
     train_texts = [texts[row] for texts in columns for row in inputs.train]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TFIDF_WORD)
-    if all(re.fullmatch(r"\w+", text) for text in train_texts):
-        vectorizer.set_params(analyzer="char", ngram_range=(1, 3))
+    if are_single_words(train_texts):
+        vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
+    else:
+        vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), sublinear_tf=True, token_pattern=TFIDF_WORD
+        )
     vectorizer.fit(train_texts)
     first = vectorizer.transform(inputs.texts)
     if inputs.pairs is None:
