@@ -20,8 +20,8 @@ from exlm.tasks.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Me
 
 
 class LabelCells(NamedTuple):
-    """The cells of label columns, NaN where missing, and what they mean as numbers, and as 0 and 1;
-    NaN where nothing."""
+    """The cells of label columns, NaN where missing, and what they mean: NaN where they are neither
+    numbers nor words for 0 and 1."""
 
     cells: pd.DataFrame
     numbers: pd.DataFrame
