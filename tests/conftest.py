@@ -21,7 +21,7 @@ from exlm import ExLMConfig
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
-from exlm.tasks import scores
+from exlm.tasks.labels import scores
 from tests.processors import RoundedProducts
 
 # variables of the environment that pytest, and PyTorch's compiler on a GPU, set for themselves

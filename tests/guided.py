@@ -40,10 +40,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--corpus", type=Path, default=Path("build/guided"))
     options = parser.parse_args()
-    with atheris.instrument_imports(include=["exlm.data", "exlm.tasks.table"]):
+    with atheris.instrument_imports(include=["exlm.data", "exlm.tasks.rows.table"]):
         from exlm.data.frames import read_file
         from exlm.errors import InputError
-        from exlm.tasks.table import make_table
+        from exlm.tasks.rows.table import make_table
     corpus = options.corpus / options.reader
     corpus.mkdir(parents=True, exist_ok=True)
     for i, text in enumerate(SEEDS[options.reader]):

@@ -18,7 +18,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.runs import finished_result, resumable_directory
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.scores import score_predictions
+from exlm.tasks.labels.scores import score_predictions
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm_command import parser

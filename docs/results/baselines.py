@@ -14,8 +14,8 @@ from pages import fill, table
 
 from exlm.paper.values import MAIN_TABLES, title
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.metrics import SHARES
+from exlm.tasks.labels.metrics import SHARES
+from exlm.tasks.rows.datasets import MOLECULENET
 
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]

@@ -30,13 +30,13 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
-from exlm.tasks.reading import TextReader, Tokens
-from exlm.tasks.splits import RowSplit, random_split, split_rows
-from exlm.tasks.table import TextTable
-from exlm.tasks.table_finetuning import DEFAULT_LENGTH
+from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
+from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
+from exlm.tasks.rows.reading import TextReader, Tokens
+from exlm.tasks.rows.splits import RowSplit, random_split, split_rows
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.finetuning import DEFAULT_LENGTH
 
 MOLECULES = (
     "bbbp",

@@ -24,8 +24,8 @@ from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import read_files
-from exlm.tasks.table import make_table
+from exlm.tasks.rows.datasets import read_files
+from exlm.tasks.rows.table import make_table
 from exlm_command import main
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]

@@ -23,7 +23,7 @@ from exlm.data.tokenization import (
 )
 from exlm.errors import InputError
 from exlm.storage.tokenizers import load_tokenizer, save_tokenizer, tokenizer_hash
-from exlm.tasks.reading import TextReader
+from exlm.tasks.rows.reading import TextReader
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()

@@ -25,8 +25,8 @@ from exlm.data.sources import Row, find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.tasks.questions import read_questions
-from exlm.tasks.table import make_table
+from exlm.tasks.questions.questions import read_questions
+from exlm.tasks.rows.table import make_table
 from exlm_command.parser import settings
 from tests.soak import work
 from tests.soak.work import Test

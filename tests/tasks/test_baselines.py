@@ -27,8 +27,8 @@ from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.scores import score_predictions
 from exlm_command import main
 from tests.tasks.tiny_models import predicted
 from tests.test_their_tools import save

@@ -11,15 +11,15 @@ import pytest
 from scipy.special import expit
 
 from exlm import InputError
-from exlm.tasks.certainty import (
+from exlm.tasks.labels.label_types import Binary, Classes, Numbers, ZerosAndOnes
+from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.saved_task import SavedTask, SeedModel
+from exlm.tasks.tables.certainty import (
     calibration_error,
     conformal_margins,
     errors_to_keep,
     fit_temperature,
 )
-from exlm.tasks.label_types import Binary, Classes, Numbers, ZerosAndOnes
-from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.saved_task import SavedTask, SeedModel
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS
 

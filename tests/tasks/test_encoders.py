@@ -23,8 +23,8 @@ from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
-from exlm.tasks.reading import tokenize
-from exlm.tasks.table_finetuning import TableFinetuning
+from exlm.tasks.rows.reading import tokenize
+from exlm.tasks.tables.finetuning import TableFinetuning
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(

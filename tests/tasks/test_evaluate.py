@@ -13,8 +13,8 @@ import yaml
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.scores import with_intervals
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
 

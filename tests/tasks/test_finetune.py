@@ -22,11 +22,11 @@ from exlm.storage.files import read_log
 from exlm.storage.models import load_model, save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.scores import score_predictions
+from exlm.tasks.rows.datasets import fill_in, resolve
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from tests.tasks.tiny_models import predicted
 

@@ -20,8 +20,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from exlm.tasks.reading import TextReader
-from exlm.tasks.table import make_table
+from exlm.tasks.rows.reading import TextReader
+from exlm.tasks.rows.table import make_table
 from tests.tasks.tiny_models import predicted
 
 SENTENCES = ["Ada lives in Rome", "the weather is fine today", "shares fell again on Monday"] * 5

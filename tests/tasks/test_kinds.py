@@ -17,7 +17,7 @@ from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
-from exlm.tasks.label_types import LABEL_TYPES, Classes
+from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
 from exlm.tasks.task import KINDS

@@ -7,10 +7,10 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
-from exlm.tasks.entities import entity_f1, has_entities, score_entities
-from exlm.tasks.label_types import LABEL_TYPES
-from exlm.tasks.metrics import goodness, in_digits, summarise
-from exlm.tasks.scores import confusion, metric_names, score_classes, score_predictions
+from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.labels.metrics import goodness, in_digits, summarise
+from exlm.tasks.labels.scores import confusion, metric_names, score_classes, score_predictions
 
 NAN = np.nan
 

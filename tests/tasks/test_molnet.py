@@ -9,7 +9,8 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import (
+from exlm.tasks.finetune import finetune
+from exlm.tasks.rows.datasets import (
     DEFAULTS,
     MOLECULENET,
     file_task,
@@ -17,7 +18,6 @@ from exlm.tasks.datasets import (
     glue_files,
     molnet_departures,
 )
-from exlm.tasks.finetune import finetune
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))

@@ -22,9 +22,9 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.finetune import finetune
-from exlm.tasks.output_meaning import OutputMeaning
 from exlm.tasks.predict import predict
-from exlm.tasks.table_finetuning import TableFinetuning
+from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import FAST, SIZES
 
@@ -69,7 +69,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 6)
     monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], OutputMeaning.outputs
@@ -223,11 +223,11 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "config.json").write_text(json.dumps(config))
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
-    monkeypatch.setattr("exlm.tasks.table_predictor.ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
     monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
     readings = []
     monkeypatch.setattr(
-        "exlm.tasks.training_molecules.training_molecules",
+        "exlm.tasks.tables.training_molecules.training_molecules",
         lambda places: readings.append(places) or ["C"],
     )
     arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")

@@ -13,13 +13,13 @@ from exlm.data.frames import FileRows, read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
-from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.splits import FRACTIONS, random_split
-from exlm.tasks.table import make_table
-from exlm.tasks.table_finetuning import TableFinetuning
+from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.splits import FRACTIONS, random_split
+from exlm.tasks.rows.table import make_table
+from exlm.tasks.tables.finetuning import TableFinetuning
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

@@ -12,9 +12,9 @@ import pytest
 
 from exlm.data.frames import read_file
 from exlm.errors import InputError
-from exlm.tasks import splits
-from exlm.tasks.datasets import MOLECULENET, find_dataset
-from exlm.tasks.splits import (
+from exlm.tasks.rows import splits
+from exlm.tasks.rows.datasets import MOLECULENET, find_dataset
+from exlm.tasks.rows.splits import (
     FRACTIONS,
     column_split,
     index_split,
@@ -23,7 +23,7 @@ from exlm.tasks.splits import (
     scaffold_split,
     split_hash,
 )
-from exlm.tasks.table import make_table
+from exlm.tasks.rows.table import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
 

@@ -17,7 +17,10 @@ from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import Diverged
 from exlm.storage.models import save_model
 from exlm.tasks import inference
-from exlm.tasks.answers import (
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import EncoderSource
+from exlm.tasks.inference import pad
+from exlm.tasks.questions.answers import (
     N_BEST,
     answer,
     best_spans,
@@ -28,11 +31,8 @@ from exlm.tasks.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource
-from exlm.tasks.inference import pad
-from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.questions import (
+from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.questions import (
     make_windows,
     read_answered_questions,
     read_questions,

@@ -19,20 +19,20 @@ from exlm.data.frames import FileRows, read_file, read_frame, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
-from exlm.tasks.cells import read_numbers
-from exlm.tasks.column_labels import read_labels
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import load_labelled
-from exlm.tasks.duplicates import (
+from exlm.tasks.labels.cells import read_numbers
+from exlm.tasks.labels.column_labels import read_labels
+from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.reading import spelling_of
-from exlm.tasks.splits import chosen_parts, make_split
-from exlm.tasks.table import TextTable, make_table
-from exlm.tasks.table_summary import describe_table, remarks_on_labels
+from exlm.tasks.rows.reading import spelling_of
+from exlm.tasks.rows.splits import chosen_parts, make_split
+from exlm.tasks.rows.summary import describe_table, remarks_on_labels
+from exlm.tasks.rows.table import TextTable, make_table
 
 
 def write(path: Path, text: str) -> Path:

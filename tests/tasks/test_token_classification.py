@@ -20,14 +20,14 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import EncoderSource
 from exlm.tasks.finetune import finetune
-from exlm.tasks.output_meaning import UnitMeaning
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.reading import TableTokens, first_tokens
+from exlm.tasks.rows.reading import TableTokens, first_tokens
+from exlm.tasks.rows.table import make_table
+from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
 from exlm.tasks.saved_task import TunedModel, load_saved_task
-from exlm.tasks.table import make_table
-from exlm.tasks.table_finetuning import TableFinetuning
-from exlm.tasks.token_classification import TokenClassification
-from exlm.tasks.units import RESIDUE, WORD, read_unit_labels, spelled
+from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.output_meaning import UnitMeaning
+from exlm.tasks.tables.token_classification import TokenClassification
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"

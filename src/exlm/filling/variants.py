@@ -24,7 +24,7 @@ from exlm.filling import search
 from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.tasks.cells import read_numbers
+from exlm.tasks.labels.cells import read_numbers
 from exlm.train import distributed
 
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it

@@ -18,8 +18,8 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
 from exlm.tasks.embed import Pooling, embeddings
-from exlm.tasks.reading import ReadOptions, reader_for, remembered
-from exlm.tasks.table import make_table
+from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
+from exlm.tasks.rows.table import make_table
 from exlm.train import distributed
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads

@@ -22,8 +22,8 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import file_hashes, resolve
 from exlm.tasks.finetune import finetune
+from exlm.tasks.rows.datasets import file_hashes, resolve
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 

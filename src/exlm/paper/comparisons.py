@@ -23,7 +23,7 @@ from exlm.paper.values import (
     percent,
     title,
 )
-from exlm.tasks.metrics import goodness
+from exlm.tasks.labels.metrics import goodness
 
 # what the tables say of each result of `decide`
 UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}

@@ -11,7 +11,7 @@ from exlm.paper.estimates import Results
 from exlm.paper.records import PretrainedRun, TunedRun
 from exlm.paper.runs import Runs
 from exlm.paper.values import EXLM_ONLY, METHODS, MLM, PLUS, Cell, rank
-from exlm.tasks.datasets import GLUE, MOLECULENET
+from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
 Cells = dict[Cell, list[PretrainedRun]]
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order

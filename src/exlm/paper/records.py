@@ -25,8 +25,8 @@ from exlm.paper.values import (
     title,
 )
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.datasets import GLUE, MOLECULENET, file_task
-from exlm.tasks.metrics import SHARES
+from exlm.tasks.labels.metrics import SHARES
+from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]
 # By the title of its column, each cell of a table: a number, a Number, a text, or None if it was

@@ -8,7 +8,8 @@ from exlm.data.chemistry import Standardize
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
-from exlm.tasks.duplicates import Duplicates
+
+Duplicates = Literal["keep", "mean", "drop"]
 
 
 @dataclass(frozen=True)

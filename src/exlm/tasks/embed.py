@@ -15,14 +15,14 @@ from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.reading import (
+from exlm.tasks.rows.reading import (
     ReadOptions,
     TableTokens,
     reader_for,
     remembered,
 )
+from exlm.tasks.rows.table import TextTable, make_table
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import TextTable, make_table
 from exlm.train import distributed
 
 Pooling = Literal["mean", "first"]

@@ -20,11 +20,11 @@ from exlm.ops.precision import used_precision
 from exlm.storage.files import RUN_RESULT, render, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
-from exlm.tasks.datasets import fill_in, resolve
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import Grid, best_seed_directory
-from exlm.tasks.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
-from exlm.tasks.table import first_reported_row
+from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
+from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
 from exlm.train import distributed
 

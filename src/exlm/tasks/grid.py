@@ -22,7 +22,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.runs import finished_result, machine, resumable_directory
-from exlm.tasks.metrics import goodness, summarise
+from exlm.tasks.labels.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model

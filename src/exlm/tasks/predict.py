@@ -16,11 +16,11 @@ from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
 from exlm.tasks.grid import BASELINE_FILE, seed_directories
-from exlm.tasks.metrics import ERRORS_IN_UNITS, in_digits
+from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
+from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
-from exlm.tasks.scores import COVERAGE, with_intervals
-from exlm.tasks.table_predictor import TablePredictor
+from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes

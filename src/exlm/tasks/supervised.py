@@ -17,7 +17,7 @@ from exlm.randomness import Purpose, draw
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.metrics import goodness
+from exlm.tasks.labels.metrics import goodness
 from exlm.train import distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig

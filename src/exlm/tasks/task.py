@@ -5,8 +5,8 @@ For a table, `TextTable` are its rows, `TableTask` their splits and scores, and 
 and `TableBaseline` train.
 
 A further kind of labels for the rows of a table, or for residues or words, is a class and its entry
-in LABEL_TYPES (`label_types.py`). Any other kind is a `Finetuning` in a file of its own, and an
-entry of KINDS."""
+in LABEL_TYPES (`labels/label_types.py`). Any other kind is a `Finetuning` in a file of its own, and
+an entry of KINDS."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import EncoderSource, ModelClasses
-from exlm.tasks.label_types import LABEL_TYPES
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.predictions import Predictor
-from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.table_finetuning import TableFinetuning
-from exlm.tasks.token_classification import TokenClassification
+from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.token_classification import TokenClassification
 
 
 class Task(Protocol):

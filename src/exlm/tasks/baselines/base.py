@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
-from exlm.tasks.metrics import goodness
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.scores import score_predictions
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from exlm.tasks.baselines.saved import (
     without_broken_molecules,
 )
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import load_labelled, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.reading import spelling_of
+from exlm.tasks.rows.datasets import load_labelled, resolve
+from exlm.tasks.rows.reading import spelling_of
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table_finetuning import TableFinetuning
-from exlm.tasks.table_task import TableTask, complete_config
+from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.table_task import TableTask, complete_config
 from exlm.tasks.task import class_of
 
 

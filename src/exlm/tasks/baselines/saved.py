@@ -17,9 +17,9 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.grid import BASELINE_FILE
-from exlm.tasks.reading import TableTokens
-from exlm.tasks.table import TextTable
-from exlm.tasks.table_predictor import TablePredictor
+from exlm.tasks.rows.reading import TableTokens
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.predictor import TablePredictor
 
 
 def save_baseline(learned: BaselineInputs, run_dir: Path) -> None:

@@ -26,9 +26,9 @@ from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
-from exlm.tasks.cells import first_reasons
+from exlm.tasks.labels.cells import first_reasons
+from exlm.tasks.rows.table import TextTable
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import TextTable
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Tokens = dict[str, np.ndarray]

@@ -18,7 +18,7 @@ from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, make_table
 
 
 @dataclass(frozen=True)

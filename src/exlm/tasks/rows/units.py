@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from exlm.ops.expansion import IGNORED
-from exlm.tasks.table import TextTable
+from exlm.tasks.rows.table import TextTable
 
 # the units, as regular expressions
 RESIDUE = r"\S"

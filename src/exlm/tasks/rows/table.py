@@ -18,9 +18,9 @@ from exlm.data.columns import (
 from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
-from exlm.tasks.cells import are_pairs, first_reasons, read_texts
-from exlm.tasks.column_labels import infer_label_columns, label_cells, read_labels
-from exlm.tasks.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.labels.cells import are_pairs, first_reasons, read_texts
+from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 
 
 @dataclass(frozen=True)

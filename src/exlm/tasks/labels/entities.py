@@ -8,7 +8,7 @@ from typing import TypeGuard
 import numpy as np
 import pandas as pd
 
-from exlm.tasks.metrics import NAN
+from exlm.tasks.labels.metrics import NAN
 
 BILOU = {"L": "E", "U": "S"}  # its letters for the last of several units, and for a single one
 

@@ -18,27 +18,27 @@ from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError, note
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import GLUE, departures, file_hashes
-from exlm.tasks.duplicates import (
+from exlm.tasks.labels.label_types import Binary
+from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
+from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.label_types import Binary
-from exlm.tasks.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.reading import decide_molecules
+from exlm.tasks.rows.reading import decide_molecules
+from exlm.tasks.rows.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
+from exlm.tasks.rows.summary import describe_table, remarks_on_labels
+from exlm.tasks.rows.table import TextTable
 from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.scores import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
-from exlm.tasks.table import TextTable
-from exlm.tasks.table_summary import describe_table, remarks_on_labels
-from exlm.tasks.training_molecules import write_training
+from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.tables.training_molecules import write_training
 
 
 class TableTask(ABC):
-    """A table that is split, and whose predictions are scored and recorded: a `Task` (`task.py`)
-    but for its training."""
+    """A table that is split, and whose predictions are scored and recorded: a `Task`
+    (`tasks/task.py`) but for its training."""
 
     def __init__(
         self,

@@ -12,26 +12,26 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 
 from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model
-from exlm.tasks.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import load_labelled
 from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
-from exlm.tasks.label_types import LabelType, Probabilities
-from exlm.tasks.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.labels.label_types import LabelType, Probabilities
 from exlm.tasks.predictions import Predictor
-from exlm.tasks.reading import TextReader, note_spelling, remembered, spelling_of
+from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.reading import TextReader, note_spelling, remembered, spelling_of
+from exlm.tasks.rows.table import TextTable
 from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import TextTable
-from exlm.tasks.table_predictor import TablePredictor
-from exlm.tasks.table_task import TableTask, complete_config, positive_or_one
+from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
+from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.tables.table_task import TableTask, complete_config, positive_or_one
 
 DEFAULT_LENGTH = 512
 
 
 class TableFinetuning(TableTask):
-    """Fine-tunes encoders for a table (a `Finetuning`, see `task.py`).
+    """Fine-tunes encoders for a table (a `Finetuning`, see `tasks/task.py`).
 
     The `LabelType` says what is learned of the labels. `entries_before_training`, and what is found
     by the training, are saved with a model; they tell `OutputMeaning` how to read its outputs."""

@@ -16,9 +16,9 @@ from exlm.data.files import plain_suffix
 from exlm.data.frames import read_file, read_json
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
-from exlm.tasks.column_labels import note_unscored
 from exlm.tasks.inference import pad
-from exlm.tasks.reading import Tokens
+from exlm.tasks.labels.column_labels import note_unscored
+from exlm.tasks.rows.reading import Tokens
 from exlm.tasks.supervised import ShuffledBatches
 
 # the columns of a table that does not name them

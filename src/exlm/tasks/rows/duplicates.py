@@ -5,16 +5,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.cells import row_name
-from exlm.tasks.table import TextTable
-
-Duplicates = Literal["keep", "mean", "drop"]
+from exlm.tasks.config import Duplicates
+from exlm.tasks.labels.cells import row_name
+from exlm.tasks.rows.table import TextTable
 
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:

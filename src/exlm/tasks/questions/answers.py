@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
 from exlm.tasks.inference import batch_outputs, model_inputs
-from exlm.tasks.questions import Window
-from exlm.tasks.scores import diverged
+from exlm.tasks.labels.scores import diverged
+from exlm.tasks.questions.questions import Window
 
 N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
-from exlm.tasks.label_types import LABEL_TYPES, Probabilities
+from exlm.tasks.labels.label_types import LABEL_TYPES, Probabilities
 from exlm.tasks.saved_task import SeedModel
 
 BINS = 15  # of the calibration error

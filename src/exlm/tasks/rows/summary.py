@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.tasks.column_labels import NOT_DETERMINED
-from exlm.tasks.table import TextTable
+from exlm.tasks.labels.column_labels import NOT_DETERMINED
+from exlm.tasks.rows.table import TextTable
 
 
 def describe_table(table: TextTable, molecules: bool) -> str:

@@ -10,9 +10,9 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.entities import entity_f1, has_entities, score_entities
-from exlm.tasks.label_types import LABEL_TYPES
-from exlm.tasks.metrics import ENTITY_F1, NAN, Metric
+from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.labels.metrics import ENTITY_F1, NAN, Metric
 
 COVERAGE = 0.95  # of the intervals
 # draws for the interval of one label at the end of a fine-tuning; several labels share them

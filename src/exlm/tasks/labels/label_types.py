@@ -15,8 +15,8 @@ from torch import Tensor
 
 from exlm.data.columns import listed
 from exlm.model.downstream import classification_loss
-from exlm.tasks.cells import class_name, is_whole, note_words
-from exlm.tasks.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
+from exlm.tasks.labels.cells import class_name, is_whole, note_words
+from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
 
 
 class LabelCells(NamedTuple):

@@ -9,7 +9,7 @@ import pandas as pd
 
 from exlm.data.columns import IDENTIFIER, MISSING_TEXTS, listed
 from exlm.errors import InputError, note
-from exlm.tasks.cells import (
+from exlm.tasks.labels.cells import (
     check_numbers,
     check_single_labels,
     is_whole,
@@ -18,7 +18,7 @@ from exlm.tasks.cells import (
     two_words,
     zeros_and_ones,
 )
-from exlm.tasks.label_types import LABEL_TYPES, LabelCells
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelCells
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (

@@ -15,31 +15,31 @@ from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
 from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
 from exlm.errors import InputError, note
-from exlm.tasks.certainty import (
-    calibration_error,
-    conformal_margins,
-    is_within,
+from exlm.tasks.labels.label_types import Probabilities
+from exlm.tasks.labels.scores import (
+    confusion,
+    score_classes,
+    score_labels,
+    score_predictions,
 )
-from exlm.tasks.explain import explain, write_page
-from exlm.tasks.label_types import Probabilities
-from exlm.tasks.output_meaning import meaning_of
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
-from exlm.tasks.reading import (
+from exlm.tasks.rows.reading import (
     TableTokens,
     TextReader,
     Tokens,
     decide_molecules,
     spelling_of,
 )
+from exlm.tasks.rows.table import TextTable, make_table
 from exlm.tasks.saved_task import SeedModel
-from exlm.tasks.scores import (
-    confusion,
-    score_classes,
-    score_labels,
-    score_predictions,
+from exlm.tasks.tables.certainty import (
+    calibration_error,
+    conformal_margins,
+    is_within,
 )
-from exlm.tasks.table import TextTable, make_table
-from exlm.tasks.training_molecules import (
+from exlm.tasks.tables.explain import explain, write_page
+from exlm.tasks.tables.output_meaning import meaning_of
+from exlm.tasks.tables.training_molecules import (
     count_in_training,
     distance_to_training,
     training_fingerprints,

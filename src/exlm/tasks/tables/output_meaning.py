@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from exlm.tasks.certainty import bounds, class_sets
-from exlm.tasks.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.inference import batch_outputs, row_outputs
-from exlm.tasks.label_types import LABEL_TYPES, LabelType, Probabilities
-from exlm.tasks.reading import TableTokens
+from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
+from exlm.tasks.labels.scores import diverged
+from exlm.tasks.rows.reading import TableTokens
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.units import read_unit_labels, spelled
 from exlm.tasks.saved_task import SavedTask, TunedModel
-from exlm.tasks.scores import diverged
-from exlm.tasks.table import TextTable
-from exlm.tasks.units import read_unit_labels, spelled
+from exlm.tasks.tables.certainty import bounds, class_sets
 
 
 class OutputMeaning:

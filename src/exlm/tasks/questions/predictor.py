@@ -9,10 +9,10 @@ import pandas as pd
 from exlm.data.files import plain_suffix
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
-from exlm.tasks.answers import answer, score_answers, summarise_answers, vote
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
-from exlm.tasks.questions import (
+from exlm.tasks.questions.answers import answer, score_answers, summarise_answers, vote
+from exlm.tasks.questions.questions import (
     QuestionProblem,
     make_windows,
     read_answered_questions,

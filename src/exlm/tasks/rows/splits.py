@@ -20,9 +20,9 @@ from exlm.data.columns import check_columns, listed
 from exlm.data.frames import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
-from exlm.tasks.cells import class_name
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.table import TextTable
+from exlm.tasks.labels.cells import class_name
+from exlm.tasks.rows.table import TextTable
 
 PARTS = ("train", "valid", "test")
 FRACTIONS = (0.8, 0.1, 0.1)

@@ -19,7 +19,11 @@ from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import save_model
-from exlm.tasks.answers import (
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
+from exlm.tasks.labels.scores import RowScorer, quick_interval
+from exlm.tasks.predictions import Predictor
+from exlm.tasks.questions.answers import (
     ANSWER_METRICS,
     answer,
     score_answers,
@@ -27,12 +31,8 @@ from exlm.tasks.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
-from exlm.tasks.predictions import Predictor
-from exlm.tasks.question_predictor import QuestionPredictor, check_settings
-from exlm.tasks.questions import (
+from exlm.tasks.questions.predictor import QuestionPredictor, check_settings
+from exlm.tasks.questions.questions import (
     MIN_STEP,
     QuestionProblem,
     Window,
@@ -41,8 +41,8 @@ from exlm.tasks.questions import (
     rows_with_windows,
     window_batches,
 )
+from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.saved_task import SCORING, SavedTask
-from exlm.tasks.scores import RowScorer, quick_interval
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens

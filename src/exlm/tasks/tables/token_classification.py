@@ -14,15 +14,13 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 from exlm.data.columns import check_columns, listed
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
-from exlm.tasks.cells import check_no_list_as_text, row_name
-from exlm.tasks.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.datasets import load_labelled, read_files
 from exlm.tasks.encoders import EncoderSource, ModelClasses
-from exlm.tasks.saved_task import SavedTask
-from exlm.tasks.table import TextTable
-from exlm.tasks.table_finetuning import TableFinetuning
-from exlm.tasks.units import (
+from exlm.tasks.labels.cells import check_no_list_as_text, row_name
+from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
+from exlm.tasks.rows.datasets import load_labelled, read_files
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.units import (
     NO_LABEL,
     RESIDUE,
     WORD,
@@ -30,6 +28,8 @@ from exlm.tasks.units import (
     read_unit_labels,
     units,
 )
+from exlm.tasks.saved_task import SavedTask
+from exlm.tasks.tables.finetuning import TableFinetuning
 
 # usual names of the column of labels, in any case; the first that there is
 TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")

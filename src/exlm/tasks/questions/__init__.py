@@ -1,0 +1,1 @@
+"""Questions that a span of a context answers."""

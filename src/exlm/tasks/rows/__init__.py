@@ -1,0 +1,1 @@
+"""Rows of a table: from a file to texts, tokens, labels and the parts of a split."""

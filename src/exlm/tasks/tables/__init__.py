@@ -1,0 +1,1 @@
+"""Models of tables: how they are trained, what they predict, and how sure they are."""
