@@ -445,7 +445,7 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
 def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels):
     path = write(tmp_path / "a.csv", "\n".join(["smiles,y", *(f"CC,{cell}" for cell in cells)]))
     table = load_table(path, None, ["y"], positive=positive)
-    assert (table.task_type, table.words, table.classes) == ("binary", words, None)
+    assert (table.task_type, table.binary_names, table.classes) == ("binary", words, None)
     np.testing.assert_array_equal(table.labels[:, 0], labels)
     assert table.inferred.get("positive") == (words[1] if words and not positive else None)
     # another table may have 0 and 1, or one of the words alone
@@ -506,7 +506,7 @@ def test_classes_are_called_as_their_cells_say():
 def test_positive_is_one_of_two_words_of_all_columns():
     frame = pd.DataFrame({"text": ["a", "b"], "y": ["N", "y"], "z": ["Y", None]})
     table = make_table(FileRows(frame), "a.csv", None, ["y", "z"], positive="Y")
-    assert (table.task_type, table.words) == ("multilabel", ["N", "y"])
+    assert (table.task_type, table.binary_names) == ("multilabel", ["N", "y"])
     np.testing.assert_array_equal(table.labels, [[0, 1], [1, np.nan]])
     other = FileRows(frame.assign(z=["low", "high"]))
     with pytest.raises(InputError, match="in every label column, .* are N, y, low, high$"):

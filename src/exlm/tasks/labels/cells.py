@@ -218,7 +218,7 @@ def class_name(cell: Any) -> str:
     return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
-def two_words(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
+def two_names(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
     """The words for labels 0 and 1 that all columns have: the one that is not `positive` and this
     one, InputError if there are others. Without `positive`, words of NEGATIVE and POSITIVE in a
     single column; None if it has others, or if there are several columns."""

@@ -15,7 +15,7 @@ from exlm.tasks.labels.cells import (
     is_whole,
     read_numbers,
     row_name,
-    two_words,
+    two_names,
     zeros_and_ones,
 )
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelCells
@@ -83,7 +83,7 @@ class Labels(NamedTuple):
     values: np.ndarray  # [rows, labels], NaN where missing
     task_type: str
     classes: list[str] | None
-    words: list[str] | None
+    binary_names: list[str] | None
 
 
 def read_labels(
@@ -101,18 +101,18 @@ def read_labels(
         return Labels(np.empty((len(cells), 0)), task_type or "regression", None, None)
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
-    words = None
+    binary_names = None
     if task_type is None or not LABEL_TYPES[task_type].has_classes:
         check_numbers(cells, numbers, path)
-        words = list(names or ()) or two_words(cells, positive, path)
-    bits = zeros_and_ones(cells, numbers, words)
+        binary_names = list(names or ()) or two_names(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, binary_names)
     task_type = task_type or _infer_task_type(cells, numbers, bits)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
-    labels = label_type.read(LabelCells(cells, numbers, bits, words), names)
+    labels = label_type.read(LabelCells(cells, numbers, bits, binary_names), names)
     wrong_cells = np.argwhere((cells.notna() & labels.values.isna()).to_numpy().T)
     if len(wrong_cells) and not skip_unknown:
         raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, labels.allowed)}")
@@ -123,7 +123,7 @@ def read_labels(
     }
     note_unscored(problems, cells.index, path)
     values = labels.values.to_numpy(dtype=float)
-    return Labels(values, task_type, labels.classes, labels.words)
+    return Labels(values, task_type, labels.classes, labels.binary_names)
 
 
 def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> str:

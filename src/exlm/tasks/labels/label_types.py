@@ -26,7 +26,8 @@ class LabelCells(NamedTuple):
     cells: pd.DataFrame
     numbers: pd.DataFrame
     bits: pd.DataFrame  # as the numbers, but 0 and 1 for words such as no and yes
-    words: list[str] | None  # what 0 and 1 are called, if all columns have the same two words
+    # what 0 and 1 are called, if all columns have the same two words
+    binary_names: list[str] | None
 
 
 class ReadLabels(NamedTuple):
@@ -35,7 +36,7 @@ class ReadLabels(NamedTuple):
     values: pd.DataFrame  # NaN where missing, and where a cell says none
     allowed: str  # what cells may say, in words
     classes: list[str] | None = None  # by index, if the values are indices of classes
-    words: list[str] | None = None  # what 0 and 1 are called, if they are words
+    binary_names: list[str] | None = None  # what 0 and 1 are called, if they are words
 
 
 class LabelType(ABC):
@@ -137,11 +138,12 @@ class ZerosAndOnes(Probabilities):
     problem_type: ClassVar[str] = "multi_label_classification"
 
     def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
-        cells, _, bits, words = columns
+        cells, _, bits, binary_names = columns
         labels = bits.where(bits.isin((0, 1)))
-        if words is None:
+        if binary_names is None:
             note_words(cells, labels)
-        return ReadLabels(labels, allowed=" or ".join(words or ("0", "1")), words=words)
+        allowed = " or ".join(binary_names or ("0", "1"))
+        return ReadLabels(labels, allowed, binary_names=binary_names)
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))

@@ -161,8 +161,8 @@ class TextReader:
         if is_cut.any():
             examples = tokenize(texts, self.tokenizer, pairs, self.max_length)
         unit_starts = None
-        if table.unit:
-            unit_starts = first_tokens(texts, self.tokenizer, table.unit, self.max_length)
+        if table.unit_pattern:
+            unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
             problems=first_reasons(table.problems, problems),

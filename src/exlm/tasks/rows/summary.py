@@ -31,7 +31,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     elif not table.label_type.class_per_row and not table.classes:
         label_names = list(map(_with_positives, table.label_columns, labels.T))
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
-    names = table.classes or table.words or []
+    names = table.classes or table.binary_names or []
     counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
     if counts:
         line += f" (classes and how many: {listed(counts)})"

@@ -39,13 +39,15 @@ class TextTable:
     label_columns: list[str]
     task_type: str
     classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
-    words: list[str] | None  # what labels 0 and 1 are called, if the table has words
+    binary_names: list[str] | None  # what labels 0 and 1 are called, if they are words
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     is_half_empty: np.ndarray  # [rows] bool, whether one text of a pair is empty
     inferred: dict[str, str]  # by the name of the option that the user can set instead
-    unit: str | None = None  # token_classification: a regular expression for what has a label
+    unit_pattern: str | None = (
+        None  # token_classification: a regular expression for what has a label
+    )
 
     @property
     def label_type(self) -> LabelType:
@@ -132,7 +134,7 @@ def make_table(
     `rows` are one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_words`). Columns and the task type are inferred where they are None
+    that is label 1 (`two_names`). Columns and the task type are inferred where they are None
     (`_choose_texts` and `column_labels.py`); `not_labels` are columns that are no labels then, such
     as that of a split. InputError if columns cannot be used, a value is no label of the task, or no
     row can be used."""
@@ -155,7 +157,7 @@ def make_table(
         "pair_column": (pair_column, pair),
         "label_columns": (label_columns, listed(columns, 5)),
         "task_type": (task_type, labels.task_type),
-        "positive": (positive, labels.words and labels.words[1]),
+        "positive": (positive, labels.binary_names and labels.binary_names[1]),
     }
     return TextTable(
         frame=frame,
@@ -167,7 +169,7 @@ def make_table(
         label_columns=columns,
         task_type=labels.task_type,
         classes=labels.classes,
-        words=labels.words,
+        binary_names=labels.binary_names,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),

@@ -39,8 +39,8 @@ class OutputMeaning:
         return self.saved["classes"] or self.saved["label_columns"]
 
     @property
-    def words(self) -> list[str] | None:
-        """The classes, or the words for 0 and 1; None if labels are numbers, 0 and 1 included."""
+    def class_names(self) -> list[str] | None:
+        """The names of the classes, or of 0 and 1; None if labels are numbers, 0 and 1 included."""
         return self.saved["classes"] or self.saved.get("words")
 
     @property
@@ -103,8 +103,8 @@ class OutputMeaning:
             return columns
         best = label_type.most_probable(means)[:, 0]
         predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        if self.words:
-            predicted = predicted.map(dict(enumerate(self.words)))
+        if self.class_names:
+            predicted = predicted.map(dict(enumerate(self.class_names)))
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         # without the index: that of a chunk begins at its first row
@@ -119,7 +119,7 @@ class OutputMeaning:
         if not isinstance(self.label_type, Probabilities):
             return bounds(predictions, margins, label_columns)
         probabilities = self.label_type.class_probabilities(predictions)
-        sets = class_sets(probabilities, margins[0], self.words or [0, 1])
+        sets = class_sets(probabilities, margins[0], self.class_names or [0, 1])
         return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
@@ -128,7 +128,7 @@ class OutputMeaning:
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
         task_type = self.saved["task_type"]
-        return read_labels(cells, path, task_type, self.words, skip_unknown=True).values
+        return read_labels(cells, path, task_type, self.class_names, skip_unknown=True).values
 
 
 class UnitMeaning(OutputMeaning):

@@ -293,7 +293,7 @@ class TablePredictor:
                 "its cells are lists of two texts)"
             )
         table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
-        return replace(table, unit=self.saved.get("unit"))
+        return replace(table, unit_pattern=self.saved.get("unit"))
 
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool

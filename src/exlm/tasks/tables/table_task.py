@@ -92,7 +92,7 @@ class TableTask(ABC):
         or if the metric of the valid part is not defined."""
         table = self.table
         train_labels = table.labels[split["train"]]
-        columns = train_labels.reshape(-1, 1) if table.unit else train_labels
+        columns = train_labels.reshape(-1, 1) if table.unit_pattern else train_labels
         if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
             raise InputError(
                 f"{listed(table.label_columns, 5)} has only one value in the train part, from "
@@ -105,7 +105,7 @@ class TableTask(ABC):
                 "part; leave it out or use another split"
             )
         shape = list(table.labels.shape)
-        if table.unit and table.classes:
+        if table.unit_pattern and table.classes:
             shape = [*shape, len(table.classes)]
         elif table.classes:
             shape = [len(table.labels), len(table.classes)]
@@ -174,7 +174,7 @@ class TableTask(ABC):
             "pair_column": table.pair_column,
             "label_columns": table.label_columns,
             "classes": table.classes,
-            "words": table.words,
+            "words": table.binary_names,
             "molecules": self.config.molecules,
             "standardize": self.config.standardize or "none",
             "error_units": self.error_units(train_rows),

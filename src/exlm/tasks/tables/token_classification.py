@@ -84,7 +84,7 @@ class TokenClassification(TableFinetuning):
             label_columns=[label_column],
             problems=problems,
             classes=classes,
-            unit=unit,
+            unit_pattern=unit,
         )
 
     def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
@@ -99,9 +99,9 @@ class TokenClassification(TableFinetuning):
         return torch.from_numpy(labels)
 
     def table_entries(self, train_rows: np.ndarray) -> SavedTask:
-        assert self.table.unit  # `load_table` found it
+        assert self.table.unit_pattern  # `load_table` found it
         saved = super().table_entries(train_rows)
-        return {**saved, "unit": self.table.unit, "mask_column": self.config.mask_column}
+        return {**saved, "unit": self.table.unit_pattern, "mask_column": self.config.mask_column}
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
