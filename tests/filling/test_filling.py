@@ -18,9 +18,9 @@ from exlm.filling import search
 from exlm.filling.fill import fill
 from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.records import OF_MOLECULES
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
+from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
@@ -116,7 +116,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
 @pytest.mark.parametrize("candidates", [1, 2, 200])
 @pytest.mark.parametrize("width", [1, 2, 5])
 @every_graph
-def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
+def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
@@ -127,12 +127,12 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
 
 
-def test_most_narrow_searches_are_proven():
+def test_most_narrow_searches_are_exact():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
-    proven = [
+    exact = [
         search.beam_search(graph, 3, n_best=5, width=16, candidates=10).exact for graph in cases
     ]
-    assert sum(proven) >= 15
+    assert sum(exact) >= 15
 
 
 @every_graph
@@ -216,14 +216,14 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     every = enumerate_paths(graph, 3)
     expected = sum(map(math.exp, one_per_mask.values())) / sum(map(math.exp, every.values()))
     assert 0 < expected < 1
-    assert search.share_one_per_mask(graph) == pytest.approx(expected)
-    assert search.share_one_per_mask(GRAPHS["one state for each mask"][0]) == 1
-    assert search.share_one_per_mask(GRAPHS["one per mask"][0]) == 1
+    assert search.kept_share(graph) == pytest.approx(expected)
+    assert search.kept_share(GRAPHS["one state for each mask"][0]) == 1
+    assert search.kept_share(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.share_one_per_mask(wide) < 1
+    assert 0 < search.kept_share(wide) < 1
     assert search.log_weight_of_all_paths(wide.links, 300) < -800
     graph = search.with_one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
@@ -394,7 +394,7 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
         assert shares == [1, 1, None]
     else:
         by_number = graphs_of(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [*map(search.share_one_per_mask, by_number), None]
+        assert shares == [*map(search.kept_share, by_number), None]
         assert shares[1] < 0.5 and "say little of the model" in records[1].warning
     for record, share in zip(records, shares, strict=True):
         assert (record.warning is None) == (share is None or share >= 0.5)

@@ -31,7 +31,7 @@ from tests.filling.test_filling import (
 
 TWO = "CC(=O)[MASK]c1cccc[MASK]1"
 # [MASK] and the end of a sequence can be filled in, too
-WORDS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]
+TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]
 # models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same
 # paths
 ONE_PATH = [
@@ -50,10 +50,10 @@ OTHERS = [
 @pytest.fixture(scope="module")
 def tokenizer():
     words = Tokenizer(
-        WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
+        WordLevel({word: number for number, word in enumerate(TOKENS)}, unk_token="<unk>")
     )
     words.pre_tokenizer = WhitespaceSplit()
-    ends = [("<s>", WORDS.index("<s>")), ("</s>", WORDS.index("</s>"))]
+    ends = [("<s>", TOKENS.index("<s>")), ("</s>", TOKENS.index("</s>"))]
     words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {
         "bos_token": "<s>",
@@ -72,7 +72,7 @@ def filled(tokenizer):
     def fill(switches, masks, passes, n_best=10**4, width=64):
         torch.manual_seed(3)
         config = ExLMConfig(
-            vocab_size=len(WORDS),
+            vocab_size=len(TOKENS),
             mask_token_id=tokenizer.mask_token_id,
             hidden_size=32,
             num_hidden_layers=2,
@@ -108,30 +108,30 @@ def nll(network, tokenizer, ids, passes):
 def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_policy(
     filled, tokenizer, switches, passes
 ):
-    network, fillings, proven = filled(switches, masks=3, passes=passes)
-    assert len({tuple(x.ids) for x in fillings}) == len(fillings) == len(WORDS) ** 3
-    assert proven
+    network, fillings, exact = filled(switches, masks=3, passes=passes)
+    assert len({tuple(x.token_ids) for x in fillings}) == len(fillings) == len(TOKENS) ** 3
+    assert exact
     values = torch.tensor([x.log_prob for x in fillings], dtype=torch.float64)
     assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
     if switches in ONE_PATH:
-        expected = -nll(network, tokenizer, [x.ids for x in fillings], passes)
+        expected = -nll(network, tokenizer, [x.token_ids for x in fillings], passes)
         likely = expected > -60  # a mixture in float64 ends there, or the prior's other paths begin
         torch.testing.assert_close(values[likely], expected[likely], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("switches", [{"num_states": 3}, {"objective": "mlm"}], ids=str)
-def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
-    times_proven = 0
+def test_what_a_narrow_beam_calls_exact_is_true(filled, switches, width):
+    times_exact = 0
     every_filling = {passes: filled(switches, masks=3, passes=passes)[1] for passes in (2, 3)}
     for (passes, every), n_best in itertools.product(every_filling.items(), (1, 2, 3)):
-        _, found, proven = filled(switches, masks=3, passes=passes, n_best=n_best, width=width)
+        _, found, exact = filled(switches, masks=3, passes=passes, n_best=n_best, width=width)
         values, best = ([x.log_prob for x in fillings] for fillings in (found, every))
         assert all(value <= other + 1e-9 for value, other in zip(values, best, strict=False))
-        if proven:
+        if exact:
             assert values == pytest.approx(best[:n_best], abs=1e-9)
-        times_proven += proven
-    assert times_proven >= (width == 4)
+        times_exact += exact
+    assert times_exact >= (width == 4)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_samples_follow_the_policy(filled, tokenizer):
     count = 200
     options = FillOptions(samples=count, passes=2)
     (record, _) = fill_texts(network, tokenizer, texts, options)
-    values = {tuple(x.ids[1:-1]): x.log_prob for x in every}
+    values = {tuple(x.token_ids[1:-1]): x.log_prob for x in every}
     drawn = []
     for entry in record.fillings:
         drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry.tokens))

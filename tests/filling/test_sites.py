@@ -13,7 +13,7 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.fill import fill_sites
+from exlm.filling.choices import fill_sites
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
@@ -49,8 +49,8 @@ def protein_model(tmp_path_factory):
     return str(directory)
 
 
-def template(text, site=None, keep=None, replace=None, letters=False):
-    return template_maker(site, keep, replace, letters)(text)
+def template(text, site=None, keep=None, replace=None, proteins=False):
+    return template_maker(site, keep, replace, proteins)(text)
 
 
 # --- templates
@@ -81,7 +81,7 @@ def template(text, site=None, keep=None, replace=None, letters=False):
         ("N1CC1C", dict(replace="N"), [f"CC1C{M}1"]),
         ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c1cnc2c(c1){M * 7}2"]),
         ("c1ccncc1C", dict(replace="n", site=["1"]), [f"Cc1ccc{M}c1"]),
-        ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
+        ("MKVLAT", dict(site=["2-3", "6"], proteins=True), [f"M{M}{M}LA{M}"]),
     ],
 )
 def test_masks_stand_where_the_site_is(text, options, expected):
@@ -218,8 +218,8 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     make = template_maker(["1-3"], None, None, False)
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    empty = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    records = list(fill_sites(network, tokenizer, empty, make, options))
+    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    records = list(fill_sites(network, tokenizer, unfilled, make, options))
     assert [record.line for record in records] == [1, 2, 3]
     assert records[1].problem.startswith("no attachment point") and records[1].template is None
     record = records[0]
@@ -342,6 +342,17 @@ def test_the_commands_read_the_sdf_that_fill_writes(tmp_path):
     assert len(np.load(tmp_path / "a.npy")) == frame["smiles"].nunique()
 
 
+def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
+    with pd.ExcelWriter(tmp_path / "known.xlsx") as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": ["CCCC"]}).to_excel(book, sheet_name="Old", index=False)
+    known = ("--known", tmp_path / "known.xlsx", "--known_sheet", "Old")
+    run(SHIPPED, "CCC*", "--site", "1", *known, "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    assert not frame["new"][frame["smiles"] == "CCCC"].any()
+    assert frame["new"][frame["valid"] & (frame["smiles"] != "CCCC")].all()
+
+
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
     drawn = ("--samples", "30", "--valid_only", "true")
@@ -454,6 +465,8 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
         ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi does not exist"),
         ((PHENYL, "--site", "1", "--known", __file__), "which holds no molecules"),
+        ((PHENYL, "--site", "1", "--known_sheet", "Old"), "known_sheet is for a workbook; give"),
+        ((PHENYL, "--known", __file__, "--known_sheet", "Old"), "known_sheet is for a workbook"),
         (
             (PHENYL, "--site", "1", "--output", "a.doc"),
             "must end in .jsonl or .csv or .parquet or .xlsx",

@@ -43,18 +43,18 @@ def template_maker(
     site: Sequence[str] | None,
     keep: str | None,
     replace: str | None,
-    letters: bool,
+    proteins: bool,
     sampled: bool = False,
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
     together or name no numbers; so does the result for texts that they do not fit.
 
     Args:
-        letters: whether the texts are proteins, and not molecules.
-        sampled: whether fillings are drawn at random, and not searched and ranked."""
+        proteins: whether the texts are proteins, and not molecules.
+        sampled: whether fillings are sampled, and not searched and ranked."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
-    if not letters:
+    if not proteins:
         lengths = _parse_sites(site or [])
         return partial(
             molecule_template, lengths=lengths, keep=keep, replace=replace, sampled=sampled
