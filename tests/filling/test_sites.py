@@ -97,7 +97,7 @@ def test_masks_stand_where_the_site_is(text, options, expected):
         (LINKER, f"c1ccccc1{M}N1CCC(C)CC1"),  # no ring is open at the site
     ],
 )
-def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
+def test_where_pieces_are_sampled_the_molecule_begins_with_a_site(text, expected):
     assert template_maker(["1"], None, None, False, sampled=True)(text).masked_texts == [expected]
     assert template(text, site=["1"]).masked_texts != [expected]
 
@@ -149,8 +149,8 @@ def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_al
     possible = best.token_ids[best.log_prob > -math.inf]
     assert allowed[possible].all() and len(possible) == is_allowed.sum()
     torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
-    drawn = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
-    assert allowed[drawn.token_ids].all()
+    samples = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
+    assert allowed[samples.token_ids].all()
 
 
 def test_a_temperature_changes_every_distribution_over_tokens():
@@ -183,9 +183,9 @@ def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp
         }
         assert len(expected) == len(names) ** 2
         total = sum(expected.values())
-        (record,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
-        assert record.exact and len(record.fillings) == len(expected)
-        for entry in record.fillings:
+        (filled,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
+        assert filled.exact and len(filled.fillings) == len(expected)
+        for entry in filled.fillings:
             assert entry.probability == pytest.approx(expected[entry.text] / total, rel=1e-4)
         (twice,) = fill_texts(
             network, tokenizer, [text], FillOptions(passes=2, n_best=20, **options)
@@ -219,17 +219,20 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
     unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    records = list(fill_sites(network, tokenizer, unfilled, make, options))
-    assert [record.line for record in records] == [1, 2, 3]
-    assert records[1].problem.startswith("no attachment point") and records[1].template is None
-    record = records[0]
-    assert len(record.fillings) == 12 and record.problem is None
-    assert {entry.length_probability for entry in record.fillings} == {1 / 3}
-    probabilities = [entry.probability for entry in record.fillings]
+    filled_texts = list(fill_sites(network, tokenizer, unfilled, make, options))
+    assert [filled.line for filled in filled_texts] == [1, 2, 3]
+    assert (
+        filled_texts[1].problem.startswith("no attachment point")
+        and filled_texts[1].template is None
+    )
+    filled = filled_texts[0]
+    assert len(filled.fillings) == 12 and filled.problem is None
+    assert {entry.length_probability for entry in filled.fillings} == {1 / 3}
+    probabilities = [entry.probability for entry in filled.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
-    for masked in record.template.masked_texts:
+    for masked in filled.template.masked_texts:
         (alone,) = fill_texts(network, tokenizer, [masked], options)
-        together = [entry for entry in record.fillings if entry.masked == masked]
+        together = [entry for entry in filled.fillings if entry.masked == masked]
         assert [entry.text for entry in together] == [e.text for e in alone.fillings]
 
 
@@ -264,14 +267,14 @@ def run(*arguments):
 
 @pytest.mark.parametrize("passes", ["1", "2"])
 def test_samples_for_sites_depend_on_no_other_text(model, tmp_path, passes):
-    def drawn(first):
+    def sampled(first):
         (tmp_path / "a.smi").write_text(f"{first}\nc1ccccc1[*:1]\n")
         options = ["--site", "2-3", "--samples", "4", "--passes", passes]
         run(model, "--file", tmp_path / "a.smi", "--output", tmp_path / "a.jsonl", *options)
-        records = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
-        return [filling["text"] for filling in records[1]["fillings"]]
+        filled_texts = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+        return [filling["text"] for filling in filled_texts[1]["fillings"]]
 
-    assert drawn("C[*:1]") == drawn("CC")
+    assert sampled("C[*:1]") == sampled("CC")
 
 
 def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
@@ -291,9 +294,9 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     (tmp_path / "known.smi").write_text("CC1CCN(CC1)C(=O)c1ccccc1\n")
     known = ("--known", tmp_path / "known.smi", "--top", "3")
     run(*command, *known, "--output", tmp_path / "a.jsonl")
-    record = json.loads((tmp_path / "a.jsonl").read_text())
-    assert len(record["fillings"]) == 3
-    assert [entry["new"] for entry in record["fillings"] if entry["valid"]][0] is False
+    filled = json.loads((tmp_path / "a.jsonl").read_text())
+    assert len(filled["fillings"]) == 3
+    assert [entry["new"] for entry in filled["fillings"] if entry["valid"]][0] is False
 
     run(*command, "--output", tmp_path / "a.sdf")
     molecules = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
@@ -355,10 +358,10 @@ def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
 
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
-    drawn = ("--samples", "30", "--valid_only", "true")
-    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--output", output)
+    sampling = ("--samples", "30", "--valid_only", "true")
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *sampling, "--output", output)
     every = json.loads(output.read_text())["fillings"]
-    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--top", "2", "--output", output)
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *sampling, "--top", "2", "--output", output)
     first = json.loads(output.read_text())["fillings"]
     assert [entry["smiles"] for entry in first] == [e["smiles"] for e in every if e["unique"]][:2]
     assert len({entry["smiles"] for entry in every}) < len(every)

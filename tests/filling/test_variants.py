@@ -80,14 +80,14 @@ def test_scores_are_those_of_all_paths(tmp_path, objective, expanded):
     model = save(tmp_path / "model", objective, expanded_layers=expanded)
     changes = ["V3A", "V3A:R9K", "R9W,V3A", "M1K:G7P:T10A"]
     path = table(tmp_path / "variants.csv", sequence=[WILD] * 4, mutations=changes)
-    found = score(model, path, str(tmp_path / "scores.csv"))
+    scored = score(model, path, str(tmp_path / "scores.csv"))
     for row, change in enumerate(changes):
         expected = by_hand(model, substitutions(WILD, change))
-        scores = found.loc[row, ["score", "joint_score"]].astype(float)
+        scores = scored.loc[row, ["score", "joint_score"]].astype(float)
         np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-4)
-    several = (found["score"] - found["joint_score"]).abs()[1:]
+    several = (scored["score"] - scored["joint_score"]).abs()[1:]
     assert several.max() < 1e-6 if objective == "mlm" else several.min() > 1e-4
-    assert abs(found.loc[0, "score"] - found.loc[0, "joint_score"]) < 1e-5  # a single position
+    assert abs(scored.loc[0, "score"] - scored.loc[0, "joint_score"]) < 1e-5  # a single position
 
 
 def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):

@@ -19,26 +19,27 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 def fill_sites(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    unfilled: Sequence[FilledText],
+    unfilled_texts: Sequence[FilledText],
     make_template: Callable[[str], Template],
     options: FillOptions,
     tokens_per_pass: int = TOKENS_PER_PASS,
 ) -> Iterator[FilledText]:
     """Yields each text with its template and the fillings of its sites, in order."""
-    with_templates = [_with_template(text, make_template) for text in unfilled]
+    with_templates = [_with_template(unfilled, make_template) for unfilled in unfilled_texts]
     with_masks: list[FilledText] = []  # all choices of lengths, those of one text after the other
-    for text in with_templates:
-        if text.template is not None:
+    for unfilled in with_templates:
+        if unfilled.template is not None:
             # Samples depend on these numbers, which no other text may change.
-            first = (text.line - 1) * MOST_CHOICES + 1
-            with_masks += map(FilledText, count(first), text.template.masked_texts)
+            first = (unfilled.line - 1) * MOST_CHOICES + 1
+            with_masks += map(FilledText, count(first), unfilled.template.masked_texts)
     filled = fill_masks(network, tokenizer, with_masks, options, tokens_per_pass=tokens_per_pass)
-    for text in with_templates:
-        if text.template is None:
-            yield text
+    for unfilled in with_templates:
+        template = unfilled.template
+        if template is None:
+            yield unfilled
         else:
-            choices = list(islice(filled, len(text.template.masked_texts)))
-            yield _merged(text, choices, text.template.sites_of_masks)
+            choices = list(islice(filled, len(template.masked_texts)))
+            yield _merged(unfilled, choices, template.sites_of_masks)
 
 
 def _with_template(unfilled: FilledText, make_template: Callable[[str], Template]) -> FilledText:

@@ -41,7 +41,7 @@ def read_texts(
     name_column = id_column or identifier_column(columns)
     is_table = source.reader not in LISTS and bool(columns)
     cell_column = choose_column(columns, text_column, file) if is_table else None
-    unfilled = []
+    unfilled_texts = []
     for line, (text, record) in enumerate(rows, 1):
         name = record.cells.get(name_column)
         problem = record.fault or None
@@ -50,10 +50,10 @@ def read_texts(
         if cell and not text and problem is None:
             text = cell
             problem = f"{cell} stands for a missing text"
-        unfilled.append(
+        unfilled_texts.append(
             FilledText(line, text, problem=problem, name=None if name is None else str(name))
         )
-    return unfilled
+    return unfilled_texts
 
 
 def _source_of(file: str, table_options: TableOptions) -> Source:
@@ -65,9 +65,9 @@ def _source_of(file: str, table_options: TableOptions) -> Source:
     return Source(file, "lines", None)
 
 
-def usable_texts(unfilled: list[FilledText]) -> list[str]:
+def usable_texts(unfilled_texts: list[FilledText]) -> list[str]:
     """The texts that have no problem."""
-    return [text.text for text in unfilled if text.problem is None]
+    return [unfilled.text for unfilled in unfilled_texts if unfilled.problem is None]
 
 
 def read_known(known: str | None, table_options: TableOptions) -> set[str] | None:

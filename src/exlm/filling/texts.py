@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby, pairwise
-from operator import itemgetter
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -33,15 +32,15 @@ def fill_texts(
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. One forward pass has at most `tokens_per_batch` expanded tokens."""
-    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    unfilled_texts = [FilledText(line, text) for line, text in enumerate(texts, 1)]
     options = options or FillOptions()
-    return fill_masks(network, tokenizer, unfilled, options, states, tokens_per_batch)
+    return fill_masks(network, tokenizer, unfilled_texts, options, states, tokens_per_batch)
 
 
 def fill_masks(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    unfilled: Sequence[FilledText],
+    unfilled_texts: Sequence[FilledText],
     options: FillOptions,
     states: bool = False,
     tokens_per_pass: int = TOKENS_PER_PASS,
@@ -49,16 +48,16 @@ def fill_masks(
     """Yields each text with its fillings, or with the problem that it has, in order. TEXTS texts
     are filled at a time."""
     filler = Filler(network, tokenizer, options, tokens_per_pass)
-    for start in range(0, len(unfilled), TEXTS):
-        chunk = unfilled[start : start + TEXTS]
+    for start in range(0, len(unfilled_texts), TEXTS):
+        chunk = unfilled_texts[start : start + TEXTS]
         # A text that has a problem already is not read.
-        texts = ["" if text.problem else text.text for text in chunk]
-        tokenized = tokenize(network, tokenizer, texts)
+        texts = ["" if unfilled.problem else unfilled.text for unfilled in chunk]
+        tokenized_texts = tokenize(network, tokenizer, texts)
         filled_texts = []
-        for text, tokens in zip(chunk, tokenized, strict=True):
-            filled_texts.append(replace(text, problem=text.problem or tokens.problem))
-        for number, graph in filler.restricted_graphs(tokenized):
-            filled = filler.fill(filled_texts[number], tokenized[number], graph)
+        for unfilled, tokenized in zip(chunk, tokenized_texts, strict=True):
+            filled_texts.append(replace(unfilled, problem=unfilled.problem or tokenized.problem))
+        for number, graph in filler.restricted_graphs(tokenized_texts):
+            filled = filler.fill(filled_texts[number], tokenized_texts[number], graph)
             if states and filled.fillings:
                 filled = replace(filled, states=filler.states_of_masks(graph))
             filled_texts[number] = filled
@@ -239,11 +238,12 @@ class Filler:
 
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
-        states = zip(graph.mask_of_state.tolist(), self.describe_states(graph), strict=True)
-        states_of_masks = []
-        for _, states_of_mask in groupby(states, key=itemgetter(0)):
-            states_of_masks.append([state for _, state in states_of_mask])
-        return states_of_masks[1:-1]
+        states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
+        masks = graph.mask_of_state.tolist()
+        for mask, state in zip(masks, self.describe_states(graph), strict=True):
+            if 0 <= mask < graph.num_masks:
+                states_of_masks[mask].append(state)
+        return states_of_masks
 
 
 def _filled(
