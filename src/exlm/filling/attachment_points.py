@@ -4,7 +4,6 @@ or two that are bonded to each other, the ends of a linker."""
 import re
 from functools import partial
 from itertools import count
-from typing import Any
 
 from rdkit import Chem, rdBase
 
@@ -55,7 +54,7 @@ def joined(fragments: Chem.Mol) -> Chem.Mol:
     return molecule
 
 
-def _fragment_count(molecule: Chem.Mol, atoms: list[Any]) -> int:
+def _fragment_count(molecule: Chem.Mol, atoms: list[Chem.Atom]) -> int:
     """How many fragments have one of these atoms."""
     numbers = {atom.GetIdx() for atom in atoms}
     return sum(not numbers.isdisjoint(fragment) for fragment in Chem.GetMolFrags(molecule))
@@ -125,7 +124,7 @@ def without_points(molecule: Chem.Mol) -> Chem.Mol:
     return Chem.DeleteSubstructs(molecule, POINT)
 
 
-def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
+def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Chem.Bond]) -> int:
     """How many tokens a group of atoms has in a SMILES, with the signs of its `bonds` to the atoms
     that stay, but without these atoms."""
     with_neighbours = group.union(*map(_atoms_of, bonds))
@@ -134,11 +133,11 @@ def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
     return len(re.findall(SMILES_PATTERN, smiles)) - len(with_neighbours - group)
 
 
-def _atoms_of(bond: Any) -> set[int]:
+def _atoms_of(bond: Chem.Bond) -> set[int]:
     return {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()}
 
 
-def _crosses(bond: Any, group: set[int]) -> bool:
+def _crosses(bond: Chem.Bond, group: set[int]) -> bool:
     """Whether a bond leads from one of these atoms to another one."""
     return len(_atoms_of(bond) & group) == 1
 

@@ -104,8 +104,8 @@ def _show_fillings(
     content = page(case) if output.endswith(".html") else figure(case)
     with replacing(Path(output)) as unfinished:
         unfinished.write_bytes(encode(content))
-    states, links, fillings = (len(case[key]) for key in ("states", "edges", "fillings"))
-    print(f"{states} states, {links} links, {fillings} fillings: {output}")
+    counts = f"{len(case['states'])} states, {len(case['edges'])} links"
+    print(f"{counts}, {len(case['fillings'])} fillings: {output}")
 
 
 def _encoder(output: str) -> Callable[[str], bytes]:

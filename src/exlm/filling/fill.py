@@ -92,9 +92,9 @@ def fill(
             equally probable, as length_probability says; fillings are ranked by probability times
             length_probability. Of proteins, the residues that are free: 30-37 are those from the
             30th to the 37th, both included.
-        keep: SMARTS of a part of the molecules that stays; everything else becomes sites (numbered
+        keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
-        replace: SMARTS of a part of the molecules that becomes a site, with as many tokens as now
+        replace: SMARTS of a piece of the molecules that becomes a site, with as many tokens as now
             unless site says otherwise.
         states: print the states of every mask in the first pass, or write them to a .jsonl file,
             each with the probability that a path visits it and its top tokens (`words`).
@@ -208,7 +208,7 @@ def _with_usable(
     usable = fillings
     warning = filled.warning
     if valid_only:
-        usable = [x for x in fillings if x.molecule is not None and x.molecule.valid]
+        usable = [filling for filling in fillings if filling.is_valid]
         if fillings and not usable:
             warning = (
                 f"none of the {len(fillings)} fillings that were made is a molecule, so all were "
@@ -238,7 +238,7 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
         raise InputError(f"no text can be filled; line {failed[0].line}: {failed[0].problem}")
     with_warning = sum(filled.warning is not None for filled in filled_texts)
     fillings = [filling for filled in filled_texts for filling in filled.fillings]
-    valid = sum(x.molecule is not None and x.molecule.valid for x in fillings)
+    valid = sum(filling.is_valid for filling in fillings)
     left_out = sum(filled.left_out for filled in filled_texts)
     of_them_valid = f", {valid} of them valid" if valid else ""
     first_problem = f" (line {failed[0].line}: {failed[0].problem})" if failed else ""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from exlm.data.columns import MISSING_TEXTS
 from exlm.errors import InputError
@@ -30,9 +30,10 @@ class Mutation(NamedTuple):
         return f"{self.old}{self.position}{self.new}"
 
 
-def clean_sequence(cell: Any) -> str:
+def clean_sequence(cell: object) -> str:
     """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
-    text = "" if cell is None or cell != cell else str(cell).strip()
+    is_missing = cell is None or cell != cell  # NaN
+    text = "" if is_missing else str(cell).strip()
     return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 
@@ -118,7 +119,7 @@ def how_to_fit(rows: Sequence[tuple[str, list[Mutation]]], first_position: int) 
         )
     mutants = 0
     for sequence, mutations in rows:
-        reversions = [Mutation(old=x.new, position=x.position, new=x.old) for x in mutations]
+        reversions = [Mutation(new, position, old) for old, position, new in mutations]
         mutants += fits(sequence, reversions, first_position)
     if 2 * mutants > len(rows):
         return "the sequences seem to be those of the mutants; give the wild type as wild_type"
@@ -131,7 +132,11 @@ def how_to_fit(rows: Sequence[tuple[str, list[Mutation]]], first_position: int) 
 def _first_positions_that_fit(rows: Sequence[tuple[str, list[Mutation]]]) -> set[int]:
     """With which numbers of the first residue all rows fit."""
     # of many mutations of one residue, one is enough
-    residues = {(wild, x.old, x.position) for wild, mutations in rows for x in mutations}
+    residues = {
+        (wild, mutation.old, mutation.position)
+        for wild, mutations in rows
+        for mutation in mutations
+    }
     numbers: set[int] | None = None
     for wild, old, position in residues:
         fitting = {position - place for place, residue in enumerate(wild) if residue == old}

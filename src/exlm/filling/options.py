@@ -170,7 +170,9 @@ def _tokens_named(
 ) -> set[str]:
     """The tokens that the entries of an option name: all atoms of an element, or one token."""
     tokens = set[str]()
-    for entry in entries.split(",") if entries is not None else []:
+    if entries is None:
+        return tokens
+    for entry in entries.split(","):
         name = entry.strip()
         named = {token for token, element in atoms.items() if element == name}
         if not named:

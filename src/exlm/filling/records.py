@@ -47,6 +47,11 @@ class Filling:
         return math.exp(self.log_probability)
 
     @property
+    def is_valid(self) -> bool:
+        """Whether it is known to be a valid molecule."""
+        return self.molecule is not None and self.molecule.valid
+
+    @property
     def segments_of_sites(self) -> list[Segment]:
         """The segments, each with the site that it fills."""
         sites = self._sites_of_masks()

@@ -103,9 +103,9 @@ class Filler:
     ) -> FilledText:
         counted, lengths = self._counted_paths(graph)
         if not lengths:
-            tokens = self.options.tokens or graph.num_masks
-            states = len(graph.links) - 2
-            problem = f"no path puts {tokens} tokens into its masks ({states} states)"
+            token_count = self.options.tokens or graph.num_masks
+            state_count = len(graph.links) - 2
+            problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
             return replace(unfilled, problem=problem)
         fillings = []
         exact_of_lengths = []

@@ -139,7 +139,7 @@ def _tell_what_fits(
     """Tells the user what was taken for the wild types if they differ, and what may be wrong if
     most mutations do not fit them."""
     named = [variant for variant in variants if variant.mutations]
-    misfits = [x for x in named if not fits(x.wild, x.mutations, first_position)]
+    misfits = [row for row in named if not fits(row.wild, row.mutations, first_position)]
     most_fit = 2 * len(misfits) <= len(named)
     wild_types = {variant.wild for variant in variants} - {""}
     if len(wild_types) > 1 or not most_fit:
@@ -149,9 +149,9 @@ def _tell_what_fits(
             f"{len(named) - len(misfits)} of {len(named)} rows with mutations fit their wild type"
         )
     if not most_fit:
-        row = variants.index(misfits[0]) + 1
-        advice = how_to_fit([(x.wild, x.mutations) for x in named], first_position)
-        note(f"warning: row {row}: {misfits[0].problem}; {advice}")
+        number = variants.index(misfits[0]) + 1
+        advice = how_to_fit([(row.wild, row.mutations) for row in named], first_position)
+        note(f"warning: row {number}: {misfits[0].problem}; {advice}")
 
 
 def read_wild_type(wild_type: str) -> str:

@@ -2,11 +2,11 @@
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from exlm.errors import InputError, import_optional
 from exlm.model.downstream import (
@@ -22,7 +22,7 @@ from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders import load_config
 
 # what a model of each class gives
-OUTPUTS: dict[Any, list[str]] = {
+OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
     ExLMForSequenceClassification: ["logits"],
     ExLMForTokenClassification: ["logits"],
@@ -95,7 +95,7 @@ def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
 class _ToTuple(nn.Module):
     """A model as a function from tensors to a tuple of tensors."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
 
