@@ -20,6 +20,10 @@ from exlm.model.passes import passes_needed
 
 TEXTS = 5000  # how many texts are filled before the first of them is yielded
 TOP_TOKENS = 5  # how many tokens of each state to tell
+RARE_PATHS = (
+    "these probabilities say little of the model, whose paths seldom have one state in every mask; "
+    "see --free"
+)
 
 
 def fill_texts(
@@ -95,8 +99,11 @@ class Filler:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
-            return self.fill_in_one_pass(unfilled, tokenized, graph)
-        return self._fill_in_several_passes(unfilled, tokenized, graph)
+            filled = self.fill_in_one_pass(unfilled, tokenized, graph)
+        else:
+            filled = self._fill_in_several_passes(unfilled, tokenized, graph)
+        is_rare = filled.kept is not None and filled.kept < 0.5
+        return replace(filled, warning=RARE_PATHS) if is_rare else filled
 
     def fill_in_one_pass(
         self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
@@ -117,7 +124,7 @@ class Filler:
             fillings += self._decoded(of_length, graph, tokenized, length_probability)
         kept = None if self.options.all_paths else search.kept_share(graph)
         exact = None if None in exact_of_lengths else all(exact_of_lengths)
-        return _filled(unfilled, fillings, exact, kept, passes=1)
+        return replace(unfilled, fillings=fillings, exact=exact, kept=kept, passes=1)
 
     def _fill_in_several_passes(
         self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
@@ -138,7 +145,9 @@ class Filler:
         for filled in results.filled:
             ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
             fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
-        return _filled(unfilled, fillings, results.exact, results.kept, passes)
+        return replace(
+            unfilled, fillings=fillings, exact=results.exact, kept=results.kept, passes=passes
+        )
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
@@ -244,21 +253,3 @@ class Filler:
             if 0 <= mask < graph.num_masks:
                 states_of_masks[mask].append(state)
         return states_of_masks
-
-
-def _filled(
-    unfilled: FilledText,
-    fillings: list[Filling],
-    exact: bool | None,
-    kept: float | None,
-    passes: int,
-) -> FilledText:
-    warning = None
-    if kept is not None and kept < 0.5:
-        warning = (
-            "these probabilities say little of the model, whose paths seldom have one state in "
-            "every mask; see --free"
-        )
-    return replace(
-        unfilled, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning
-    )
