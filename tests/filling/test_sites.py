@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.records import FilledText, Filling, Molecule
-from exlm.filling.sites import Template, template_maker
+from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_texts
 from exlm.storage.models import save_model
 from exlm_command import main
@@ -249,8 +250,28 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
     assert [molecule.valid for molecule in molecules_of(texts)][:2] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "at_the_site", "elsewhere"),
+    [
+        # `)(` would close the branch of the site, and open another one before it
+        ("CC(C[*:1])c1ccccc1", "CC(CO)c1ccccc1", "CC(C)(O)c1ccccc1"),
+        ("CCCOC(c1ccccc1[*:1])C1CNC1", "CCCOC(c1ccccc1C)C1CNC1", "CCCOC(c1ccccc1)(C)C1CNC1"),
+        ("c1ccccc1[*:1].C1CCNC1[*:1]", "c1ccccc1OC1CCCN1", "c1ccccc1OC1CCNC1"),
+        # the ring is found in two ways, of which one has nothing new but at the site
+        ("Cc1ccc([*:1])cc1", "CCc1ccc(C)cc1", "Cc1ccc(C)c(C)c1"),
+        # a bond between two atoms that stay
+        ("CC(C[*:1])CC", "CC(CO)CC", "OCC1CCC1"),
+    ],
+)
+def test_a_filling_must_hang_on_its_site(text, at_the_site, elsewhere):
+    made = template(text, site=["1-3"])
+    there, not_there = molecules_of([at_the_site, elsewhere], made)
+    assert there.valid
+    assert not not_there.valid
+
+
 def test_properties_of_molecules():
-    made = Template([f"{M}c1ccccc1"], [[0]], "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
+    made = replace(template("*c1ccccc1", site=["1"]), original="Cc1ccccc1")
     texts = ["Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C("]
     toluene, again, phenol, broken = molecules_of(texts, made, {"Oc1ccccc1"})
     assert toluene.smiles == again.smiles == "Cc1ccccc1"

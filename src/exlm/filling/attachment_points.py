@@ -13,6 +13,8 @@ from exlm.errors import InputError
 # one site in a SMILES: an attachment point, or both ends of a linker
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
+AT_SITE = "at_site"  # the property of an atom that stays and is bonded to a site
+MOST_MATCHES = 1000  # ways to find what stays in a molecule
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
 
 
@@ -120,8 +122,29 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
 
 
 def without_points(molecule: Chem.Mol) -> Chem.Mol:
-    """What stays of a molecule with sites."""
-    return Chem.DeleteSubstructs(molecule, POINT)
+    """What stays of a molecule with sites; its atoms beside a site have the property AT_SITE."""
+    marked = Chem.Mol(molecule)
+    for atom in marked.GetAtoms():
+        if atom.GetAtomicNum() == 0:
+            for neighbour in atom.GetNeighbors():
+                neighbour.SetBoolProp(AT_SITE, True)
+    return Chem.DeleteSubstructs(marked, POINT)
+
+
+def hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
+    """Whether a molecule is the `core` of `without_points` with new atoms and bonds at its sites
+    alone."""
+    core_bonds = [_atoms_of(bond) for bond in core.GetBonds()]
+    core_atoms_at_sites = [atom.GetIdx() for atom in core.GetAtoms() if atom.HasProp(AT_SITE)]
+    # each is a way to find the core: [atoms of the core] the atom of the molecule
+    for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
+        bonds_that_stay = [{match[atom] for atom in bond} for bond in core_bonds]
+        new_atoms = set(range(molecule.GetNumAtoms())).difference(match)
+        may_be_bonded = new_atoms | {match[atom] for atom in core_atoms_at_sites}
+        bonds = map(_atoms_of, molecule.GetBonds())
+        if all(bond in bonds_that_stay or bond <= may_be_bonded for bond in bonds):
+            return True
+    return False
 
 
 def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Chem.Bond]) -> int:

@@ -79,11 +79,12 @@ def fill(
             valid_only, are not valid), warning, problem, and the name of the row if the file has
             names or identifiers. .csv, .parquet and .xlsx have a row for each filling, with the
             whole text in `filled` and the number of its new tokens. Of molecules they also have
-            valid (whether RDKit reads it, it has no radicals, and it still contains what was to
-            stay), smiles (canonical), unique (no earlier filling of this text is the same
-            molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard) and similarity to
-            the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those that are unique
-            molecules; .html and .png draw them, at most 300, with what was filled in coloured.
+            valid (whether RDKit reads it, it has no radicals, and it is what was to stay with
+            something new at the sites alone), smiles (canonical), unique (no earlier filling of
+            this text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10
+            hard) and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has
+            those that are unique molecules; .html and .png draw them, at most 300, with what was
+            filled in coloured.
             Without a file, a table is printed.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,

@@ -7,6 +7,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import QED
 
 from exlm.data.chemistry import molecule_problem, similarity
+from exlm.filling.attachment_points import hangs_on_sites
 from exlm.filling.records import Filling, Molecule
 from exlm.filling.sites import Template
 
@@ -46,8 +47,8 @@ def judged(
 
 
 def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
-    """The molecule, if it is one without radicals that contains what stays of a template, in as
-    many pieces."""
+    """The molecule, if it is one without radicals that is what stays of a template with something
+    at its sites alone, in as many pieces."""
     if molecule_problem(smiles) is not None:
         return None
     with rdBase.BlockLogs():
@@ -58,4 +59,4 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
         return molecule
     pieces = 1 + template.masked_texts[0].count(".")
     is_whole = len(Chem.GetMolFrags(molecule)) == pieces
-    return molecule if is_whole and molecule.HasSubstructMatch(template.core) else None
+    return molecule if is_whole and hangs_on_sites(molecule, template.core) else None

@@ -36,7 +36,7 @@ class Template:
     masked_texts: list[str]  # the text with masks, for each choice of lengths
     sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
     original: str | None = None  # the molecule of which a piece was freed
-    core: Chem.Mol | None = None  # what a filled molecule has to contain
+    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
 
 
 def template_maker(
