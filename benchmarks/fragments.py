@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
-from exlm.filling.fill import fill_sites
+from exlm.filling.choices import fill_sites
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
@@ -124,11 +124,11 @@ def sampled(
     passes: Passes,
 ) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
-    make_template = template_maker([lengths], None, None, letters=False, sampled=True)
+    make_template = template_maker([lengths], None, None, proteins=False, sampled=True)
     choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
-    record = FilledText(1, fragment)
-    filled = fill_sites(network, tokenizer, [record], make_template, options)
+    unfilled = FilledText(1, fragment)
+    filled = fill_sites(network, tokenizer, [unfilled], make_template, options)
     of_fragment = next(iter(filled))
     if of_fragment.problem:
         raise SystemExit(f"{fragment}: {of_fragment.problem}")

@@ -80,7 +80,7 @@ def graph_of(model, text):
 
 
 @pytest.mark.parametrize("switches", [{}, {"dag": "sparse"}, {"boundary_states": "k"}], ids=str)
-def test_transitions_leaving_a_state_sum_to_one(tmp_path, switches):
+def test_links_that_leave_a_state_sum_to_one(tmp_path, switches):
     case = case_of(save(tmp_path / "model", **switches), TWO)
     last = len(case["states"]) - 1
     leaving = [sum(p for u, _, p in case["edges"] if u == state) for state in range(last + 1)]
@@ -156,7 +156,7 @@ def test_models_without_transitions_have_states_and_fillings_alone(tmp_path, obj
     case = case_of(save(tmp_path / "model", objective), TWO)
     assert case["edges"] == [] and len(case["states"]) == 4 and len(case["fillings"]) == 10
     shown = figure(case | {"threshold": 0.05})
-    assert shown.count('class="state"') == 4 and "transition probability" not in shown
+    assert shown.count('class="state"') == 4 and "probability of a link" not in shown
     assert objective in page(case)
 
 
@@ -203,14 +203,14 @@ def test_the_page_is_whole_and_inert(text):
 def test_a_figure_is_written_in_which_text_stays_text(capsys, text, tmp_path):
     target = tmp_path / "case.svg"
     main(["explore", str(text), HOSTILE, "--output", str(target), "--n_best", "2"])
-    assert "10 states, 45 edges, 2 fillings" in capsys.readouterr().out
+    assert "10 states, 45 links, 2 fillings" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [target]
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(target).iter()}
     assert tags == {"svg", "rect", "text", "g", "path", "title"}
-    # Each probable edge of the DAG has its weight beside it.
+    # Each probable link of the DAG has its weight beside it.
     weights = re.findall(r'class="weight"[^>]*>([\d.]+)<', target.read_text())
-    edges = re.findall(r"<path .*?: ([\d.]+)</title></path>", target.read_text())
-    probable = [edge for edge in map(float, edges) if edge >= 0.1005]
+    links = re.findall(r"<path .*?: ([\d.]+)</title></path>", target.read_text())
+    probable = [link for link in map(float, links) if link >= 0.1005]
     assert probable and [float(weight) for weight in weights] == pytest.approx(probable, abs=0.01)
 
 
@@ -234,13 +234,13 @@ def test_a_missing_converter_is_named(capsys, monkeypatch, text, tmp_path):
     assert "needs vl_convert; install it with: pip install 'exlm[figures]'" in error
 
 
-def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
+def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(smiles):
     case = case_of(smiles, TWO) | {"threshold": 0.2}
     case["states"][1]["words"][0] = ['</text>\x07<script>"&', 0.5]
     case["segments"].append(("\x1b[0m", None))
     root = ElementTree.fromstring(figure(case))
     nodes = [element for element in root.iter() if element.get("class") == "state"]
-    cells = [element for element in root.iter() if element.get("class") == "edge"]
+    cells = [element for element in root.iter() if element.get("class") == "link"]
     assert len(nodes) == 8 and len({node.get("x") for node in nodes}) == 4
     assert len(cells) == len(case["edges"])
     words = [element.text for element in root.iter() if element.tag.endswith("}text")]
@@ -331,7 +331,7 @@ def test_a_state_tells_its_words(opened, text):
     tab.hover('[data-state="2"]')
     told = tab.locator("#tip").inner_text()
     assert "mask 1, state 2" in told and all(word in told for word, _ in case["states"][2]["words"])
-    near = tab.locator(".edge.near")
+    near = tab.locator(".link.near")
     assert near.count() > 0 and tab.locator(".value").count() > 0
     assert all("2" in (e.get_attribute("data-u"), e.get_attribute("data-v")) for e in near.all())
     tab.mouse.move(1, 1)
@@ -341,12 +341,12 @@ def test_a_state_tells_its_words(opened, text):
 
 
 def visible(tab):
-    return tab.locator(".edge").evaluate_all(
+    return tab.locator(".link").evaluate_all(
         "all => all.filter(e => getComputedStyle(e).display !== 'none').length"
     )
 
 
-def test_the_threshold_hides_edges(opened, text):
+def test_the_threshold_hides_links(opened, text):
     case = case_of(text, SENTENCE)
     tab = opened(case)
     tab.locator("ol button").first.click()  # lets go of the first filling, whose path would stay
@@ -354,7 +354,7 @@ def test_the_threshold_hides_edges(opened, text):
         tab.locator("#threshold").fill(str(math.sqrt(least)))
         shown = sum(p >= least for *_, p in case["edges"])
         assert (
-            visible(tab) == shown and tab.locator("#count").inner_text() == f"{shown} of 45 edges"
+            visible(tab) == shown and tab.locator("#count").inner_text() == f"{shown} of 45 links"
         )
     tab.locator("#threshold").press("End")
     assert visible(tab) <= 9
@@ -369,14 +369,14 @@ def test_a_filling_shows_its_path_and_text(opened, text):
     before = tab.locator("#filled").inner_text()
     tab.locator("ol button").nth(index).press("Enter")
     states = [int(s.get_attribute("data-state")) for s in tab.locator(".state.on-path").all()]
-    edges = {
+    links = {
         (int(e.get_attribute("data-u")), int(e.get_attribute("data-v")))
-        for e in tab.locator(".edge.on-path").all()
+        for e in tab.locator(".link.on-path").all()
     }
     path = case["fillings"][index]["path"]
     assert (
         states == path
-        and edges == set(itertools.pairwise(path))
+        and links == set(itertools.pairwise(path))
         and tab.locator(".cell-path").count() == 3
     )
     assert tab.locator("#filled").inner_text() != before

@@ -18,9 +18,9 @@ from exlm.filling import search
 from exlm.filling.fill import fill
 from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.records import OF_MOLECULES
 from exlm.filling.search import Graph
 from exlm.filling.texts import fill_texts
+from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
@@ -37,10 +37,10 @@ def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=Fa
     states = masks * k + 2 * boundary
     mask = (torch.arange(states) - boundary).div(k, rounding_mode="floor").clamp(-1, masks)
     scores = spread * torch.randn(states, states, generator=g, dtype=torch.float64)
-    edges = torch.ones(states, states).triu(1).bool()
+    linked = torch.ones(states, states).triu(1).bool()
     if sparse:
-        edges &= mask[:, None] != mask
-    links = scores.masked_fill(~edges, -torch.inf).log_softmax(-1)
+        linked &= mask[:, None] != mask
+    links = scores.masked_fill(~linked, -torch.inf).log_softmax(-1)
     links = links.nan_to_num(-torch.inf, neginf=-torch.inf)
     probs = (spread * torch.randn(states, vocabulary, generator=g, dtype=torch.float64)).softmax(-1)
     return Graph(probs, links, mask)
@@ -100,13 +100,13 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     path_scores = list(enumerate_paths(graph, tokens).values())
     expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
-    found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
-    assert found.exact and len(found.token_ids) == len(every)
-    assert found.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
-    assert (found.log_prob.diff() <= 1e-9).all()
+    fillings = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
+    assert fillings.exact and len(fillings.token_ids) == len(every)
+    assert fillings.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
+    assert (fillings.log_prob.diff() <= 1e-9).all()
     by_tokens = {tuple(y): p for y, p in zip(every.tolist(), expected.tolist(), strict=True)}
-    assert {tuple(y) for y in found.token_ids.tolist()} == set(by_tokens)
-    for y, p in zip(found.token_ids.tolist(), found.log_prob.tolist(), strict=True):
+    assert {tuple(y) for y in fillings.token_ids.tolist()} == set(by_tokens)
+    for y, p in zip(fillings.token_ids.tolist(), fillings.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
     torch.testing.assert_close(
         search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10
@@ -116,23 +116,23 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
 @pytest.mark.parametrize("candidates", [1, 2, 200])
 @pytest.mark.parametrize("width", [1, 2, 5])
 @every_graph
-def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
+def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
-    found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
+    fillings = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
     log_weight = search.log_weight_of_all_paths(graph.links, tokens)
     best = (log_f.sort(descending=True).values - log_weight)[:3]
-    assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
-    if found.exact:
-        torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
+    assert (fillings.log_prob <= best[: len(fillings.log_prob)] + 1e-9).all()
+    if fillings.exact:
+        torch.testing.assert_close(fillings.log_prob, best, rtol=1e-9, atol=1e-9)
 
 
-def test_most_narrow_searches_are_proven():
+def test_most_narrow_searches_are_exact():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
-    proven = [
+    exact = [
         search.beam_search(graph, 3, n_best=5, width=16, candidates=10).exact for graph in cases
     ]
-    assert sum(proven) >= 15
+    assert sum(exact) >= 15
 
 
 @every_graph
@@ -146,19 +146,19 @@ def test_viterbi_is_the_best_of_all_paths(case):
     }
     expected = max(scores, key=scores.__getitem__)
     mass = math.log(sum(map(math.exp, paths.values())))
-    found = search.viterbi(graph, tokens)
-    assert tuple(found.path[0].tolist()) == expected
-    assert found.token_ids[0].tolist() == [best.indices[u].item() for u in expected]
-    assert found.path_log_prob.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
-    assert found.path_log_prob.item() <= found.log_prob.item() + 1e-9
+    fillings = search.viterbi(graph, tokens)
+    assert tuple(fillings.path[0].tolist()) == expected
+    assert fillings.token_ids[0].tolist() == [best.indices[u].item() for u in expected]
+    assert fillings.path_log_prob.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
+    assert fillings.path_log_prob.item() <= fillings.log_prob.item() + 1e-9
 
 
 @every_graph
 def test_the_path_of_a_filling_is_its_best(case):
     graph, tokens = GRAPHS[case]
-    found = search.beam_search(graph, tokens, n_best=4)
+    fillings = search.beam_search(graph, tokens, n_best=4)
     paths = enumerate_paths(graph, tokens)
-    for y, path in zip(found.token_ids.tolist(), found.path.tolist(), strict=True):
+    for y, path in zip(fillings.token_ids.tolist(), fillings.path.tolist(), strict=True):
         score = {
             u: s + sum(graph.probs[v, w].log().item() for v, w in zip(u, y, strict=True))
             for u, s in paths.items()
@@ -174,15 +174,15 @@ def test_samples_follow_the_distribution(case):
     every, log_f = enumerate_fillings(graph, tokens)
     expected = (log_f - log_f.logsumexp(0)).exp()
     count = 4000
-    drawn = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    samples = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
-    frequency = torch.bincount((drawn.token_ids * weights).sum(1), minlength=len(every)) / count
+    frequency = torch.bincount((samples.token_ids * weights).sum(1), minlength=len(every)) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert (frequency - expected <= 4 * error + 1 / count).all() and (
         expected - frequency <= 4 * error + 1e-9
     ).all()
     again = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
-    assert again.token_ids.equal(drawn.token_ids)
+    assert again.token_ids.equal(samples.token_ids)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -216,19 +216,19 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     every = enumerate_paths(graph, 3)
     expected = sum(map(math.exp, one_per_mask.values())) / sum(map(math.exp, every.values()))
     assert 0 < expected < 1
-    assert search.share_one_per_mask(graph) == pytest.approx(expected)
-    assert search.share_one_per_mask(GRAPHS["one state for each mask"][0]) == 1
-    assert search.share_one_per_mask(GRAPHS["one per mask"][0]) == 1
+    assert search.kept_share(graph) == pytest.approx(expected)
+    assert search.kept_share(GRAPHS["one state for each mask"][0]) == 1
+    assert search.kept_share(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.share_one_per_mask(wide) < 1
+    assert 0 < search.kept_share(wide) < 1
     assert search.log_weight_of_all_paths(wide.links, 300) < -800
     graph = search.with_one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
-    found = search.beam_search(graph, 300, n_best=3, width=4)
-    assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
-    torch.testing.assert_close(search.log_probability(graph, found.token_ids), found.log_prob)
+    fillings = search.beam_search(graph, 300, n_best=3, width=4)
+    assert fillings.log_prob.isfinite().all() and fillings.log_prob[0] < -2000
+    torch.testing.assert_close(search.log_probability(graph, fillings.token_ids), fillings.log_prob)
 
 
 # --- the command
@@ -281,28 +281,28 @@ def graphs_of(network, tokenizer, texts):
 def test_one_mask_is_ranked_as_by_the_ordinary_logits(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     text = "CC(=O)<mask>c1ccccc1"
-    (record,) = fill_texts(network, tokenizer, [text], FillOptions(n_best=10))
+    (filled,) = fill_texts(network, tokenizer, [text], FillOptions(n_best=10))
     ids = tokenizer(text, return_tensors="pt")
     logits = AutoModelForMaskedLM.from_pretrained(any_model).eval()(**ids).logits
     expected = logits[0, ids["input_ids"][0] == tokenizer.mask_token_id][0].log_softmax(-1)
     top = expected.topk(10)
-    assert [entry.tokens for entry in record.fillings] == [
+    assert [entry.tokens for entry in filled.fillings] == [
         [[token]] for token in tokenizer.convert_ids_to_tokens(top.indices.tolist())
     ]
-    assert [e.log_probability for e in record.fillings] == pytest.approx(
+    assert [e.log_probability for e in filled.fillings] == pytest.approx(
         top.values.tolist(), abs=1e-4
     )
-    assert record.exact and record.problem is None
+    assert filled.exact and filled.problem is None
 
 
 def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordinary_logits(
     tmp_path,
 ):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
-    (record,) = fill_texts(network, tokenizer, ["CC<mask>O"], FillOptions(free=True))
+    (filled,) = fill_texts(network, tokenizer, ["CC<mask>O"], FillOptions(free=True))
     ids = tokenizer("CC<mask>O", return_tensors="pt")
     top = network(**ids).logits[0, 3].log_softmax(-1).topk(5)
-    assert [e.log_probability for e in record.fillings] == pytest.approx(
+    assert [e.log_probability for e in filled.fillings] == pytest.approx(
         top.values.tolist(), abs=1e-4
     )
 
@@ -310,30 +310,30 @@ def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordi
 @pytest.mark.parametrize("any_model", ["mlm", "ctc"], indirect=True)
 def test_without_transitions_the_joint_is_the_product_of_the_marginals(any_model):
     network, tokenizer = load_for_filling(str(any_model))
-    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=50, free=True))
+    (filled,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=50, free=True))
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     logits = network(**ids).logits[0].log_softmax(-1)
     first, second = logits[ids["input_ids"][0] == tokenizer.mask_token_id]
     joint = (first[:, None] + second).flatten().topk(50)
-    assert [e.log_probability for e in record.fillings] == pytest.approx(
+    assert [e.log_probability for e in filled.fillings] == pytest.approx(
         joint.values.tolist(), abs=1e-4
     )
-    assert record.fillings[0].length_probability == pytest.approx(1.0) and record.exact
+    assert filled.fillings[0].length_probability == pytest.approx(1.0) and filled.exact
 
 
 def test_the_probability_is_that_of_the_training_objective(model):
     network, tokenizer = load_for_filling(str(model))
-    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(free=True, n_best=2))
+    (filled,) = fill_texts(network, tokenizer, [TWO], FillOptions(free=True, n_best=2))
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     masked = ids["input_ids"] == tokenizer.mask_token_id
     losses = []
-    for entry in record.fillings:
+    for entry in filled.fillings:
         labels = torch.full_like(ids["input_ids"], -100)
         labels[masked] = torch.tensor(
             tokenizer.convert_tokens_to_ids([t for part in entry.tokens for t in part])
         )
         losses.append(4 * network(**ids, labels=labels).loss.item())  # 4 targets with BOS and EOS
-    best, second = (entry.log_probability for entry in record.fillings)
+    best, second = (entry.log_probability for entry in filled.fillings)
     assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
 
 
@@ -348,24 +348,24 @@ def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, bo
     network, tokenizer = load_for_filling(
         str(save(tmp_path / "model", boundary_states=boundary, **switches))
     )
-    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1, passes=1))
+    (filled,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1, passes=1))
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     labels = torch.full_like(ids["input_ids"], -100)
-    best = [token for part in record.fillings[0].tokens for token in part]
+    best = [token for part in filled.fillings[0].tokens for token in part]
     labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
         tokenizer.convert_tokens_to_ids(best)
     )
     sums = evaluate_batch(network, {**ids, "labels": labels})
-    assert record.fillings[0].log_probability == pytest.approx(
+    assert filled.fillings[0].log_probability == pytest.approx(
         -sums["joint_nll_one_per_mask"], abs=1e-4
     )
-    assert record.kept == pytest.approx(sums["one_per_mask"], abs=1e-4)
+    assert filled.kept == pytest.approx(sums["one_per_mask"], abs=1e-4)
 
 
 def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_path):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
-    (record,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
-    assert "end of sequence inside the text" in record.problem and not record.fillings
+    (filled,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
+    assert "end of sequence inside the text" in filled.problem and not filled.fillings
 
 
 def test_a_method_that_there_is_not_is_refused():
@@ -384,20 +384,20 @@ def test_options_stay_as_they_are_given():
 @pytest.mark.parametrize(
     "options", [FillOptions(passes=1), FillOptions(free=True), FillOptions(tokens="2-3")]
 )
-def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
+def test_every_filled_text_says_what_one_token_for_each_mask_keeps(any_model, options):
     network, tokenizer = load_for_filling(str(any_model))
-    records = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
-    shares = [record.kept for record in records]
+    filled_texts = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
+    shares = [filled.kept for filled in filled_texts]
     if options.all_paths:
         assert shares == [None] * 3
     elif network.transition is None:
         assert shares == [1, 1, None]
     else:
         by_number = graphs_of(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [*map(search.share_one_per_mask, by_number), None]
-        assert shares[1] < 0.5 and "say little of the model" in records[1].warning
-    for record, share in zip(records, shares, strict=True):
-        assert (record.warning is None) == (share is None or share >= 0.5)
+        assert shares == [*map(search.kept_share, by_number), None]
+        assert shares[1] < 0.5 and "say little of the model" in filled_texts[1].warning
+    for filled, share in zip(filled_texts, shares, strict=True):
+        assert (filled.warning is None) == (share is None or share >= 0.5)
 
 
 def test_batches_order_and_padding_do_not_matter(any_model):
@@ -406,8 +406,8 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     for options in (FillOptions(), FillOptions(method="viterbi"), FillOptions(samples=5)):
         together = list(fill_texts(network, tokenizer, texts, options))
         small = list(fill_texts(network, tokenizer, texts, options, tokens_per_batch=1))
-        assert [record.text for record in together] == texts
-        assert [record.line for record in together] == [1, 2, 3, 4, 5, 6]
+        assert [filled.text for filled in together] == texts
+        assert [filled.line for filled in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
             for entry, same in zip(one.fillings, other.fillings, strict=True):
                 assert entry.tokens == same.tokens
@@ -426,9 +426,9 @@ def test_the_graph_holds_the_states_of_each_mask(model):
 def test_several_tokens_go_where_their_states_are(model):
     network, tokenizer = load_for_filling(str(model))
     options = FillOptions(tokens="1-9", n_best=4)
-    (record,) = fill_texts(network, tokenizer, [TWO], options, states=True)
+    (filled,) = fill_texts(network, tokenizer, [TWO], options, states=True)
     by_length = {}
-    for entry in record.fillings:
+    for entry in filled.fillings:
         first, second = (tokenizer.convert_tokens_to_string(part) for part in entry.tokens)
         assert entry.text == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
         by_length.setdefault(sum(map(len, entry.tokens)), []).append(entry)
@@ -437,9 +437,9 @@ def test_several_tokens_go_where_their_states_are(model):
     )
     chance = sum(entries[0].length_probability for entries in by_length.values())
     assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
-    assert [len(states) for states in record.states] == [3, 3]
-    assert record.exact is True
-    assert all(0 <= state["weight"] <= 1.0001 for states in record.states for state in states)
+    assert [len(states) for states in filled.states] == [3, 3]
+    assert filled.exact is True
+    assert all(0 <= state["weight"] <= 1.0001 for states in filled.states for state in states)
 
 
 def empty(network, tokenizer):
@@ -483,8 +483,8 @@ def test_special_tokens_are_not_proposed(capsys, model, tmp_path):
             str(target),
         ]
     )
-    (record,) = read(target)
-    tokens = [entry["tokens"][0][0] for entry in record["fillings"]]
+    (filled,) = read(target)
+    tokens = [entry["tokens"][0][0] for entry in filled["fillings"]]
     assert sorted(tokens) == sorted(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens))
 
 
@@ -493,18 +493,18 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     lines = [TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]
     source.write_text("\n".join(lines) + "\n")
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
-    records = read(target)
-    weak = sum(record["warning"] is not None for record in records)
+    filled_texts = read(target)
+    weak = sum(filled["warning"] is not None for filled in filled_texts)
     first = "(line 2: no mask: write [MASK] where something is missing, or name a --site)"
     counts = f"2 lines filled, 4 with a problem {first}, {weak} with a warning"
     assert counts in capsys.readouterr().out
-    assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
-    assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
+    assert [r["line"] for r in filled_texts] == [1, 2, 3, 4, 5, 6]
+    assert [len(r["fillings"]) for r in filled_texts] == [2, 0, 0, 0, 0, 2]
     no_mask = "no mask: write [MASK] where something is missing, or name a --site"
-    assert [r["problem"] for r in records[:3]] == [None, no_mask, "empty text"]
-    assert "too long" in records[3]["problem"]
-    assert "not in the model's vocabulary" in records[4]["problem"]
-    entry = records[0]["fillings"][0]
+    assert [r["problem"] for r in filled_texts[:3]] == [None, no_mask, "empty text"]
+    assert "too long" in filled_texts[3]["problem"]
+    assert "not in the model's vocabulary" in filled_texts[4]["problem"]
+    entry = filled_texts[0]["fillings"][0]
     of_texts = {"filling", "text", "tokens", "probability", "log_probability"}
     assert set(entry) == {*of_texts, *OF_MOLECULES}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
@@ -558,7 +558,7 @@ def test_the_sheet_of_a_workbook_is_the_one_that_is_named(model, tmp_path):
     output = tmp_path / "a.jsonl"
     file = ["--file", str(tmp_path / "a.xlsx"), "--sheet", "Gaps"]
     main(["fill", str(model), *file, "--n_best", "2", "--output", str(output)])
-    assert [record["text"] for record in read(output)] == [TWO]
+    assert [filled["text"] for filled in read(output)] == [TWO]
     for name in ("a.txt", "a.log"):
         (tmp_path / name).write_text(TWO)
         with pytest.raises(InputError, match=f"{name} has no sheets; leave out sheet"):
@@ -574,27 +574,27 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     command = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", output]
     main(command)
     marked = read(tmp_path / "a.jsonl")
-    assert [record["name"] for record in marked] == ["A-1", None, "A-2"]
-    for record in marked:
-        for entry in record["fillings"]:
+    assert [filled["name"] for filled in marked] == ["A-1", None, "A-2"]
+    for filled in marked:
+        for entry in filled["fillings"]:
             assert entry["valid"] == (not molecule_problem(entry["text"]))
     main([*command, "--top", "4"])
-    for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
+    for filled, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         names = [entry["smiles"] or entry["text"] for entry in before["fillings"]]
-        kept = [entry["smiles"] or entry["text"] for entry in record["fillings"]]
+        kept = [entry["smiles"] or entry["text"] for entry in filled["fillings"]]
         assert kept == list(dict.fromkeys(names))[:4]
     capsys.readouterr()
     main([*command, "--valid_only", "true"])
-    count = sum(len(record["fillings"]) for record in read(tmp_path / "a.jsonl"))
+    count = sum(len(filled["fillings"]) for filled in read(tmp_path / "a.jsonl"))
     assert f"a second; {count} fillings" in capsys.readouterr().out
-    for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
-        assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
-        invalid = len(before["fillings"]) - len(record["fillings"])
-        assert record["left_out"] == before["left_out"] + invalid
+    for filled, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
+        assert filled["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
+        invalid = len(before["fillings"]) - len(filled["fillings"])
+        assert filled["left_out"] == before["left_out"] + invalid
         assert (
             before["problem"]
-            or record["fillings"]
-            or record["warning"].startswith(
+            or filled["fillings"]
+            or filled["warning"].startswith(
                 f"none of the {len(before['fillings'])} fillings that were made is a molecule"
             )
         )
@@ -606,7 +606,7 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     assert caught.value.code == 2 and "line 1: too long" in capsys.readouterr().err
 
 
-def test_states_have_words_and_not_the_spelling_of_the_vocabulary():
+def test_states_have_tokens_as_text_and_not_as_the_vocabulary_spells_them():
     tokenizer = train_text_tokenizer("bpe", ["this is very good and so is that"] * 9, 300)
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     config = ExLMConfig(
@@ -615,19 +615,19 @@ def test_states_have_words_and_not_the_spelling_of_the_vocabulary():
     network = ExLMForMaskedLM(config)
     with torch.no_grad():
         network.head.decoder.bias[tokenizer.convert_tokens_to_ids("Ġis")] = 50.0
-    [record] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
-    assert all(state["words"][0][0] == "is" for state in record.states[0])
+    [filled] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
+    assert all(state["words"][0][0] == "is" for state in filled.states[0])
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
-    def drawn(seed):
+    def sampled(seed):
         target = tmp_path / f"{seed}.jsonl"
         options = ["--samples", "5", "--seed", str(seed), "--output", str(target)]
         main(["fill", str(model), TWO, TWO, *options])
-        return [[entry["text"] for entry in record["fillings"]] for record in read(target)]
+        return [[entry["text"] for entry in filled["fillings"]] for filled in read(target)]
 
-    assert drawn(3) == drawn(3) != drawn(4)
-    assert drawn(3)[0] != drawn(3)[1]
+    assert sampled(3) == sampled(3) != sampled(4)
+    assert sampled(3)[0] != sampled(3)[1]
 
 
 @pytest.mark.parametrize(
@@ -691,7 +691,7 @@ def test_a_model_of_repeated_tokens_is_refused(tmp_path):
 def test_more_tokens_than_states_are_a_problem_of_the_line(model, tmp_path):
     target = tmp_path / "fills.jsonl"
     main(["fill", str(model), TWO, "CC[MASK]", "--tokens", "5", "--output", str(target)])
-    assert [bool(record["fillings"]) for record in read(target)] == [True, False]
+    assert [bool(filled["fillings"]) for filled in read(target)] == [True, False]
     assert read(target)[1]["problem"] == "no path puts 5 tokens into its masks (3 states)"
 
 

@@ -31,7 +31,7 @@ from tests.filling.test_filling import (
 
 TWO = "CC(=O)[MASK]c1cccc[MASK]1"
 # [MASK] and the end of a sequence can be filled in, too
-WORDS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]
+TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]
 # models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same
 # paths
 ONE_PATH = [
@@ -49,12 +49,12 @@ OTHERS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = Tokenizer(
-        WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
+    tokenizer = Tokenizer(
+        WordLevel({token: number for number, token in enumerate(TOKENS)}, unk_token="<unk>")
     )
-    words.pre_tokenizer = WhitespaceSplit()
-    ends = [("<s>", WORDS.index("<s>")), ("</s>", WORDS.index("</s>"))]
-    words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    ends = [("<s>", TOKENS.index("<s>")), ("</s>", TOKENS.index("</s>"))]
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {
         "bos_token": "<s>",
         "pad_token": "<pad>",
@@ -62,17 +62,17 @@ def tokenizer():
         "unk_token": "<unk>",
         "mask_token": "<mask>",
     }
-    return PreTrainedTokenizerFast(tokenizer_object=words, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 @pytest.fixture
-def filled(tokenizer):
+def fill_in_passes(tokenizer):
     """A function that fills [MASK][MASK]...: the model, and ids with log-probabilities."""
 
     def fill(switches, masks, passes, n_best=10**4, width=64):
         torch.manual_seed(3)
         config = ExLMConfig(
-            vocab_size=len(WORDS),
+            vocab_size=len(TOKENS),
             mask_token_id=tokenizer.mask_token_id,
             hidden_size=32,
             num_hidden_layers=2,
@@ -106,32 +106,36 @@ def nll(network, tokenizer, ids, passes):
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("switches", [*ONE_PATH, *OTHERS], ids=str)
 def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_policy(
-    filled, tokenizer, switches, passes
+    fill_in_passes, tokenizer, switches, passes
 ):
-    network, fillings, proven = filled(switches, masks=3, passes=passes)
-    assert len({tuple(x.ids) for x in fillings}) == len(fillings) == len(WORDS) ** 3
-    assert proven
+    network, fillings, exact = fill_in_passes(switches, masks=3, passes=passes)
+    assert len({tuple(x.token_ids) for x in fillings}) == len(fillings) == len(TOKENS) ** 3
+    assert exact
     values = torch.tensor([x.log_prob for x in fillings], dtype=torch.float64)
     assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
     if switches in ONE_PATH:
-        expected = -nll(network, tokenizer, [x.ids for x in fillings], passes)
+        expected = -nll(network, tokenizer, [x.token_ids for x in fillings], passes)
         likely = expected > -60  # a mixture in float64 ends there, or the prior's other paths begin
         torch.testing.assert_close(values[likely], expected[likely], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("switches", [{"num_states": 3}, {"objective": "mlm"}], ids=str)
-def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
-    times_proven = 0
-    every_filling = {passes: filled(switches, masks=3, passes=passes)[1] for passes in (2, 3)}
+def test_what_a_narrow_beam_calls_exact_is_true(fill_in_passes, switches, width):
+    times_exact = 0
+    every_filling = {
+        passes: fill_in_passes(switches, masks=3, passes=passes)[1] for passes in (2, 3)
+    }
     for (passes, every), n_best in itertools.product(every_filling.items(), (1, 2, 3)):
-        _, found, proven = filled(switches, masks=3, passes=passes, n_best=n_best, width=width)
-        values, best = ([x.log_prob for x in fillings] for fillings in (found, every))
+        _, fillings_of_search, exact = fill_in_passes(
+            switches, masks=3, passes=passes, n_best=n_best, width=width
+        )
+        values, best = ([x.log_prob for x in fillings] for fillings in (fillings_of_search, every))
         assert all(value <= other + 1e-9 for value, other in zip(values, best, strict=False))
-        if proven:
+        if exact:
             assert values == pytest.approx(best[:n_best], abs=1e-9)
-        times_proven += proven
-    assert times_proven >= (width == 4)
+        times_exact += exact
+    assert times_exact >= (width == 4)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +153,8 @@ def test_masks_are_summed_out_over_all_their_tokens(case):
         dropped = [mask for mask, now in enumerate(revealed) if not now]
         expected = probabilities.sum(dropped) if dropped else probabilities
         if smaller.num_masks:
-            words = range(graph.probs.shape[1])
-            tokens = torch.tensor(list(itertools.product(words, repeat=smaller.num_masks)))
+            vocabulary = range(graph.probs.shape[1])
+            tokens = torch.tensor(list(itertools.product(vocabulary, repeat=smaller.num_masks)))
             actual = search.log_probability(smaller, tokens).exp()
             torch.testing.assert_close(actual, expected.flatten())
 
@@ -163,20 +167,20 @@ def test_many_masks_are_summed_out_without_underflow():
     assert search.log_probability(smaller, tokens).logsumexp(0).abs() < 1e-9
 
 
-def test_samples_follow_the_policy(filled, tokenizer):
-    network, every, _ = filled({"num_states": 2}, masks=2, passes=2)
+def test_samples_follow_the_policy(fill_in_passes, tokenizer):
+    network, every, _ = fill_in_passes({"num_states": 2}, masks=2, passes=2)
     texts = [" [MASK]" * 2] * 2
     count = 200
     options = FillOptions(samples=count, passes=2)
-    (record, _) = fill_texts(network, tokenizer, texts, options)
-    values = {tuple(x.ids[1:-1]): x.log_prob for x in every}
-    drawn = []
-    for entry in record.fillings:
-        drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry.tokens))
-        assert entry.log_probability == pytest.approx(values[drawn[-1]])
-    assert record.exact is None and record.passes == 2 and len(drawn) == count
+    (filled, _) = fill_texts(network, tokenizer, texts, options)
+    values = {tuple(x.token_ids[1:-1]): x.log_prob for x in every}
+    sampled = []
+    for entry in filled.fillings:
+        sampled.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry.tokens))
+        assert entry.log_probability == pytest.approx(values[sampled[-1]])
+    assert filled.exact is None and filled.passes == 2 and len(sampled) == count
     expected = torch.tensor([*values.values()], dtype=torch.float64).exp()
-    frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
+    frequency = torch.tensor([sampled.count(y) / count for y in values], dtype=torch.float64)
     error = (expected * (1 - expected) / count).sqrt()
     assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
     few = replace(options, samples=10)
@@ -198,12 +202,12 @@ def test_a_filling_has_the_joint_likelihood_of_its_passes_and_says_how_many(mode
     texts = [TWO, "CC[MASK]O", "C[MASK]CC[MASK]C[MASK]C[MASK]C", "CCO"]
     for wished, taken in ((1, [1, 1, 1]), (3, [2, 1, 3]), ("all", [2, 1, 4])):
         options = FillOptions(passes=wished, n_best=3, beam=8)
-        *records, problem = fill_texts(network, tokenizer, texts, options)
-        assert [record.passes for record in records] == taken and problem.passes is None
-        for text, record in zip(texts, records, strict=False):
+        *filled_texts, problem = fill_texts(network, tokenizer, texts, options)
+        assert [filled.passes for filled in filled_texts] == taken and problem.passes is None
+        for text, filled in zip(texts, filled_texts, strict=False):
             ids = tokenizer(text.replace("[MASK]", "<mask>"), return_tensors="pt")
             masked = ids["input_ids"] == tokenizer.mask_token_id
-            for entry in record.fillings:
+            for entry in filled.fillings:
                 spelled = (tokenizer.convert_tokens_to_string(mask) for mask in entry.tokens)
                 assert entry.text == text.replace("[MASK]", "{}").format(*spelled)
                 labels = torch.full_like(ids["input_ids"], -100)
@@ -233,8 +237,8 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
     target = tmp_path / "fills.jsonl"
     options = ["--passes", "all", "--samples", "5", "--output", str(target)]
     main(["fill", str(model), TWO, *options])
-    (record,) = map(json.loads, target.read_text().splitlines())
-    assert record["passes"] == 2 and len(record["fillings"]) == 5 and record["kept"] == 1
+    (filled,) = map(json.loads, target.read_text().splitlines())
+    assert filled["passes"] == 2 and len(filled["fillings"]) == 5 and filled["kept"] == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,12 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.fill import fill_sites
+from exlm.filling.choices import fill_sites
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.records import FilledText, Filling, Molecule
-from exlm.filling.sites import Template, template_maker
+from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_texts
 from exlm.storage.models import save_model
 from exlm_command import main
@@ -49,8 +50,8 @@ def protein_model(tmp_path_factory):
     return str(directory)
 
 
-def template(text, site=None, keep=None, replace=None, letters=False):
-    return template_maker(site, keep, replace, letters)(text)
+def template(text, site=None, keep=None, replace=None, proteins=False):
+    return template_maker(site, keep, replace, proteins)(text)
 
 
 # --- templates
@@ -81,7 +82,7 @@ def template(text, site=None, keep=None, replace=None, letters=False):
         ("N1CC1C", dict(replace="N"), [f"CC1C{M}1"]),
         ("Oc1ccc2ncccc2c1", dict(keep="c1ccncc1", site=["7"]), [f"c1cnc2c(c1){M * 7}2"]),
         ("c1ccncc1C", dict(replace="n", site=["1"]), [f"Cc1ccc{M}c1"]),
-        ("MKVLAT", dict(site=["2-3", "6"], letters=True), [f"M{M}{M}LA{M}"]),
+        ("MKVLAT", dict(site=["2-3", "6"], proteins=True), [f"M{M}{M}LA{M}"]),
     ],
 )
 def test_masks_stand_where_the_site_is(text, options, expected):
@@ -97,7 +98,7 @@ def test_masks_stand_where_the_site_is(text, options, expected):
         (LINKER, f"c1ccccc1{M}N1CCC(C)CC1"),  # no ring is open at the site
     ],
 )
-def test_where_pieces_are_drawn_the_molecule_begins_with_a_site(text, expected):
+def test_where_pieces_are_sampled_the_molecule_begins_with_a_site(text, expected):
     assert template_maker(["1"], None, None, False, sampled=True)(text).masked_texts == [expected]
     assert template(text, site=["1"]).masked_texts != [expected]
 
@@ -149,8 +150,8 @@ def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_al
     possible = best.token_ids[best.log_prob > -math.inf]
     assert allowed[possible].all() and len(possible) == is_allowed.sum()
     torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
-    drawn = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
-    assert allowed[drawn.token_ids].all()
+    samples = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
+    assert allowed[samples.token_ids].all()
 
 
 def test_a_temperature_changes_every_distribution_over_tokens():
@@ -183,9 +184,9 @@ def test_a_model_fills_in_allowed_tokens_with_their_share_of_the_probability(tmp
         }
         assert len(expected) == len(names) ** 2
         total = sum(expected.values())
-        (record,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
-        assert record.exact and len(record.fillings) == len(expected)
-        for entry in record.fillings:
+        (filled,) = fill_texts(network, tokenizer, [text], FillOptions(**whole, **options))
+        assert filled.exact and len(filled.fillings) == len(expected)
+        for entry in filled.fillings:
             assert entry.probability == pytest.approx(expected[entry.text] / total, rel=1e-4)
         (twice,) = fill_texts(
             network, tokenizer, [text], FillOptions(passes=2, n_best=20, **options)
@@ -218,18 +219,21 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     make = template_maker(["1-3"], None, None, False)
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    empty = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    records = list(fill_sites(network, tokenizer, empty, make, options))
-    assert [record.line for record in records] == [1, 2, 3]
-    assert records[1].problem.startswith("no attachment point") and records[1].template is None
-    record = records[0]
-    assert len(record.fillings) == 12 and record.problem is None
-    assert {entry.length_probability for entry in record.fillings} == {1 / 3}
-    probabilities = [entry.probability for entry in record.fillings]
+    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    filled_texts = list(fill_sites(network, tokenizer, unfilled, make, options))
+    assert [filled.line for filled in filled_texts] == [1, 2, 3]
+    assert (
+        filled_texts[1].problem.startswith("no attachment point")
+        and filled_texts[1].template is None
+    )
+    filled = filled_texts[0]
+    assert len(filled.fillings) == 12 and filled.problem is None
+    assert {entry.length_probability for entry in filled.fillings} == {1 / 3}
+    probabilities = [entry.probability for entry in filled.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
-    for masked in record.template.masked_texts:
+    for masked in filled.template.masked_texts:
         (alone,) = fill_texts(network, tokenizer, [masked], options)
-        together = [entry for entry in record.fillings if entry.masked == masked]
+        together = [entry for entry in filled.fillings if entry.masked == masked]
         assert [entry.text for entry in together] == [e.text for e in alone.fillings]
 
 
@@ -246,8 +250,28 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
     assert [molecule.valid for molecule in molecules_of(texts)][:2] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "at_the_site", "elsewhere"),
+    [
+        # `)(` would close the branch of the site, and open another one before it
+        ("CC(C[*:1])c1ccccc1", "CC(CO)c1ccccc1", "CC(C)(O)c1ccccc1"),
+        ("CCCOC(c1ccccc1[*:1])C1CNC1", "CCCOC(c1ccccc1C)C1CNC1", "CCCOC(c1ccccc1)(C)C1CNC1"),
+        ("c1ccccc1[*:1].C1CCNC1[*:1]", "c1ccccc1OC1CCCN1", "c1ccccc1OC1CCNC1"),
+        # the ring is found in two ways, of which one has nothing new but at the site
+        ("Cc1ccc([*:1])cc1", "CCc1ccc(C)cc1", "Cc1ccc(C)c(C)c1"),
+        # a bond between two atoms that stay
+        ("CC(C[*:1])CC", "CC(CO)CC", "OCC1CCC1"),
+    ],
+)
+def test_a_filling_must_hang_on_its_site(text, at_the_site, elsewhere):
+    made = template(text, site=["1-3"])
+    there, not_there = molecules_of([at_the_site, elsewhere], made)
+    assert there.valid
+    assert not not_there.valid
+
+
 def test_properties_of_molecules():
-    made = Template([f"{M}c1ccccc1"], [[0]], "Cc1ccccc1", Chem.MolFromSmiles("c1ccccc1"))
+    made = replace(template("*c1ccccc1", site=["1"]), original="Cc1ccccc1")
     texts = ["Cc1ccccc1", "c1ccccc1C", "Oc1ccccc1", "C("]
     toluene, again, phenol, broken = molecules_of(texts, made, {"Oc1ccccc1"})
     assert toluene.smiles == again.smiles == "Cc1ccccc1"
@@ -264,14 +288,14 @@ def run(*arguments):
 
 @pytest.mark.parametrize("passes", ["1", "2"])
 def test_samples_for_sites_depend_on_no_other_text(model, tmp_path, passes):
-    def drawn(first):
+    def sampled(first):
         (tmp_path / "a.smi").write_text(f"{first}\nc1ccccc1[*:1]\n")
         options = ["--site", "2-3", "--samples", "4", "--passes", passes]
         run(model, "--file", tmp_path / "a.smi", "--output", tmp_path / "a.jsonl", *options)
-        records = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
-        return [filling["text"] for filling in records[1]["fillings"]]
+        filled_texts = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
+        return [filling["text"] for filling in filled_texts[1]["fillings"]]
 
-    assert drawn("C[*:1]") == drawn("CC")
+    assert sampled("C[*:1]") == sampled("CC")
 
 
 def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
@@ -291,9 +315,9 @@ def test_a_linker_in_every_kind_of_file(tmp_path, capsys):
     (tmp_path / "known.smi").write_text("CC1CCN(CC1)C(=O)c1ccccc1\n")
     known = ("--known", tmp_path / "known.smi", "--top", "3")
     run(*command, *known, "--output", tmp_path / "a.jsonl")
-    record = json.loads((tmp_path / "a.jsonl").read_text())
-    assert len(record["fillings"]) == 3
-    assert [entry["new"] for entry in record["fillings"] if entry["valid"]][0] is False
+    filled = json.loads((tmp_path / "a.jsonl").read_text())
+    assert len(filled["fillings"]) == 3
+    assert [entry["new"] for entry in filled["fillings"] if entry["valid"]][0] is False
 
     run(*command, "--output", tmp_path / "a.sdf")
     molecules = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
@@ -342,12 +366,23 @@ def test_the_commands_read_the_sdf_that_fill_writes(tmp_path):
     assert len(np.load(tmp_path / "a.npy")) == frame["smiles"].nunique()
 
 
+def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
+    with pd.ExcelWriter(tmp_path / "known.xlsx") as book:
+        pd.DataFrame({"made by": ["Ada"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"smiles": ["CCCC"]}).to_excel(book, sheet_name="Old", index=False)
+    known = ("--known", tmp_path / "known.xlsx", "--known_sheet", "Old")
+    run(SHIPPED, "CCC*", "--site", "1", *known, "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    assert not frame["new"][frame["smiles"] == "CCCC"].any()
+    assert frame["new"][frame["valid"] & (frame["smiles"] != "CCCC")].all()
+
+
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
-    drawn = ("--samples", "30", "--valid_only", "true")
-    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--output", output)
+    sampling = ("--samples", "30", "--valid_only", "true")
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *sampling, "--output", output)
     every = json.loads(output.read_text())["fillings"]
-    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *drawn, "--top", "2", "--output", output)
+    run(SHIPPED, "N[C@@H](C)C(=O)*", "--site", "3", *sampling, "--top", "2", "--output", output)
     first = json.loads(output.read_text())["fillings"]
     assert [entry["smiles"] for entry in first] == [e["smiles"] for e in every if e["unique"]][:2]
     assert len({entry["smiles"] for entry in every}) < len(every)
@@ -454,6 +489,8 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
         ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi does not exist"),
         ((PHENYL, "--site", "1", "--known", __file__), "which holds no molecules"),
+        ((PHENYL, "--site", "1", "--known_sheet", "Old"), "known_sheet is for a workbook; give"),
+        ((PHENYL, "--known", __file__, "--known_sheet", "Old"), "known_sheet is for a workbook"),
         (
             (PHENYL, "--site", "1", "--output", "a.doc"),
             "must end in .jsonl or .csv or .parquet or .xlsx",

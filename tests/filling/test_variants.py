@@ -10,8 +10,8 @@ import torch
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling import variants
-from exlm.filling.variants import score, substitutions
+from exlm.filling.mutations import clean_sequence, new_residues, parse_mutations
+from exlm.filling.variants import score
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from tests.conftest import train_smiles_tokenizer
@@ -33,6 +33,10 @@ def save(path, objective, tokenizer=None, **switches):
     )
     save_model(path, ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
     return str(path)
+
+
+def substitutions(wild, cell, first_position=1):
+    return new_residues(wild, parse_mutations(wild, cell, first_position), first_position)
 
 
 def table(path, **columns):
@@ -76,14 +80,14 @@ def test_scores_are_those_of_all_paths(tmp_path, objective, expanded):
     model = save(tmp_path / "model", objective, expanded_layers=expanded)
     changes = ["V3A", "V3A:R9K", "R9W,V3A", "M1K:G7P:T10A"]
     path = table(tmp_path / "variants.csv", sequence=[WILD] * 4, mutations=changes)
-    found = score(model, path, str(tmp_path / "scores.csv"))
+    scored = score(model, path, str(tmp_path / "scores.csv"))
     for row, change in enumerate(changes):
         expected = by_hand(model, substitutions(WILD, change))
-        scores = found.loc[row, ["score", "joint_score"]].astype(float)
+        scores = scored.loc[row, ["score", "joint_score"]].astype(float)
         np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-4)
-    several = (found["score"] - found["joint_score"]).abs()[1:]
+    several = (scored["score"] - scored["joint_score"]).abs()[1:]
     assert several.max() < 1e-6 if objective == "mlm" else several.min() > 1e-4
-    assert abs(found.loc[0, "score"] - found.loc[0, "joint_score"]) < 1e-5  # a single position
+    assert abs(scored.loc[0, "score"] - scored.loc[0, "joint_score"]) < 1e-5  # a single position
 
 
 def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
@@ -145,6 +149,43 @@ def test_one_wild_type_for_all_rows_whose_numbers_begin_elsewhere(tmp_path, caps
             score(model, path, str(tmp_path / "b.tsv"), wild_type=wild_type)
 
 
+def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys):
+    model = save(tmp_path / "model", "mlm")
+    out = str(tmp_path / "b.csv")
+    # counted from 0; A5C fits by chance, as there are two A side by side
+    changes = ["V2A", "WT", "R8K", "A5C"]
+    path = table(tmp_path / "a.csv", sequence=[WILD] * 4, mutations=changes)
+    score(model, path, out)
+    error = capsys.readouterr().err
+    assert "1 of 3 rows with mutations fit their wild type" in error
+    assert "warning: row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
+    assert "to be shifted by 1: all rows fit with first_position 0" in error
+    scored = score(model, path, out, first_position=0)
+    assert not scored["problem"].any() and not capsys.readouterr().err
+    # where several numbers fit, or none does, none is told
+    for changes in (["A3C"], ["V2A", "K9C"]):
+        path = table(tmp_path / "a.csv", sequence=[WILD] * len(changes), mutations=changes)
+        with pytest.raises(InputError, match="no row can be scored"):
+            score(model, path, out)
+        assert "the numbering may be shifted (set first_position)" in capsys.readouterr().err
+
+
+def test_what_is_taken_for_wild_types_is_told_where_they_differ(tmp_path, capsys):
+    model = save(tmp_path / "model", "mlm")
+    out = str(tmp_path / "b.csv")
+    path = table(tmp_path / "a.csv", sequence=[WILD, "MKA"], mutations=["V3A", "A3G"])
+    score(model, path, out)
+    error = capsys.readouterr().err
+    assert "wild types (2 different) are taken from the column 'sequence'" in error
+    assert "from the column 'mutations'; 2 of 2 rows" in error and "warning" not in error
+    mutants = ["MKALAAGWRT", "MKVLAAGWKT"]
+    path = table(tmp_path / "a.csv", sequence=mutants, mutations=["V3A", "R9K"])
+    with pytest.raises(InputError, match="no row can be scored"):
+        score(model, path, out)
+    advice = "the sequences seem to be those of the mutants; give the wild type as wild_type"
+    assert advice in capsys.readouterr().err
+
+
 def test_alleles_are_no_double_mutant():
     for name in ("p.[Val3Ala];[Leu4Cys]", "p.Val3Ala(;)Leu4Cys"):
         with pytest.raises(InputError, match="is neither mutations of one allele"):
@@ -185,7 +226,7 @@ def test_mutations_as_other_tables_write_them(spelling):
 @pytest.mark.parametrize("wild", [None, float("nan"), "NA", ""])
 def test_without_a_wild_type_there_is_no_score(wild):
     with pytest.raises(InputError, match="no wild type"):
-        substitutions(variants._clean(wild), "N1A")
+        substitutions(clean_sequence(wild), "N1A")
 
 
 def test_the_wild_type_has_no_mutation():

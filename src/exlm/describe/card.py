@@ -34,12 +34,12 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     config = read_or_empty(directory / "config.json")
     result = to_json_types(result or read_or_empty(directory / RUN_RESULT))
     recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml")
-    corpora = recipe.get("data", {}).get("corpus", [])
-    if isinstance(corpora, str):
-        corpora = [corpora]
+    corpus_paths = recipe.get("data", {}).get("corpus", [])
+    if isinstance(corpus_paths, str):
+        corpus_paths = [corpus_paths]
     files = read_or_empty(directory / MANIFEST).get("files", {})
     tokenizer = directory / "tokenizer.json"
-    letters = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
+    alphabet = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
     log = read_log(directory / "log.jsonl")
     return render(
         FACTS,
@@ -48,14 +48,14 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         result=result,
         # of all seeds, or of one
         report=read_or_empty(directory / GRID_REPORT) or result,
-        texts=config | (config.get("task") or {}),
-        alphabet=ALPHABETS[letters].texts if letters else None,
-        weights=files.get("model.safetensors", {}).get("sha256"),
-        corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpora],
-        logged=max((record["step"] for record in log), default=0),
+        saved_task=_saved_task(config),
+        alphabet=ALPHABETS[alphabet].texts if alphabet else None,
+        weights_sha256=files.get("model.safetensors", {}).get("sha256"),
+        corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
+        corpus_names=", ".join(map(_name, corpus_paths)),
+        last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
-        names=", ".join(map(_name, corpora)),
-        name=_name,
+        name_of=_name,
     ).strip()
 
 
@@ -63,29 +63,34 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it,
     it may be edited."""
     config = read_or_empty(directory / "config.json")
-    texts = config | (config.get("task") or {})
+    saved_task = _saved_task(config)
     architecture = (config.get("architectures") or [""])[0]
     head = re.search("For.+", architecture)
     head_name = head.group() if head else ""
-    standardize = str(texts.get("standardize", "none"))
-    places = [directory]
+    standardize = str(saved_task.get("standardize", "none"))
+    folders = [directory]
     if "task" in config:
-        # The recipe of a fine-tuning is beside the folders of its cells and seeds.
-        places += [directory.parent, directory.parent.parent]
-    recipes = [read_or_empty(place / "recipe.yaml") for place in places]
+        # The recipe of a fine-tuning is beside the folders of its grid cells and seeds.
+        folders += [directory.parent, directory.parent.parent]
+    recipes = [read_or_empty(folder / "recipe.yaml") for folder in folders]
     licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
     text = render(
         CARD,
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
         license=licenses[0] if licenses else None,
-        chemistry=texts.get("molecules"),
+        chemistry=saved_task.get("molecules"),
         standardize="" if standardize == "none" else standardize,
         loader=f"AutoModel{head_name}",
         pipeline=PIPELINES.get(head_name, "fill-mask"),
         facts=run_facts(directory, result),
     )
     write_text(directory / "README.md", text)
+
+
+def _saved_task(config: dict[str, Any]) -> dict[str, Any]:
+    """What a fine-tuned model keeps of its task and texts; of a pre-trained one, its settings."""
+    return config | (config.get("task") or {})
 
 
 def _name(path_or_name: str) -> str:

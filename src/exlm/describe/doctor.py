@@ -25,7 +25,7 @@ LIBRARIES = (
     "pyarrow",
     "rdkit",
 )
-# bytes written to measure the disk
+# bytes written to time the disk
 TEST_BYTES = 2**26
 
 
@@ -34,8 +34,8 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     speed of the disk.
 
     Args:
-        directory: where to write 64 MB, and remove them again, to measure the disk; by
-            default the current directory."""
+        directory: where to write 64 MB, and remove them again, to time the disk; by default the
+            current directory."""
     directory = os.path.abspath(directory or ".")
     installed = {distribution.name: distribution.version for distribution in distributions()}
     hardware = machine()

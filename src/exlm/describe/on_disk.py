@@ -55,9 +55,9 @@ def verify(path: str) -> None:
         )
     damaged = 0
     for directory in directories:
-        reason = damage(directory)
-        print(f"{directory}: {reason or 'as it was written'}")
-        damaged += reason is not None
+        description = damage(directory)
+        print(f"{directory}: {description or 'as it was written'}")
+        damaged += description is not None
     if damaged:
         raise InputError(
             f"{damaged} of {len(directories)} directories are damaged; make them again or copy "

@@ -4,7 +4,6 @@ or two that are bonded to each other, the ends of a linker."""
 import re
 from functools import partial
 from itertools import count
-from typing import Any
 
 from rdkit import Chem, rdBase
 
@@ -14,6 +13,8 @@ from exlm.errors import InputError
 # one site in a SMILES: an attachment point, or both ends of a linker
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
+AT_SITE = "at_site"  # the property of an atom that stays and is bonded to a site
+MOST_MATCHES = 1000  # ways to find what stays in a molecule
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
 
 
@@ -55,7 +56,7 @@ def joined(fragments: Chem.Mol) -> Chem.Mol:
     return molecule
 
 
-def _fragment_count(molecule: Chem.Mol, atoms: list[Any]) -> int:
+def _fragment_count(molecule: Chem.Mol, atoms: list[Chem.Atom]) -> int:
     """How many fragments have one of these atoms."""
     numbers = {atom.GetIdx() for atom in atoms}
     return sum(not numbers.isdisjoint(fragment) for fragment in Chem.GetMolFrags(molecule))
@@ -121,11 +122,32 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
 
 
 def without_points(molecule: Chem.Mol) -> Chem.Mol:
-    """What stays of a molecule with sites."""
-    return Chem.DeleteSubstructs(molecule, POINT)
+    """What stays of a molecule with sites; its atoms beside a site have the property AT_SITE."""
+    marked = Chem.Mol(molecule)
+    for atom in marked.GetAtoms():
+        if atom.GetAtomicNum() == 0:
+            for neighbour in atom.GetNeighbors():
+                neighbour.SetBoolProp(AT_SITE, True)
+    return Chem.DeleteSubstructs(marked, POINT)
 
 
-def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
+def hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
+    """Whether a molecule is the `core` of `without_points` with new atoms and bonds at its sites
+    alone."""
+    core_bonds = [_atoms_of(bond) for bond in core.GetBonds()]
+    core_atoms_at_sites = [atom.GetIdx() for atom in core.GetAtoms() if atom.HasProp(AT_SITE)]
+    # each is a way to find the core: [atoms of the core] the atom of the molecule
+    for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
+        bonds_that_stay = [{match[atom] for atom in bond} for bond in core_bonds]
+        new_atoms = set(range(molecule.GetNumAtoms())).difference(match)
+        may_be_bonded = new_atoms | {match[atom] for atom in core_atoms_at_sites}
+        bonds = map(_atoms_of, molecule.GetBonds())
+        if all(bond in bonds_that_stay or bond <= may_be_bonded for bond in bonds):
+            return True
+    return False
+
+
+def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Chem.Bond]) -> int:
     """How many tokens a group of atoms has in a SMILES, with the signs of its `bonds` to the atoms
     that stay, but without these atoms."""
     with_neighbours = group.union(*map(_atoms_of, bonds))
@@ -134,11 +156,11 @@ def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Any]) -> int:
     return len(re.findall(SMILES_PATTERN, smiles)) - len(with_neighbours - group)
 
 
-def _atoms_of(bond: Any) -> set[int]:
+def _atoms_of(bond: Chem.Bond) -> set[int]:
     return {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()}
 
 
-def _crosses(bond: Any, group: set[int]) -> bool:
+def _crosses(bond: Chem.Bond, group: set[int]) -> bool:
     """Whether a bond leads from one of these atoms to another one."""
     return len(_atoms_of(bond) & group) == 1
 

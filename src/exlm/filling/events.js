@@ -17,18 +17,18 @@ function describeState(u, target) {
   make("strong", {}, target, s.name);
   make("div", { class: "soft" }, target, `weight ${number(s.weight)}`);
   const table = make("table", { class: s.colour }, target), most = s.words.length ? s.words[0][1] : 1;
-  for (const [word, p] of s.words) {
+  for (const [token, p] of s.words) {
     const row = make("tr", {}, table);
-    make("td", {}, row, word);
+    make("td", {}, row, token);
     make("td", {}, row, number(p));
     make("i", {}, make("td", { class: "length" }, row)).style.width = `${(100 * p) / most}%`;
   }
 }
 
-function describeEdge(u, v, target) {
-  make("strong", {}, target, `${states[u].words_label} → ${states[v].words_label}`);
-  const p = edgeAt.get(u * N + v)?.[2];
-  make("div", {}, target, p === undefined ? "no edge" : `probability ${number(p)}`);
+function describeLink(u, v, target) {
+  make("strong", {}, target, `${states[u].tokens_label} → ${states[v].tokens_label}`);
+  const p = linkAt.get(u * N + v)?.[2];
+  make("div", {}, target, p === undefined ? "no link" : `probability ${number(p)}`);
   make("div", { class: "soft" }, target, `${states[u].name} → ${states[v].name}`);
 }
 
@@ -41,7 +41,7 @@ function near(chosen, ends) {
     touched.add(+e.dataset.u).add(+e.dataset.v);
   }
   for (const e of shown.sort((a, b) => b.dataset.p - a.dataset.p).slice(0, LABELS)) {
-    const [x, y] = along(edgeAt.get(e.dataset.u * N + +e.dataset.v)[3], ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
+    const [x, y] = along(linkAt.get(e.dataset.u * N + +e.dataset.v)[3], ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
     make("svg:text", { class: "value", x, y: y + 4 }, valueLayer, (+e.dataset.p).toFixed(2));
   }
   for (const u of touched) nodeLayer.children[u].classList.add("near");
@@ -55,7 +55,7 @@ function leave() {
   crossLayer.replaceChildren();
 }
 
-function onState(u) { // describes the state below the drawing, where the text hides no edge
+function onState(u) { // describes the state below the drawing, where the text hides no link
   near((a, b) => a === u || b === u, [u]);
   const x = nodeLayer.children[u].getBoundingClientRect().left, y = dag.getBoundingClientRect().bottom;
   showTip(x - 16, Math.min(y, innerHeight - 30) - 18, target => describeState(u, target));
@@ -63,14 +63,14 @@ function onState(u) { // describes the state below the drawing, where the text h
 
 function onDag(event) {
   leave();
-  const state = event.target.closest(".state"), line = event.target.closest(".edge");
+  const state = event.target.closest(".state"), line = event.target.closest(".link");
   if (state) onState(+state.dataset.state);
-  else if (line) onEdge(+line.dataset.u, +line.dataset.v, event);
+  else if (line) onLink(+line.dataset.u, +line.dataset.v, event);
 }
 
-function onEdge(u, v, event) {
+function onLink(u, v, event) {
   near((a, b) => a === u && b === v, [u, v]);
-  showTip(event.clientX, event.clientY, target => describeEdge(u, v, target));
+  showTip(event.clientX, event.clientY, target => describeLink(u, v, target));
 }
 
 function onMap(event) {
@@ -81,7 +81,7 @@ function onMap(event) {
   if (u < 0 || v < 1 || u >= N - 1 || v >= N) return;
   make("svg:rect", { class: "cross", ...cellAt(u, 1), width: heat.side }, crossLayer);
   make("svg:rect", { class: "cross", ...cellAt(0, v), height: heat.side }, crossLayer);
-  onEdge(u, v, event);
+  onLink(u, v, event);
 }
 
 dag.addEventListener("pointermove", onDag);
@@ -101,19 +101,19 @@ let least = data.threshold ?? 0.05;
 function refresh() {
   const onPath = new Set(path ? path.slice(1).map((v, i) => path[i] * N + v) : []);
   let count = 0;
-  for (const [u, v, p] of edges) {
+  for (const [u, v, p] of links) {
     const shown = p >= least, chosen = onPath.has(u * N + v);
     count += shown;
     if (!shown && !chosen && !drawn.has(u * N + v)) continue;
-    const line = edge(u, v);
+    const line = drawnLink(u, v);
     line.style.display = shown || chosen ? "" : "none";
     line.classList.toggle("on-path", chosen);
     line.style.strokeWidth = chosen ? Math.max(2.5, line.getAttribute("stroke-width")) : "";
-    if (chosen) edgeLayer.append(line); // above the others
+    if (chosen) linkLayer.append(line); // above the others
   }
   byId("level").textContent = number(least);
   byId("threshold").setAttribute("aria-valuetext", number(least));
-  byId("count").textContent = `${count} of ${edges.length} edges`;
+  byId("count").textContent = `${count} of ${links.length} links`;
 }
 
 byId("threshold").value = Math.sqrt(least);
@@ -134,7 +134,7 @@ function choose(index) {
   [...byId("fillings").children].forEach((item, i) => item.firstChild.setAttribute("aria-pressed", i === index));
   [...nodeLayer.children].forEach((item, u) => item.classList.toggle("on-path", !!path && path.includes(u)));
   pathLayer.replaceChildren();
-  if (path && edges.length) path.slice(1).forEach((v, i) => make("svg:rect", { class: "cell-path", ...cellAt(path[i], v) }, pathLayer));
+  if (path && links.length) path.slice(1).forEach((v, i) => make("svg:rect", { class: "cell-path", ...cellAt(path[i], v) }, pathLayer));
   showText(entry ? entry.segments : data.segments, byId("filled"), !entry);
   byId("chance").textContent = entry ? `with probability ${number(entry.probability)}` : "";
   byId("molecule").replaceChildren();
@@ -146,8 +146,8 @@ function choose(index) {
 function listed(entry, index) {
   const button = make("button", { type: "button", "aria-pressed": "false" }, make("li", {}, byId("fillings")));
   make("span", { class: "rank" }, button, index + 1);
-  const words = make("span", { class: "words" }, button);
-  for (const [text, mask] of entry.segments) if (mask !== null) chip(mask, text.trim() || "∅", words);
+  const inserted = make("span", { class: "inserted" }, button);
+  for (const [text, mask] of entry.segments) if (mask !== null) chip(mask, text.trim() || "∅", inserted);
   make("span", { class: "chance" }, button, number(entry.probability));
   if (entry.drawing) picture(entry.drawing, entry.text, make("span", { class: "drawn" }, button));
   else if (data.molecules) make("span", { class: "invalid" }, button, "no molecule");
@@ -155,8 +155,8 @@ function listed(entry, index) {
 }
 
 function about() {
-  const transitions = edges.length ? "" : ", no transitions: masks are independent";
-  byId("about").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${edges.length} edges`;
+  const transitions = links.length ? "" : ", no transitions: masks are independent";
+  byId("about").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${links.length} links`;
   const paths = data.free ? "all paths of the DAG" : "paths with one state in each mask";
   byId("hint").textContent = `Summed over ${paths}. Click one to see its most probable path; again to clear.`
     + (data.exact === false ? " More probable ones may have been missed." : "");

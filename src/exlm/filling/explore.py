@@ -1,7 +1,9 @@
-"""Shows how a model fills one text: its states, their transitions and the best fillings, as the
-paper's case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
+"""Shows how a model fills one text: its states, their links and the best fillings, as the paper's
+case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, 
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import WORDS, Filler
+from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -26,7 +28,7 @@ from exlm.train import distributed
 
 Case = dict[str, Any]
 
-THRESHOLD = 0.05  # edges with a smaller probability are hidden at first
+THRESHOLD = 0.05  # links with a smaller probability are hidden at first
 N_BEST = 10  # how many fillings to show
 END_TINT = "#7F7F7F"  # of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
@@ -38,12 +40,12 @@ def explore(
     model: str,
     text: str,
     output: str = "explore.html",
-    words: int = WORDS,
+    words: int = TOP_TOKENS,
     threshold: float = THRESHOLD,
     n_best: int = N_BEST,
     **options: Any,
 ) -> None:
-    """Shows the states of every mask, their transitions and the best joint fillings of one text,
+    """Shows the states of every mask, their links and the best joint fillings of one text,
     or what the prediction of a fine-tuned model rests on.
 
     Args:
@@ -52,54 +54,25 @@ def explore(
             a fine-tuned model, a text without masks: output, an .html file, is the page of
             `exlm predict --explain`, and the options of fillings are refused.
         output: .html writes one page that needs no other file. The mouse shows states and their
-            words, a slider hides weak edges, fillings can be clicked on, and molecules are drawn.
-            .svg, .pdf and .png write a figure of the DAG and the transition matrix; the last two
+            tokens, a slider hides weak links, fillings can be clicked on, and molecules are drawn.
+            .svg, .pdf and .png write a figure of the DAG and the matrix of its links; the last two
             need pip install 'exlm[figures]'.
-        words: how many words to show of each state, the most probable ones.
-        threshold: edges with a smaller transition probability are hidden at first.
+        words: how many tokens to show of each state, the most probable ones.
+        threshold: links with a smaller probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`."""
     fill_options = FillOptions(n_best=n_best, **options)
     if is_finetuned(model):
         _refuse_what_is_for_fillings(words, threshold, fill_options)
         explain_prediction(model, text, output)
-        return
-    check_suffix(output, [".html", ".svg", ".pdf", ".png"])
-    suffix = Path(output).suffix
-    converter: Any = None
-    if suffix in (".pdf", ".png"):
-        converter = import_optional("vl_convert", "figures", f"writing {output}")
-    if fill_options.passes not in (None, 1):
-        raise InputError(
-            f"passes is {fill_options.passes}, but explore shows the states of one pass; "
-            "leave passes out"
-        )
-    if words < 1 or not 0 <= threshold < 1:
-        raise InputError(
-            f"words is {words} and threshold is {threshold}; "
-            "give at least 1 word, and 0 <= threshold < 1"
-        )
-    network, tokenizer = load_for_filling(model)
-    distributed.place_model(network)
-    case = build_case(network, tokenizer, text, fill_options, words)
-    case["model"] = model
-    case["threshold"] = threshold
-    content = page(case) if suffix == ".html" else figure(case)
-    with replacing(Path(output)) as unfinished:
-        if suffix == ".pdf":
-            unfinished.write_bytes(converter.svg_to_pdf(content))
-        elif suffix == ".png":
-            unfinished.write_bytes(converter.svg_to_png(content, scale=2))
-        else:
-            unfinished.write_text(content, encoding="utf-8")
-    counts = ", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
-    print(f"{counts}: {output}")
+    else:
+        _show_fillings(model, text, output, words, threshold, fill_options)
 
 
 def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
     """Raises InputError for settings that are not the defaults."""
     given = {"words": words, "threshold": threshold, **vars(options)}
-    defaults = {"words": WORDS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
+    defaults = {"words": TOP_TOKENS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
     names = [name for name, value in given.items() if value != defaults[name]]
     if names:
         raise InputError(
@@ -108,12 +81,48 @@ def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOpti
         )
 
 
+def _show_fillings(
+    model: str, text: str, output: str, words: int, threshold: float, options: FillOptions
+) -> None:
+    check_suffix(output, [".html", ".svg", ".pdf", ".png"])
+    if options.passes not in (None, 1):
+        raise InputError(
+            f"passes is {options.passes}, but explore shows the states of one pass; "
+            "leave passes out"
+        )
+    if words < 1 or not 0 <= threshold < 1:
+        raise InputError(
+            f"words is {words} and threshold is {threshold}; "
+            "give at least 1 word, and 0 <= threshold < 1"
+        )
+    encode = _encoder(output)
+    network, tokenizer = load_for_filling(model)
+    distributed.place_model(network)
+    case = build_case(network, tokenizer, text, options, words)
+    case["model"] = model
+    case["threshold"] = threshold
+    content = page(case) if output.endswith(".html") else figure(case)
+    with replacing(Path(output)) as unfinished:
+        unfinished.write_bytes(encode(content))
+    counts = f"{len(case['states'])} states, {len(case['edges'])} links"
+    print(f"{counts}, {len(case['fillings'])} fillings: {output}")
+
+
+def _encoder(output: str) -> Callable[[str], bytes]:
+    """What turns a page, or a figure as SVG, into the bytes of the output."""
+    suffix = Path(output).suffix
+    if suffix in (".html", ".svg"):
+        return str.encode
+    converter: Any = import_optional("vl_convert", "figures", f"writing {output}")
+    return converter.svg_to_pdf if suffix == ".pdf" else partial(converter.svg_to_png, scale=2)
+
+
 def build_case(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     text: str,
     options: FillOptions | None = None,
-    words: int = WORDS,
+    words: int = TOP_TOKENS,
 ) -> Case:
     """Collects what the model says about one text, in a form that JSON can store.
 
@@ -126,13 +135,12 @@ def build_case(
         - free: whether a mask may get no token or several.
         - exact: as in `fill`.
         - molecules: whether the text is a SMILES.
-        - segments: the text in parts [string, mask or None], with masks numbered from 0.
+        - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-          weight and top words.
-        - edges: [u, v, probability] for every edge of the DAG. `mlm` and `ctc` have no transitions,
-          so the list is empty.
+          weight and most probable tokens (`words`).
+        - edges: [u, v, probability] for every link between states. `mlm` and `ctc` have none.
         - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
-          sample that on which it was drawn), a molecule's drawing and its problem.
+          sample the one that was sampled), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
@@ -155,7 +163,7 @@ def build_case(
         "molecules": molecules,
         "segments": filler.segments(masked_text, masks),
         "states": _states(filler, graph, words),
-        "edges": _edges(unrestricted) if network.config.has_links else [],
+        "edges": _links(unrestricted) if network.config.has_links else [],
         "fillings": [
             _with_details(filling, len(graph.links) - 1, molecules) for filling in filled.fillings
         ],
@@ -166,12 +174,12 @@ def _states(filler: Filler, graph: Graph, words: int) -> list[dict[str, Any]]:
     masks = graph.mask_of_state.tolist()
     described = filler.describe_states(graph, words)
     states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
-    # the first state emits BOS and the last one EOS, never a word
+    # the first state emits BOS and the last one EOS, never another token
     states[0]["words"] = states[-1]["words"] = []
     return states
 
 
-def _edges(graph: Graph) -> list[tuple[int, int, float]]:
+def _links(graph: Graph) -> list[tuple[int, int, float]]:
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     probability = graph.links[start, stop].exp()
     return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
@@ -198,29 +206,31 @@ def page(case: Case) -> str:
 
 
 def figure(case: Case) -> str:
-    """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
+    """A figure of the states and, if the model has links, of their matrix, as SVG."""
     masks = [state["mask"] for state in case["states"]]
     nodes = []
     for u, state in enumerate(case["states"]):
         mask = state["mask"]
-        words = [_visible(word)[:11] for word, _ in state["words"][:3]] or ["[EOS]"]
+        tokens = [_visible(token)[:11] for token, _ in state["words"][:3]] or ["[EOS]"]
         if u == 0:
-            words = ["[BOS]"]
+            tokens = ["[BOS]"]
         node = {
             # each mask is a column, whose states stand one below the other around the middle
             "column": mask,
             "row": u - masks.index(mask) - (masks.count(mask) - 1) / 2,
             "tint": TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT,
-            "words": words,
-            "name": ", ".join(words),
+            "tokens": tokens,
+            "name": ", ".join(tokens),
         }
         nodes.append(node)
-    parts = [text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]]
+    segments = [text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]]
     return render(
         FIGURE,
-        **case,
+        masks=case["masks"],
+        threshold=case["threshold"],
+        links=case["edges"],
         nodes=nodes,
-        title=_visible("".join(parts))[:120],
+        title=_visible("".join(segments))[:120],
         colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],
         scale=[to_hex(HEAT(i / 40)) for i in range(41)],
     )

@@ -21,23 +21,23 @@ from exlm.storage.models import load_model
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
-TOKENS_PER_BATCH = 4096  # how many expanded tokens one forward pass may have
+TOKENS_PER_PASS = 4096  # how many expanded tokens one forward pass may have
 
 
-class MaskedText(NamedTuple):
-    """A text with masks, as tokens; after the last of several passes it has none left."""
+class TokenizedText(NamedTuple):
+    """A text as tokens, and which of them are masks that no pass has filled yet."""
 
-    ids: list[int]
-    masks: list[int]  # the places of the masks among the tokens
+    token_ids: list[int]
+    masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
     log_prob: float = 0.0  # of all tokens together that earlier passes filled in
 
-    def parts(self, tokens_of_masks: list[list[int]]) -> list[list[int]]:
-        """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn the tokens
-        outside the masks and those that fill a mask."""
-        limits = [0, *self.masks, len(self.ids) - 1]
-        first, *others = [self.ids[start + 1 : end] for start, end in pairwise(limits)]
-        return [first, *chain.from_iterable(zip(tokens_of_masks, others, strict=True))]
+    def segments(self, ids_of_masks: list[list[int]]) -> list[list[int]]:
+        """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn those outside
+        the masks and those that fill a mask."""
+        limits = [0, *self.masks, len(self.token_ids) - 1]
+        first, *others = [self.token_ids[start + 1 : end] for start, end in pairwise(limits)]
+        return [first, *chain.from_iterable(zip(ids_of_masks, others, strict=True))]
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -65,35 +65,35 @@ def fills_molecules(
     model, its tokenizer or the texts decide."""
     if network.config.molecules is not None:
         return network.config.molecules
-    filled_texts = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
-    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(filled_texts)
+    with_atoms = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(with_atoms)
 
 
 def tokenize(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> list[MaskedText]:
+) -> list[TokenizedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
     spelled = [MASKS.sub(str(tokenizer.mask_token), text.strip()) for text in texts]
-    masked_texts = []
-    for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
-        masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
-        problem = _problem(network.config, text, ids, len(masks))
-        if problem is None and tokenizer.unk_token_id in ids:
+    tokenized_texts = []
+    for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
+        masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
+        problem = _problem(network.config, text, token_ids, len(masks))
+        if problem is None and tokenizer.unk_token_id in token_ids:
             problem = describe_unknown_words(text, tokenizer)
-        masked_texts.append(MaskedText(ids, masks, problem))
-    return masked_texts
+        tokenized_texts.append(TokenizedText(token_ids, masks, problem))
+    return tokenized_texts
 
 
-def _problem(config: PreTrainedConfig, text: str, ids: list[int], masks: int) -> str | None:
+def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: int) -> str | None:
     """Why a text cannot be filled; None if it can, unless the tokenizer does not know its words."""
     ends = {config.bos_token_id, config.eos_token_id}
-    length = config.expanded_length(len(ids), masks)
+    length = config.expanded_length(len(token_ids), masks)
     longest = config.max_position_embeddings
     if not text:
         return "empty text"
     if not masks:
         return "no mask: write [MASK] where something is missing, or name a --site"
-    if config.states_per_boundary > 1 and ends.intersection(ids[1:-1]):
+    if config.states_per_boundary > 1 and ends.intersection(token_ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"
@@ -106,37 +106,38 @@ def _problem(config: PreTrainedConfig, text: str, ids: list[int], masks: int) ->
 def read_graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    masked_texts: Sequence[MaskedText],
-    tokens_per_batch: int = TOKENS_PER_BATCH,
+    texts: Sequence[TokenizedText],
+    tokens_per_pass: int = TOKENS_PER_PASS,
 ) -> Iterator[tuple[int, Graph]]:
     """The number of every text without a problem and, on the CPU, the graph of what the model says
     about its masks. The longest come first, because too small a memory then shows at once."""
     network.eval()
-    max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
-    usable = [number for number, text in enumerate(masked_texts) if text.problem is None]
+    max_tokens = min(tokens_per_pass, MOST_LOGITS // network.config.vocab_size)
+    usable = [number for number, text in enumerate(texts) if text.problem is None]
     lengths = []
     for number in usable:
-        text = masked_texts[number]
-        lengths.append(network.config.expanded_length(len(text.ids), len(text.masks)))
+        text = texts[number]
+        length = network.config.expanded_length(len(text.token_ids), len(text.masks))
+        lengths.append(length)
     for rows in longest_first(lengths, max_tokens):
         numbers = [usable[row] for row in rows]
-        batch = [masked_texts[number] for number in numbers]
+        batch = [texts[number] for number in numbers]
         yield from zip(numbers, _graphs_of_batch(network, tokenizer, batch), strict=True)
 
 
 @torch.inference_mode()
 def _graphs_of_batch(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, masked_texts: list[MaskedText]
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[TokenizedText]
 ) -> list[Graph]:
     batch = tokenizer.pad(
-        {"input_ids": [masked_text.ids for masked_text in masked_texts]},
+        {"input_ids": [text.token_ids for text in texts]},
         return_tensors="pt",
         return_attention_mask=True,
         padding_side="right",
     )
     masked = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-    for row, masked_text in enumerate(masked_texts):
-        masked[row, masked_text.masks] = True
+    for row, text in enumerate(texts):
+        masked[row, text.masks] = True
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
     output = network.lattice_output(lattice)
     if network.config.has_links:
@@ -151,12 +152,12 @@ def _graphs_of_batch(
         logits = network.objective.marginals(output).cpu()
         # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
         links = logits.new_zeros(*places.shape, places.shape[1])
-    result = []
+    graphs = []
     for row, length in enumerate(lengths.tolist()):
         graph = Graph(
             probs=logits[row, :length].double().softmax(-1),
             links=links[row, :length, :length].double(),
             place_of_state=places[row, :length],
         )
-        result.append(graph if network.config.has_links else search.with_one_per_mask(graph))
-    return result
+        graphs.append(graph if network.config.has_links else search.with_one_per_mask(graph))
+    return graphs

@@ -26,7 +26,7 @@ class FillOptions:
         n_best: how many fillings to search for each text (for each length, if there are several
             lengths). `samples` and `viterbi`, which finds one, do not use it. `exlm fill` leaves
             out those with special tokens.
-        samples: draw so many fillings for each text (for each length, if there are several
+        samples: sample so many fillings for each text (for each length, if there are several
             lengths), by their probability, instead of searching for the most probable ones.
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
             most probable pair of a path and its tokens.
@@ -73,7 +73,7 @@ class FillOptions:
             raise InputError(f"samples is {self.samples}; give a number from 1 to {MOST_SAMPLES:,}")
         if self.samples is not None and self.method == "viterbi":
             raise InputError(
-                "viterbi finds the most probable path and draws no samples; leave one of them out"
+                "viterbi finds the most probable path and no samples; leave one of them out"
             )
         if not 0.01 <= self.temperature <= 100:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
@@ -144,8 +144,8 @@ def allowed_tokens(
         for token in vocabulary:
             if element := element_of(token):
                 atoms[token] = element
-    allow = _named(options.allow, "allow", tokenizer, usable, atoms)
-    forbid = _named(options.forbid, "forbid", tokenizer, usable, atoms)
+    allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
+    forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named
     for group in (set(atoms), set(vocabulary) - set(atoms)):
         if allow & group:
@@ -161,7 +161,7 @@ def allowed_tokens(
     return allowed
 
 
-def _named(
+def _tokens_named(
     entries: str | None,
     option: str,
     tokenizer: PreTrainedTokenizerFast,
@@ -170,17 +170,19 @@ def _named(
 ) -> set[str]:
     """The tokens that the entries of an option name: all atoms of an element, or one token."""
     tokens = set[str]()
-    for entry in entries.split(",") if entries is not None else []:
+    if entries is None:
+        return tokens
+    for entry in entries.split(","):
         name = entry.strip()
-        of_name = {token for token, element in atoms.items() if element == name}
-        if not of_name:
+        named = {token for token, element in atoms.items() if element == name}
+        if not named:
             # a word of text may have the space before it in its token
             spellings = [[name], tokenizer.tokenize(name), tokenizer.tokenize(f" {name}")]
-            of_name = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
-        if not of_name:
+            named = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
+        if not named:
             raise InputError(
                 f"{option} names {name!r}, which is neither a token of the model nor an element "
                 "that it has tokens of"
             )
-        tokens |= of_name
+        tokens |= named
     return tokens

@@ -1,27 +1,12 @@
-"""What `exlm fill` says of texts: a record for each text, with one for each of its fillings, and a
-writer for each ending of a file. The fields have the names of the output, which the docstring of
-`fill` explains."""
+"""What `exlm fill` says of a text: its fillings, and of each what is known of its molecule. The
+fields have the names of the output, which the docstring of `fill` explains."""
 
-import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
-from rdkit import Chem
-from rdkit.Chem import rdDepictor
-
-from exlm.data.drawing import Segment, coloured, draw_grid, draw_molecule
-from exlm.data.frames import write_frame
-from exlm.errors import InputError
+from exlm.data.drawing import Segment
 from exlm.filling.sites import Template
-from exlm.storage.files import render
-
-MOST_DRAWINGS = 300  # on a page or in a picture
-PAGE = Path(__file__).with_name("fillings.html")
 
 
 @dataclass(frozen=True)
@@ -42,24 +27,29 @@ class Molecule:
 class Filling:
     """A filling of a text."""
 
-    text: str  # the whole text
-    tokens: list[list[str]]  # those that fill each mask
+    text: str  # the whole text, filled
+    tokens: list[list[str]]  # those that fill each mask, by their names in the vocabulary
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
     masked: str | None = None  # of sites: the text with masks that was filled
     site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
-    # Of sites all choices of lengths are equally probable; with all paths the model says how
-    # probable so many tokens are.
+    # How probable so many tokens are: with all paths, as the model says; of sites, 1 / the number
+    # of choices of lengths, which are all taken to be equally probable.
     length_probability: float | None = None
     molecule: Molecule | None = None
-    # the filled text in parts, in order, each with the mask that it fills
+    # the filled text in segments, in order, each with the mask that it fills
     segments: list[Segment] = field(default_factory=list)
 
     @property
     def probability(self) -> float:
         """Among all fillings with as many tokens."""
         return math.exp(self.log_probability)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is known to be a valid molecule."""
+        return self.molecule is not None and self.molecule.valid
 
     @property
     def segments_of_sites(self) -> list[Segment]:
@@ -81,30 +71,31 @@ class Filling:
         return sites
 
     @property
-    def filling(self) -> str:
-        """What fills each site, with a space between two of them."""
-        sites: dict[int, str] = {}
+    def inserted(self) -> str:
+        """What fills each site, with a space between two of them; `filling` in the output."""
+        text_of_site: dict[int, str] = {}
         for text, site in self.segments_of_sites:
             if site is not None:
-                sites[site] = sites.get(site, "") + text
-        return " ".join(text.strip() for text in sites.values())
+                text_of_site[site] = text_of_site.get(site, "") + text
+        return " ".join(text.strip() for text in text_of_site.values())
 
     def to_json(self) -> dict[str, Any]:
         """The filling as an entry of a line of JSON."""
-        names = ["filling", "text", "tokens", "probability", "log_probability"]
+        entry: dict[str, Any] = {"filling": self.inserted}
+        for name in ("text", "tokens", "probability", "log_probability"):
+            entry[name] = getattr(self, name)
         for name in ("path_probability", "masked", "length_probability"):
             if getattr(self, name) is not None:
-                names.append(name)
-        entry = {name: getattr(self, name) for name in names}
+                entry[name] = getattr(self, name)
         return entry if self.molecule is None else entry | vars(self.molecule)
 
 
 @dataclass(frozen=True)
 class FilledText:
-    """A text and its fillings, or the problem that it has."""
+    """A text and its fillings, or the problem that it has; before it is filled, without them."""
 
-    line: int
-    text: str
+    line: int  # from 1: its row of the file, or its place among the texts
+    text: str  # as it was given
     fillings: list[Filling] = field(default_factory=list)
     exact: bool | None = None
     kept: float | None = None
@@ -118,109 +109,8 @@ class FilledText:
 
     def to_json(self) -> dict[str, Any]:
         """The text and its fillings as a line of JSON."""
-        record = {**vars(self), "fillings": [filling.to_json() for filling in self.fillings]}
-        del record["template"]
+        entry = {**vars(self), "fillings": [filling.to_json() for filling in self.fillings]}
+        del entry["template"]
         if self.states is None:
-            del record["states"]
-        return record
-
-
-# the columns of a table, and those that say something of a text without fillings
-COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
-COLUMNS += ["token_count", "length_probability", "passes"]
-OF_MOLECULES = [field.name for field in fields(Molecule)]
-LAST_COLUMNS = ["warning", "problem"]
-OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
-
-
-def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        for filled in filled_texts:
-            print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
-
-
-def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
-    rows = [row for filled in filled_texts for row in _rows(filled)]
-    # as objects, so that whole numbers stay whole beside cells without one
-    write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
-
-
-def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        for filled, filling in _different_molecules(filled_texts):
-            molecule = Chem.MolFromSmiles(filling.text)
-            rdDepictor.Compute2DCoords(molecule)
-            molecule.SetProp("_Name", filled.name or "")
-            # RDKit's older code leaves out cis and trans in rings
-            if Chem.FindMolChiralCenters(molecule, useLegacyImplementation=False):
-                # The centres of SMILES are absolute; without the flag, those of an SDF are not.
-                molecule.SetIntProp("_MolFileChiralFlag", 1)
-            row = _row(filled, filling)
-            for name in [*COLUMNS, *OF_MOLECULES]:
-                if row.get(name) is not None:
-                    molecule.SetProp(name, str(row[name]))
-            print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
-
-
-def _rows(filled: FilledText) -> list[dict[str, Any]]:
-    """A row for each filling of a text, or one that says why there is none."""
-    return [_row(filled, filling) for filling in filled.fillings] or [_of_text(filled)]
-
-
-def _row(filled: FilledText, filling: Filling) -> dict[str, Any]:
-    row = filling.to_json()
-    row["filled"] = row.pop("text")  # the column `text` is for what was filled
-    row["token_count"] = sum(map(len, filling.tokens))
-    return row | _of_text(filled)
-
-
-def _of_text(filled: FilledText) -> dict[str, Any]:
-    return {name: getattr(filled, name) for name in OF_TEXT}
-
-
-def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
-    """The first filling of every molecule, each with its text."""
-    for filled in filled_texts:
-        for filling in filled.fillings:
-            if filling.molecule is not None and filling.molecule.unique:
-                yield filled, filling
-
-
-def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
-    """The first MOST_DRAWINGS different molecules. InputError if there are none."""
-    drawable = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
-    if not drawable:
-        raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
-    return drawable
-
-
-def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    pictures = []
-    legends = []
-    for _, filling in _drawable(filled_texts):
-        picture = coloured(filling.text, filling.segments_of_sites)
-        if picture is not None:
-            pictures.append(picture)
-            legends.append(f"{filling.filling}   p {filling.probability:.3g}")
-    path.write_bytes(draw_grid(pictures, legends))
-
-
-def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    drawings = []
-    for filled, filling in _drawable(filled_texts):
-        svg = draw_molecule(filling.text, filling.segments_of_sites)
-        drawings.append({"line": filled.line, "of": filled.text, "filling": filling, "svg": svg})
-    path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")
-
-
-WRITERS: dict[str, Callable[[list[FilledText], Path, bool], None]] = {
-    ".jsonl": _jsonl,
-    ".csv": _table,
-    ".parquet": _table,
-    ".xlsx": _table,
-    ".sdf": _sdf,
-    ".html": _page,
-    ".png": _png,
-}
-FOR_MOLECULES = (".sdf", ".html", ".png")
+            del entry["states"]
+        return entry

@@ -3,7 +3,7 @@ tensors are in float64.
 
 A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m
 states in order, and enters the last state (EOS). E are the probabilities of the links and p_u is
-the distribution of state u over words. Then
+the distribution of state u over the vocabulary. Then
 
     f(y_1..y_m) = sum over paths of  E[0, u_1] p_{u_1}(y_1) E[u_1, u_2] p_{u_2}(y_2) ... E[u_m, N-1]
     p(y | m)    = f(y) / Z_m,    Z_m = the same sum without the p_u
@@ -20,9 +20,9 @@ filling begins with y_1..y_i, summed over everything that may follow:
     p(y_1..y_i | m)  = sum over v of  a_i(v)
 
 The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound
-is the same sum, but every later token is as probable as the best word of its state: what follows a
-token at v then adds the ceiling C_i(v). If the n-th filling found is at least as probable as the
-largest bound of all dropped beginnings, the search has proven that it found the n best."""
+is the same sum, but every later token is as probable as the best token of its state: what follows a
+token at v then adds the ceiling C_i(v). If the n-th filling is at least as probable as the largest
+bound of all dropped beginnings, the search is *exact*: these are the n best."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,11 +38,11 @@ from exlm.randomness import Purpose, draw
 @dataclass(frozen=True)
 class Graph:
     """What a model says about the masks of one text: the states of its lattice, without padding,
-    their links and their words."""
+    their links and what they may emit."""
 
     # [N, V] distribution of every state over the vocabulary; the first and last are not used
     probs: Tensor
-    # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
+    # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no link
     links: Tensor
     # [N] where in the text the mask of each state stands; those of BOS come first, of EOS last
     place_of_state: Tensor
@@ -59,19 +59,19 @@ class Graph:
 
     @cached_property
     def mask_of_state(self) -> Tensor:
-        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS. A lattice's
-        `target_of_state` counts BOS as 0, and so is greater by 1."""
+        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS. So a mask has its
+        index in `places` and in what is written. In a lattice, where BOS is a target like all
+        others, `target_of_state` begins with it, and is greater by 1."""
         return self.place_of_state.unique(return_inverse=True)[1] - 1
 
 
 @dataclass(frozen=True)
 class Fillings:
-    """Fillings of equal length. The best is first, but samples are in the order in which they were
-    drawn."""
+    """Fillings of equal length, the best first; samples are in no order."""
 
     token_ids: Tensor  # [n, m]
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
-    # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
+    # [n, m] the state of each token, on the sampled path or else on the most probable path
     path: Tensor
     # whether no missing filling is more probable than the last one; None where that is not searched
     exact: bool | None = None
@@ -103,12 +103,12 @@ def with_one_per_mask(graph: Graph) -> Graph:
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
-def share_one_per_mask(graph: Graph) -> float:
-    """The weight of the paths of `with_one_per_mask`, divided by that of all paths with as many
-    tokens as masks: `kept` in the output of `exlm fill`, `one_per_mask` in an evaluation's."""
-    one = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
-    every = log_weight_of_all_paths(graph.links, graph.num_masks)
-    return min(1.0, float((one - every).exp()))
+def kept_share(graph: Graph) -> float:
+    """Which share `with_one_per_mask` keeps of the weight of all paths with as many tokens as
+    masks; `kept` in the output of `exlm fill`, `one_per_mask` in an evaluation's."""
+    log_kept = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
+    log_weight = log_weight_of_all_paths(graph.links, graph.num_masks)
+    return min(1.0, float((log_kept - log_weight).exp()))
 
 
 def summed_out(graph: Graph, revealed: Tensor) -> Graph:
@@ -165,14 +165,14 @@ class Beginnings:
     at_state: Tensor
 
     def continued(
-        self, graph: Graph, at_next: Tensor, parents: Tensor, words: Tensor
+        self, graph: Graph, at_next: Tensor, parents: Tensor, next_ids: Tensor
     ) -> "Beginnings":
-        """The beginnings `parents` [b], each with one of the `words` [b] after it; `at_next`
-        [n, N] is how probably the next token is emitted at each state."""
-        log_emitted = at_next[parents].log() + graph.probs[:, words].T.log()
+        """The beginnings `parents` [b], each with one of the tokens `next_ids` [b] after it;
+        `at_next` [n, N] is how probably the next token is emitted at each state."""
+        log_emitted = at_next[parents].log() + graph.probs[:, next_ids].T.log()
         log_step = log_emitted.logsumexp(1)
         return Beginnings(
-            token_ids=torch.cat([self.token_ids[parents], words[:, None]], dim=1),
+            token_ids=torch.cat([self.token_ids[parents], next_ids[:, None]], dim=1),
             log_prob=self.log_prob[parents] + log_step,
             at_state=(log_emitted - log_step[:, None]).exp(),
         )
@@ -182,11 +182,11 @@ def beam_search(
     graph: Graph, length: int, n_best: int = 5, width: int = 64, candidates: int = 200
 ) -> Fillings:
     """The `n_best` most probable sequences of `length` tokens, or all of them if there are fewer.
-    After each token the search keeps the `width` best beginnings. If there is only one, every word
-    continues it. Else the `candidates` most probable words of every state that can be reached
+    After each token the search keeps the `width` best beginnings. If there is only one, every token
+    continues it. Else the `candidates` most probable tokens of every state that can be reached
     continue them."""
     log_mass = log_mass_to_end(graph.links, length)
-    best_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
+    best_tokens = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     beginnings = _without_tokens(graph)
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
@@ -196,22 +196,24 @@ def beam_search(
         bounds = beginnings.log_prob[:, None] + at_next.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
         if len(bounds) == 1:
-            words = torch.arange(graph.probs.shape[1])
+            candidate_ids = torch.arange(graph.probs.shape[1])
         else:
-            words = best_words.indices[reachable, :candidates].unique()
-            # 0 for a state whose words are all candidates
-            best_other_word = best_words.values[:, candidates:].sum(1, keepdim=True)
-            dropped_bound = max(dropped_bound, float(_log_product(bounds, best_other_word).max()))
-        word_probs = graph.probs[reachable[:, None], words]
-        # [n, words] for the fillings that go on with each word
-        bounds_of_words = _log_product(bounds[:, reachable], word_probs).flatten()
+            candidate_ids = best_tokens.indices[reachable, :candidates].unique()
+            # 0 for a state whose tokens are all candidates
+            best_other_token = best_tokens.values[:, candidates:].sum(1, keepdim=True)
+            dropped_bound = max(dropped_bound, float(_log_product(bounds, best_other_token).max()))
+        candidate_probs = graph.probs[reachable[:, None], candidate_ids]
+        # [n * c] of c candidates, for the fillings that go on with each token
+        bounds_of_tokens = _log_product(bounds[:, reachable], candidate_probs).flatten()
         is_last = i == length - 1
-        best, next_bound = _largest(bounds_of_words, n_best if is_last else width)
+        best, next_bound = _largest(bounds_of_tokens, n_best if is_last else width)
         if not is_last:
             dropped_bound = max(dropped_bound, next_bound)
-        parents = best // len(words)
-        beginnings = beginnings.continued(graph, at_next, parents, words[best % len(words)])
-    token_ids, log_prob = beginnings.token_ids, beginnings.log_prob
+        parents = best // len(candidate_ids)
+        last_ids = candidate_ids[best % len(candidate_ids)]
+        beginnings = beginnings.continued(graph, at_next, parents, last_ids)
+    token_ids = beginnings.token_ids
+    log_prob = beginnings.log_prob
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
     return Fillings(token_ids, log_prob, best_paths(graph, token_ids), exact)
@@ -245,16 +247,16 @@ def _log_product(logs: Tensor, factor: Tensor) -> Tensor:
 def _ceilings(graph: Graph, log_mass: Tensor) -> list[Tensor]:
     """For the 1st, 2nd, .. m-th token, log-probabilities [N]: how probable all later tokens can be
     together at most if it is emitted at each state."""
-    best_word = graph.probs.amax(1).log()
-    ceilings = [torch.zeros_like(best_word)]
+    best_token = graph.probs.amax(1).log()
+    ceilings = [torch.zeros_like(best_token)]
     for i in range(len(log_mass) - 3, 0, -1):
         log_steps = _log_steps(graph.links, log_mass, i)
-        ceilings.append((log_steps + best_word + ceilings[-1]).logsumexp(1))
+        ceilings.append((log_steps + best_token + ceilings[-1]).logsumexp(1))
     return ceilings[::-1]
 
 
 def _log_steps(links: Tensor, log_mass: Tensor, i: int) -> Tensor:
-    """Log transition probabilities [N, N] of the Markov chain of all paths after i tokens; -inf in
+    """Log-probabilities [N, N] of a step in the Markov chain of all paths after i tokens; -inf in
     the rows of impossible states."""
     before = log_mass[i, :, None]
     return torch.where(before > -torch.inf, links + log_mass[i + 1] - before, -torch.inf)
@@ -273,13 +275,14 @@ def viterbi(graph: Graph, length: int) -> Fillings:
     emission = best.values.log().expand(1, length, -1)
     path, value = alignment.best_path(*_aligned(graph, emission))
     path = path[:, 1:-1]
-    words = best.indices[path]
+    token_ids = best.indices[path]
     path_log_prob = value - log_weight_of_all_paths(graph.links, length)
-    return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
+    log_prob = log_probability(graph, token_ids)
+    return Fillings(token_ids, log_prob, path, path_log_prob=path_log_prob)
 
 
 def generator(*counters: int) -> torch.Generator:
-    """What draws the samples of these counters, such as a seed and the number of a text."""
+    """What makes the samples of these counters, such as a seed and the number of a text."""
     bits = draw(Purpose.SAMPLED_FILLING, *counters)
     return torch.Generator().manual_seed(int(bits) >> 1)
 
@@ -287,21 +290,21 @@ def generator(*counters: int) -> torch.Generator:
 def sample(
     graph: Graph, length: int, count: int, generator: torch.Generator | None = None
 ) -> Fillings:
-    """`count` fillings of `length` tokens drawn from p(y | m)."""
+    """`count` fillings of `length` tokens, sampled from p(y | m)."""
     emission = graph.probs.new_zeros(count, length, len(graph.links))
     path = alignment.sample(*_aligned(graph, emission), generator=generator)[:, 1:-1]
-    words = torch.empty_like(path)
+    token_ids = torch.empty_like(path)
     for state in path.unique():
         at_state = path == state
-        words[at_state] = torch.multinomial(
+        token_ids[at_state] = torch.multinomial(
             graph.probs[state], int(at_state.sum()), replacement=True, generator=generator
         )
-    return Fillings(words, log_probability(graph, words), path)
+    return Fillings(token_ids, log_probability(graph, token_ids), path)
 
 
 def visits(graph: Graph, length: int) -> Tensor:
     """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by
-    the transitions."""
+    the links alone."""
     emission = graph.probs.new_zeros(1, length, len(graph.links))
     at_state, _ = alignment.posterior(*_aligned(graph, emission))
     return at_state[0]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from exlm.filling import search
-from exlm.filling.graphs import MaskedText
+from exlm.filling.graphs import TokenizedText
 from exlm.filling.search import Fillings, Graph
 from exlm.model.passes import most_certain
 
@@ -21,37 +21,37 @@ READ_AT_ONCE = 8  # beginnings, in a beam search
 
 
 class Results(NamedTuple):
-    """The fillings of a text, found in several passes."""
+    """The fillings of a text in several passes."""
 
-    filled: list[MaskedText]
-    exact: bool | None  # whether no missing one is more probable; None where that is not searched
-    kept: float  # the smallest `search.share_one_per_mask` of all graphs that were read
+    filled: list[TokenizedText]
+    exact: bool | None  # whether no missing one is more probable; None of samples
+    kept: float  # the smallest `search.kept_share` of all graphs that were read
 
 
 @dataclass(frozen=True)
 class SeveralPasses:
     """How to fill one text in several passes."""
 
-    start: MaskedText
+    start: TokenizedText
     first: Graph  # of the start, which the first pass reads
     # yields the numbers and graphs of beginnings, in order, since these are equally long
-    read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
+    read: Callable[[list[TokenizedText]], Iterable[tuple[int, Graph]]]
     passes: int
 
     def best(self, n_best: int, width: int) -> Results:
         """The `n_best` most probable fillings that a beam search finds, the best first. Each pass
         keeps the `width` best beginnings.
 
-        A beginning is at least as probable as all fillings that continue it. So the search has
-        proven that it found the best if the n-th filling is at least as probable as every beginning
-        that was dropped or not listed."""
+        A beginning is at least as probable as all fillings that continue it. So the search is exact
+        if the n-th filling is at least as probable as every beginning that was dropped or not
+        listed."""
         beginnings = [self.start]
-        shares = list[float]()
+        kept_shares = list[float]()
         # how probable a filling that is not among the results can be at most (logarithm)
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
             size = n_best if passes_left == 1 else width
-            best = list[MaskedText]()
+            best = list[TokenizedText]()
             # Few at a time are read: often the later ones need not be.
             revealed_graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
             for beginning in beginnings:
@@ -59,8 +59,8 @@ class SeveralPasses:
                     # neither this nor a later beginning can enter the best
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
-                graph, share = next(revealed_graphs)
-                shares.append(share)
+                graph, kept = next(revealed_graphs)
+                kept_shares.append(kept)
                 fillings = search.beam_search(graph, graph.num_masks, size, width)
                 best += _continued(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
@@ -71,42 +71,42 @@ class SeveralPasses:
             beginnings = best
         is_bounded = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
         exact = is_bounded or dropped_bound == -math.inf
-        return Results(beginnings, exact, min(shares))
+        return Results(beginnings, exact, min(kept_shares))
 
     def samples(self, count: int, seed: tuple[int, ...]) -> Results:
-        """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning
-        decide each draw."""
+        """`count` fillings sampled pass by pass; `seed`, the pass and the number of the beginning
+        decide each."""
         beginnings = [self.start]
-        shares = list[float]()
+        kept_shares = list[float]()
         for passes_left in range(self.passes, 0, -1):
-            longer = list[MaskedText]()
+            longer = list[TokenizedText]()
             # all from the start, then one from each beginning
-            draws = count // len(beginnings)
+            samples_of_each = count // len(beginnings)
             revealed_graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
             pairs = zip(beginnings, revealed_graphs, strict=True)
-            for number, (beginning, (graph, share)) in enumerate(pairs):
-                shares.append(share)
+            for number, (beginning, (graph, kept)) in enumerate(pairs):
+                kept_shares.append(kept)
                 generator = search.generator(*seed, passes_left, number)
-                fillings = search.sample(graph, graph.num_masks, draws, generator)
+                fillings = search.sample(graph, graph.num_masks, samples_of_each, generator)
                 longer += _continued(beginning, graph, fillings)
             beginnings = longer
-        return Results(beginnings, None, min(shares))
+        return Results(beginnings, None, min(kept_shares))
 
     def _revealed_graphs(
-        self, beginnings: list[MaskedText], passes_left: int, at_once: int
+        self, beginnings: list[TokenizedText], passes_left: int, at_once: int
     ) -> Iterator[tuple[Graph, float]]:
         """For each beginning the graph of those masks alone that the next pass reveals, and the
-        `search.share_one_per_mask` of all masks; so many beginnings are read at once."""
+        `search.kept_share` of all masks; so many beginnings are read at once."""
         for start in range(0, len(beginnings), at_once):
             read_together = beginnings[start : start + at_once]
             is_first = passes_left == self.passes
             for number, graph in [(0, self.first)] if is_first else self.read(read_together):
                 one_per_mask = search.with_one_per_mask(graph)
                 revealed = _revealed(read_together[number], one_per_mask, passes_left)
-                yield revealed, search.share_one_per_mask(graph)
+                yield revealed, search.kept_share(graph)
 
 
-def _revealed(beginning: MaskedText, graph: Graph, passes_left: int) -> Graph:
+def _revealed(beginning: TokenizedText, graph: Graph, passes_left: int) -> Graph:
     # in a model whose BOS and EOS have several states, one that was filled in has states, too
     masked = torch.isin(graph.places, torch.tensor(beginning.masks))
     # [masks, V] of every mask, over all paths
@@ -115,15 +115,15 @@ def _revealed(beginning: MaskedText, graph: Graph, passes_left: int) -> Graph:
     return search.summed_out(graph, is_revealed)
 
 
-def _continued(beginning: MaskedText, graph: Graph, fillings: Fillings) -> list[MaskedText]:
+def _continued(beginning: TokenizedText, graph: Graph, fillings: Fillings) -> list[TokenizedText]:
     """The beginning with each of the fillings of the masks in the graph."""
     places = graph.places.tolist()
     masks = [place for place in beginning.masks if place not in places]
     continued = []
     for row, log_prob in enumerate(fillings.log_prob.tolist()):
         filled_in = dict(zip(places, fillings.token_ids[row].tolist(), strict=True))
-        ids = [filled_in.get(place, token) for place, token in enumerate(beginning.ids)]
-        continued.append(MaskedText(ids, masks, log_prob=beginning.log_prob + log_prob))
+        token_ids = [filled_in.get(place, token) for place, token in enumerate(beginning.token_ids)]
+        continued.append(TokenizedText(token_ids, masks, log_prob=beginning.log_prob + log_prob))
     return continued
 
 

@@ -36,25 +36,25 @@ class Template:
     masked_texts: list[str]  # the text with masks, for each choice of lengths
     sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
     original: str | None = None  # the molecule of which a piece was freed
-    core: Chem.Mol | None = None  # what a filled molecule has to contain
+    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
 
 
 def template_maker(
     site: Sequence[str] | None,
     keep: str | None,
     replace: str | None,
-    letters: bool,
+    proteins: bool,
     sampled: bool = False,
 ) -> Callable[[str], Template]:
     """What makes a template of a text, by the options of `exlm fill`. InputError if they do not go
     together or name no numbers; so does the result for texts that they do not fit.
 
     Args:
-        letters: whether the texts are proteins, and not molecules.
-        sampled: whether fillings are drawn at random, and not searched and ranked."""
+        proteins: whether the texts are proteins, and not molecules.
+        sampled: whether fillings are sampled, and not searched and ranked."""
     if keep is not None and replace is not None:
         raise InputError("give keep or replace, not both: each says what stays and what is free")
-    if not letters:
+    if not proteins:
         lengths = _parse_sites(site or [])
         return partial(
             molecule_template, lengths=lengths, keep=keep, replace=replace, sampled=sampled

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby, pairwise
-from operator import itemgetter
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import TOKENS_PER_BATCH, MaskedText, read_graphs, tokenize
+from exlm.filling.graphs import TOKENS_PER_PASS, TokenizedText, read_graphs, tokenize
 from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.records import FilledText, Filling
 from exlm.filling.search import Fillings, Graph
@@ -20,7 +19,11 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
 
 TEXTS = 5000  # how many texts are filled before the first of them is yielded
-WORDS = 5  # how many words of each state to tell
+TOP_TOKENS = 5  # how many tokens of each state to tell
+RARE_PATHS = (
+    "these probabilities say little of the model, whose paths seldom have one state in every mask; "
+    "see --free"
+)
 
 
 def fill_texts(
@@ -29,36 +32,36 @@ def fill_texts(
     texts: Sequence[str],
     options: FillOptions | None = None,
     states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
+    tokens_per_batch: int = TOKENS_PER_PASS,
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
-    samples."""
-    records = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    samples. One forward pass has at most `tokens_per_batch` expanded tokens."""
+    unfilled_texts = [FilledText(line, text) for line, text in enumerate(texts, 1)]
     options = options or FillOptions()
-    return fill_records(network, tokenizer, records, options, states, tokens_per_batch)
+    return fill_masks(network, tokenizer, unfilled_texts, options, states, tokens_per_batch)
 
 
-def fill_records(
+def fill_masks(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    records: Sequence[FilledText],
+    unfilled_texts: Sequence[FilledText],
     options: FillOptions,
     states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
+    tokens_per_pass: int = TOKENS_PER_PASS,
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, or with the problem that it has, in order. TEXTS texts
     are filled at a time."""
-    filler = Filler(network, tokenizer, options, tokens_per_batch)
-    for start in range(0, len(records), TEXTS):
-        chunk = records[start : start + TEXTS]
+    filler = Filler(network, tokenizer, options, tokens_per_pass)
+    for start in range(0, len(unfilled_texts), TEXTS):
+        chunk = unfilled_texts[start : start + TEXTS]
         # A text that has a problem already is not read.
-        texts = ["" if record.problem else record.text for record in chunk]
-        masked_texts = tokenize(network, tokenizer, texts)
+        texts = ["" if unfilled.problem else unfilled.text for unfilled in chunk]
+        tokenized_texts = tokenize(network, tokenizer, texts)
         filled_texts = []
-        for record, masked_text in zip(chunk, masked_texts, strict=True):
-            filled_texts.append(replace(record, problem=record.problem or masked_text.problem))
-        for number, graph in filler.restricted_graphs(masked_texts):
-            filled = filler.fill(filled_texts[number], masked_texts[number], graph)
+        for unfilled, tokenized in zip(chunk, tokenized_texts, strict=True):
+            filled_texts.append(replace(unfilled, problem=unfilled.problem or tokenized.problem))
+        for number, graph in filler.restricted_graphs(tokenized_texts):
+            filled = filler.fill(filled_texts[number], tokenized_texts[number], graph)
             if states and filled.fillings:
                 filled = replace(filled, states=filler.states_of_masks(graph))
             filled_texts[number] = filled
@@ -73,72 +76,78 @@ class Filler:
         network: ExLMForMaskedLM,
         tokenizer: PreTrainedTokenizerFast,
         options: FillOptions,
-        tokens_per_batch: int = TOKENS_PER_BATCH,
+        tokens_per_pass: int = TOKENS_PER_PASS,
     ) -> None:
         self.network = network
         self.tokenizer = tokenizer
         self.options = options
-        self.tokens_per_batch = tokens_per_batch
+        self.tokens_per_pass = tokens_per_pass
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
-    def restricted_graphs(self, masked_texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
+    def restricted_graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
         """The number and the `restricted` graph of every text without a problem, in the order of
         `read_graphs`."""
-        tokens = self.tokens_per_batch
-        for number, graph in read_graphs(self.network, self.tokenizer, masked_texts, tokens):
+        graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_pass)
+        for number, graph in graphs:
             yield number, self.restricted(graph)
 
     def restricted(self, graph: Graph) -> Graph:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def fill(self, unfilled: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
+    def fill(self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
-            return self.fill_in_one_pass(unfilled, masked_text, graph)
-        return self._fill_in_several_passes(unfilled, masked_text, graph)
+            filled = self.fill_in_one_pass(unfilled, tokenized, graph)
+        else:
+            filled = self._fill_in_several_passes(unfilled, tokenized, graph)
+        is_rare = filled.kept is not None and filled.kept < 0.5
+        return replace(filled, warning=RARE_PATHS) if is_rare else filled
 
     def fill_in_one_pass(
-        self, unfilled: FilledText, masked_text: MaskedText, graph: Graph
+        self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         counted, lengths = self._counted_paths(graph)
         if not lengths:
-            tokens = self.options.tokens or graph.num_masks
-            states = len(graph.links) - 2
-            problem = f"no path puts {tokens} tokens into its masks ({states} states)"
+            token_count = self.options.tokens or graph.num_masks
+            state_count = len(graph.links) - 2
+            problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
             return replace(unfilled, problem=problem)
         fillings = []
         exact_of_lengths = []
         for length, probability in lengths.items():
             of_length = self._search(counted, length, unfilled.line)
             exact_of_lengths.append(of_length.exact)
+            # with one token for each mask there is no other length
             length_probability = probability if self.options.all_paths else None
-            fillings += self._decoded(of_length, graph, masked_text, length_probability)
-        kept = None if self.options.all_paths else search.share_one_per_mask(graph)
+            fillings += self._decoded(of_length, graph, tokenized, length_probability)
+        kept = None if self.options.all_paths else search.kept_share(graph)
         exact = None if None in exact_of_lengths else all(exact_of_lengths)
-        return _filled(unfilled, fillings, exact, kept, passes=1)
+        return replace(unfilled, fillings=fillings, exact=exact, kept=kept, passes=1)
 
     def _fill_in_several_passes(
-        self, unfilled: FilledText, masked_text: MaskedText, graph: Graph
+        self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
-        passes = passes_needed(options.most_passes, len(masked_text.masks))
-        several = SeveralPasses(masked_text, graph, self.restricted_graphs, passes)
+        passes = passes_needed(options.most_passes, len(tokenized.masks))
+        several = SeveralPasses(tokenized, graph, self.restricted_graphs, passes)
         if options.samples is not None:
-            seed = (options.seed, unfilled.line, len(masked_text.masks))
+            seed = (options.seed, unfilled.line, len(tokenized.masks))
             results = several.samples(options.samples, seed)
         else:
-            # A narrow search takes less time, and mostly proves that it missed nothing.
+            # A narrow search takes less time, and is mostly exact.
             narrow = min(2 * options.n_best, options.beam)
             results = several.best(options.n_best, narrow)
             if not results.exact and narrow < options.beam:
                 results = several.best(options.n_best, options.beam)
         fillings = []
         for filled in results.filled:
-            tokens_of_masks = [[filled.ids[place]] for place in masked_text.masks]
-            fillings.append(self._filling(masked_text, tokens_of_masks, filled.log_prob))
-        return _filled(unfilled, fillings, results.exact, results.kept, passes)
+            ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
+            fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
+        return replace(
+            unfilled, fillings=fillings, exact=results.exact, kept=results.kept, passes=passes
+        )
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
@@ -165,7 +174,7 @@ class Filler:
         self,
         fillings: Fillings,
         graph: Graph,
-        masked_text: MaskedText,
+        tokenized: TokenizedText,
         length_probability: float | None,
     ) -> list[Filling]:
         """Fillings of equal length as texts."""
@@ -175,8 +184,8 @@ class Filler:
         decoded = []
         for row, log_prob in enumerate(fillings.log_prob.tolist()):
             tokens = fillings.token_ids[row]
-            tokens_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
-            filling = self._filling(masked_text, tokens_of_masks, log_prob)
+            ids_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
+            filling = self._filling(tokenized, ids_of_masks, log_prob)
             path_probability = None
             if fillings.path_log_prob is not None:
                 path_probability = float(fillings.path_log_prob.exp())
@@ -190,19 +199,19 @@ class Filler:
         return decoded
 
     def _filling(
-        self, masked_text: MaskedText, tokens_of_masks: list[list[int]], log_prob: float
+        self, tokenized: TokenizedText, ids_of_masks: list[list[int]], log_prob: float
     ) -> Filling:
-        segments = self.segments(masked_text, tokens_of_masks)
+        segments = self.segments(tokenized, ids_of_masks)
         return Filling(
             text="".join(text for text, _ in segments),
-            tokens=[self._names(tokens) for tokens in tokens_of_masks],
+            tokens=[self._names(token_ids) for token_ids in ids_of_masks],
             log_probability=log_prob,
             segments=segments,
         )
 
-    def segments(self, masked_text: MaskedText, tokens_of_masks: list[list[int]]) -> list[Segment]:
-        """The filled text in parts: what stands between the masks, and what fills each mask."""
-        beginnings = accumulate(masked_text.parts(tokens_of_masks))
+    def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
+        """The filled text in segments: what stands between the masks, and what fills each mask."""
+        beginnings = accumulate(tokenized.segments(ids_of_masks))
         texts = [str(self.tokenizer.decode(tokens)) for tokens in beginnings]
         # A character may be spread over tokens of two segments. Then only one of them gets it.
         ends = accumulate(map(len, texts), max, initial=0)
@@ -213,52 +222,34 @@ class Filler:
             segments.append((texts[-1][start:end], mask))
         return segments
 
-    def describe_states(self, graph: Graph, count: int = WORDS) -> list[dict[str, Any]]:
+    def describe_states(self, graph: Graph, count: int = TOP_TOKENS) -> list[dict[str, Any]]:
         """For every state, its `weight`, the probability that a path allowed by the options visits
-        it, and the `count` most probable `words`, each with its probability."""
+        it, and in `words` its `count` most probable tokens, each with its probability."""
         counted, lengths = self._counted_paths(graph)
         visits = [p * search.visits(counted, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
         top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
         states = []
-        for weight, tokens, probs in zip(
-            weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True
-        ):
-            words = [[self._spelled(token), p] for token, p in zip(tokens, probs, strict=True)]
-            states.append({"weight": weight, "words": words})
+        for state, weight in enumerate(weights.tolist()):
+            spelled = map(self._spelled, top.indices[state].tolist())
+            top_tokens = zip(spelled, top.values[state].tolist(), strict=True)
+            states.append({"weight": weight, "words": [list(pair) for pair in top_tokens]})
         return states
 
-    def _spelled(self, token: int) -> str:
-        """A token as a word, or by its name in the vocabulary if nothing of it can be seen."""
-        text = str(self.tokenizer.decode([token])).strip()
+    def _spelled(self, token_id: int) -> str:
+        """A token as text, or by its name in the vocabulary if nothing of it can be seen."""
+        text = str(self.tokenizer.decode([token_id])).strip()
         is_visible = bool(text) and text.isprintable()
-        return text if is_visible else self._names([token])[0]
+        return text if is_visible else self._names([token_id])[0]
 
-    def _names(self, tokens: list[int]) -> list[str]:
-        return list(self.tokenizer.convert_ids_to_tokens(tokens))
+    def _names(self, token_ids: list[int]) -> list[str]:
+        return list(self.tokenizer.convert_ids_to_tokens(token_ids))
 
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
-        states = zip(graph.mask_of_state.tolist(), self.describe_states(graph), strict=True)
-        states_of_masks = []
-        for _, states_of_mask in groupby(states, key=itemgetter(0)):
-            states_of_masks.append([state for _, state in states_of_mask])
-        return states_of_masks[1:-1]
-
-
-def _filled(
-    unfilled: FilledText,
-    fillings: list[Filling],
-    exact: bool | None,
-    kept: float | None,
-    passes: int,
-) -> FilledText:
-    warning = None
-    if kept is not None and kept < 0.5:
-        warning = (
-            "these probabilities say little of the model, whose paths seldom have one state in "
-            "every mask; see --free"
-        )
-    return replace(
-        unfilled, fillings=fillings, exact=exact, kept=kept, passes=passes, warning=warning
-    )
+        states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
+        masks = graph.mask_of_state.tolist()
+        for mask, state in zip(masks, self.describe_states(graph), strict=True):
+            if 0 <= mask < graph.num_masks:
+                states_of_masks[mask].append(state)
+        return states_of_masks

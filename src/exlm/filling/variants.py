@@ -5,7 +5,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,35 +15,33 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chunks import output_path
-from exlm.data.columns import MISSING_TEXTS, check_columns, choose_column
+from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import number_columns, read_file, with_columns, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.filling import search
 from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
+from exlm.filling.mutations import (
+    Mutation,
+    clean_sequence,
+    fits,
+    how_to_fit,
+    new_residues,
+    parse_mutations,
+)
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
 from exlm.train import distributed
 
-WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
-# X, B, Z and J stand for several residues
-SCORED = frozenset("ACDEFGHIKLMNOPQRSTUVWY")
-# codes of three letters, as in p.Val39Ala
-RESIDUES = dict(
-    ALA="A", ARG="R", ASN="N", ASP="D", CYS="C", GLN="Q", GLU="E", GLY="G", HIS="H", ILE="I",
-    LEU="L", LYS="K", MET="M", PHE="F", PRO="P", SER="S", THR="T", TRP="W", TYR="Y", VAL="V",
-)  # fmt: skip
-RESIDUE_CODE = f"[A-Z]|{'|'.join(RESIDUES)}"
-MUTATION = re.compile(rf"(?:P\.)?\(?({RESIDUE_CODE})(-?\d+)({RESIDUE_CODE}|=)\)?")
-
 
 class Variant(NamedTuple):
-    """A row: a wild type and the new residues at its mutated places (from 0, ascending)."""
+    """A row of the table."""
 
     wild: str
-    changes: dict[int, str]
+    mutations: list[Mutation]
+    changes: dict[int, str]  # the new residues at the mutated places, from 0, ascending
     problem: str  # why it cannot be scored; "" if it can
 
 
@@ -96,17 +94,21 @@ def score(
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
+        wild_source = "wild_type"
         wild_types = pd.Series([read_wild_type(wild_type)] * len(frame))
     else:
-        wild_types = frame[choose_column(frame.columns, text_column, input)]
-    distributed.place_model(network, device)
+        wild_column = choose_column(frame.columns, text_column, input)
+        wild_source = f"the column {wild_column!r}"
+        wild_types = frame[wild_column]
     cells = zip(wild_types, frame[mutations_column], table.faults_of_rows, strict=True)
     variants = [
-        _variant(_clean(wild), str(mutations), first_position, fault)
-        for wild, mutations, fault in cells
+        _variant(clean_sequence(wild), str(mutations), first_position, problem)
+        for wild, mutations, problem in cells
     ]
+    _tell_what_fits(variants, first_position, wild_source, mutations_column)
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
+    distributed.place_model(network, device)
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
@@ -118,14 +120,38 @@ def score(
     return result
 
 
-def _variant(wild: str, mutations: str, first_position: int, problem: str) -> Variant:
+def _variant(wild: str, cell: str, first_position: int, problem: str) -> Variant:
     """The row with these cells, or its `problem`."""
+    mutations: list[Mutation] = []
+    changes: dict[int, str] = {}
     if not problem:
         try:
-            return Variant(wild, substitutions(wild, mutations, first_position), "")
+            mutations = parse_mutations(wild, cell, first_position)
+            changes = new_residues(wild, mutations, first_position)
         except InputError as error:
             problem = str(error)
-    return Variant(wild, {}, problem)
+    return Variant(wild, mutations, changes, problem)
+
+
+def _tell_what_fits(
+    variants: list[Variant], first_position: int, wild_source: str, mutations_column: str
+) -> None:
+    """Tells the user what was taken for the wild types if they differ, and what may be wrong if
+    most mutations do not fit them."""
+    named = [variant for variant in variants if variant.mutations]
+    misfits = [row for row in named if not fits(row.wild, row.mutations, first_position)]
+    most_fit = 2 * len(misfits) <= len(named)
+    wild_types = {variant.wild for variant in variants} - {""}
+    if len(wild_types) > 1 or not most_fit:
+        note(
+            f"wild types ({len(wild_types)} different) are taken from {wild_source}, mutations "
+            f"from the column {mutations_column!r}; "
+            f"{len(named) - len(misfits)} of {len(named)} rows with mutations fit their wild type"
+        )
+    if not most_fit:
+        number = variants.index(misfits[0]) + 1
+        advice = how_to_fit([(row.wild, row.mutations) for row in named], first_position)
+        note(f"warning: row {number}: {misfits[0].problem}; {advice}")
 
 
 def read_wild_type(wild_type: str) -> str:
@@ -138,12 +164,6 @@ def read_wild_type(wild_type: str) -> str:
     if len(frame) != 1:
         raise InputError(f"{wild_type} has {len(frame)} sequences; give a file with the wild type")
     return str(frame[choose_column(frame.columns, None, wild_type)].iloc[0])
-
-
-def _clean(cell: Any) -> str:
-    """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
-    text = "" if cell is None or cell != cell else str(cell).strip()
-    return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 
 def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:
@@ -193,58 +213,6 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
     new = list(variant.changes.values())
     old = [variant.wild[place] for place in variant.changes]
     return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
-
-
-def substitutions(wild: str, mutations: str, first_position: int = 1) -> dict[int, str]:
-    """The new residue at every mutated place (from 0, ascending). `mutations` are such as
-    `V39A:D40C`, where the first residue has the number `first_position`, a whole mutant, or the
-    wild type. InputError if one is not understood or does not fit, or is no substitution of a
-    residue."""
-    if not wild:
-        raise InputError("no wild type")
-    mutant = _clean(mutations)
-    if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
-        new_residues = dict(enumerate(mutant))
-    elif mutant in WILD_TYPE:
-        new_residues = {}
-    else:
-        new_residues = _parse_mutations(wild, mutations.strip(), first_position)
-    # A residue that stays is no mutation, and is not masked.
-    changes = {place: new for place, new in sorted(new_residues.items()) if new != wild[place]}
-    for place, new in changes.items():
-        if not SCORED.issuperset((wild[place], new)):
-            raise InputError(
-                f"{wild[place]}{place + first_position}{new}: a gap has no score, nor have X, B, Z "
-                "and J, which stand for several residues; name two residues"
-            )
-    return changes
-
-
-def _parse_mutations(wild: str, mutations: str, first_position: int) -> dict[int, str]:
-    """The residues that mutations such as `V39A:D40C` name, by their places from 0."""
-    new_residues: dict[int, str] = {}
-    # brackets around all of them, p.[Val39Ala;Asp40Cys], say that they are of one allele
-    names = re.sub(r"^P\.\[(.*)\]$", r"\1", mutations.upper())
-    for name in re.split(r"[:,;/+_|\s]+", names):
-        match = MUTATION.fullmatch(name)
-        if not match:
-            raise InputError(
-                f"{mutations[:40]!r} is neither mutations of one allele, such as V39A:D40C, nor a "
-                f"mutant with the {len(wild)} residues of the wild type"
-            )
-        old, position, new = match.groups()
-        old = RESIDUES.get(old, old)
-        new = RESIDUES.get(new, new)
-        place = int(position) - first_position
-        residue = "no residue"
-        if place in new_residues:
-            residue = "another mutation"
-        elif 0 <= place < len(wild):
-            residue = wild[place]
-        if residue != old:
-            raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
-        new_residues[place] = old if new == "=" else new
-    return new_residues
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

@@ -2,10 +2,11 @@
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from exlm.errors import InputError, import_optional
 from exlm.model.downstream import (
@@ -20,7 +21,8 @@ from exlm.storage.models import load_model, verify
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders import load_config
 
-OUTPUTS: dict[Any, list[str]] = {
+# what a model of each class gives
+OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
     ExLMForSequenceClassification: ["logits"],
     ExLMForTokenClassification: ["logits"],
@@ -48,23 +50,17 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, model_class)
     config = network.config
-    if config.tasks_copy_boundaries:
-        raise InputError(
-            "a model with boundary_states k cannot be exported: its input grows inside the model"
-        )
-    if any((getattr(config, "task", None) or {}).get("mean") or ()):
-        raise InputError(
-            "the labels of this model have too large an offset for its float32 outputs, so that "
-            "only exlm predict gives them; subtract it from the labels and fine-tune again"
-        )
-    inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
+    _refuse_what_onnx_cannot_say(config)
+    # The exporter follows one batch through the model; its size stays variable.
+    input_ids = torch.full((2, 7), config.bos_token_id)
+    attention_mask = torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
     with new_directory(Path(output)) as folder, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about its own inside
         program = torch.onnx.export(
             _ToTuple(network).eval(),
-            inputs,
+            (input_ids, attention_mask),
             input_names=["input_ids", "attention_mask"],
             output_names=OUTPUTS[model_class],
             dynamic_shapes=(axes, axes),
@@ -73,9 +69,9 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         )
         assert program is not None
         # Without the shapes of inner values: quantization transposes some, and would refuse them.
-        proto = program.model_proto
-        del proto.graph.value_info[:]
-        onnx.save(proto, folder / "model.onnx")
+        onnx_model = program.model_proto
+        del onnx_model.graph.value_info[:]
+        onnx.save(onnx_model, folder / "model.onnx")
         save_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
     outputs = " and ".join(OUTPUTS[model_class])
@@ -83,15 +79,28 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     return Path(output) / "model.onnx"
 
 
+def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
+    if config.tasks_copy_boundaries:
+        raise InputError(
+            "a model with boundary_states k cannot be exported: its input grows inside the model"
+        )
+    saved_task = getattr(config, "task", None) or {}
+    if any(saved_task.get("mean") or []):
+        raise InputError(
+            "the labels of this model have too large an offset for its float32 outputs, so that "
+            "only exlm predict gives them; subtract it from the labels and fine-tune again"
+        )
+
+
 class _ToTuple(nn.Module):
     """A model as a function from tensors to a tuple of tensors."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         if not isinstance(self.network, ExLMModel):
             return self.network(input_ids, attention_mask).to_tuple()
-        states = self.network(input_ids, attention_mask).last_hidden_state
-        return states, self.network.embedding(input_ids, attention_mask)
+        hidden_states = self.network(input_ids, attention_mask).last_hidden_state
+        return hidden_states, self.network.embedding(input_ids, attention_mask)

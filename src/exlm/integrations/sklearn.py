@@ -96,12 +96,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        max_length = self.max_length or longest_text(tokenizer)
-        saved = remembered(network.config)
         table = make_table(_rows(texts), "the input", "text", [])
-        options = ReadOptions(molecules=self.molecules)
         reader = reader_for(
-            table, "the input", tokenizer, max_length, saved, self.standardize, options
+            table,
+            "the input",
+            tokenizer,
+            self.max_length or longest_text(tokenizer),
+            remembered(network.config),
+            self.standardize,
+            ReadOptions(molecules=self.molecules),
         )
         table, tokens = reader.read(table)
         if self.on_invalid == "error" and not table.usable.all():

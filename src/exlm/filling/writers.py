@@ -1,0 +1,121 @@
+"""Writes filled texts: a writer for each ending of a file."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rdkit import Chem
+from rdkit.Chem import rdDepictor
+
+from exlm.data.drawing import coloured, draw_grid, draw_molecule
+from exlm.data.frames import write_frame
+from exlm.errors import InputError
+from exlm.filling.records import FilledText, Filling, Molecule
+from exlm.storage.files import render
+
+MOST_DRAWINGS = 300  # on a page or in a picture
+PAGE = Path(__file__).with_name("fillings.html")
+
+# the columns of a table, and those that say something of a text without fillings
+COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
+COLUMNS += ["token_count", "length_probability", "passes"]
+OF_MOLECULES = [field.name for field in fields(Molecule)]
+LAST_COLUMNS = ["warning", "problem"]
+OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
+
+
+def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for filled in filled_texts:
+            print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
+
+
+def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
+    rows = [row for filled in filled_texts for row in _rows(filled)]
+    # as objects, so that whole numbers stay whole beside cells without one
+    write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
+
+
+def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for filled, filling in _different_molecules(filled_texts):
+            molecule = Chem.MolFromSmiles(filling.text)
+            rdDepictor.Compute2DCoords(molecule)
+            molecule.SetProp("_Name", filled.name or "")
+            # RDKit's older code leaves out cis and trans in rings
+            if Chem.FindMolChiralCenters(molecule, useLegacyImplementation=False):
+                # The centres of SMILES are absolute; without the flag, those of an SDF are not.
+                molecule.SetIntProp("_MolFileChiralFlag", 1)
+            row = _row(filled, filling)
+            for name in [*COLUMNS, *OF_MOLECULES]:
+                if row.get(name) is not None:
+                    molecule.SetProp(name, str(row[name]))
+            print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
+
+
+def _rows(filled: FilledText) -> list[dict[str, Any]]:
+    """A row for each filling of a text, or one that says why there is none."""
+    return [_row(filled, filling) for filling in filled.fillings] or [_of_text(filled)]
+
+
+def _row(filled: FilledText, filling: Filling) -> dict[str, Any]:
+    row = filling.to_json()
+    row["filled"] = row.pop("text")  # the column `text` is for what was filled
+    row["token_count"] = sum(map(len, filling.tokens))
+    return row | _of_text(filled)
+
+
+def _of_text(filled: FilledText) -> dict[str, Any]:
+    return {name: getattr(filled, name) for name in OF_TEXT}
+
+
+def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
+    """The first filling of every molecule, each with its text."""
+    for filled in filled_texts:
+        for filling in filled.fillings:
+            if filling.molecule is not None and filling.molecule.unique:
+                yield filled, filling
+
+
+def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
+    """The first MOST_DRAWINGS different molecules. InputError if there are none."""
+    drawable = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
+    if not drawable:
+        raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
+    return drawable
+
+
+def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    pictures = []
+    legends = []
+    for _, filling in _drawable(filled_texts):
+        picture = coloured(filling.text, filling.segments_of_sites)
+        if picture is not None:
+            pictures.append(picture)
+            legends.append(f"{filling.inserted}   p {filling.probability:.3g}")
+    path.write_bytes(draw_grid(pictures, legends))
+
+
+def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
+    drawings = []
+    for filled, filling in _drawable(filled_texts):
+        svg = draw_molecule(filling.text, filling.segments_of_sites)
+        drawings.append({"line": filled.line, "text": filled.text, "filling": filling, "svg": svg})
+    path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")
+
+
+WRITERS: dict[str, Callable[[list[FilledText], Path, bool], None]] = {
+    ".jsonl": _jsonl,
+    ".csv": _table,
+    ".parquet": _table,
+    ".xlsx": _table,
+    ".sdf": _sdf,
+    ".html": _page,
+    ".png": _png,
+}
+FOR_MOLECULES = (".sdf", ".html", ".png")
