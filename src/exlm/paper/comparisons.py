@@ -9,7 +9,7 @@ import pandas as pd
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Table, TableRow
-from exlm.paper.records import Baseline, FineTuning, ScoredRun
+from exlm.paper.records import ScoredRun
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table, variant_row
 from exlm.paper.values import (
@@ -48,7 +48,7 @@ def mine_table(runs: Runs) -> Table:
         for run in same_rows:
             row: TableRow = {
                 "group": heading,
-                "model": _model_title(run),
+                "model": run.model,
                 "settings": settings[run.id],
                 "score": Number(run.mean, spread(run.scores), 1 if run.in_percent else 3),
                 "seeds": len(run.scores),
@@ -79,13 +79,6 @@ def _heading(run: ScoredRun) -> str:
     metric = f"{run.part} {run.metric}{unit}"
     phrases = [metric, f"split {run.split or 'parts'}", *run.row_settings]
     return f"{title(run.task)}: {', '.join(phrases)}"
-
-
-def _model_title(run: ScoredRun) -> str:
-    if isinstance(run, Baseline):
-        return title(run.name)
-    assert isinstance(run, FineTuning)
-    return f"random weights of {run.start}" if run.from_scratch else run.start
 
 
 def _different_settings(scored_runs: Sequence[ScoredRun]) -> dict[str, str]:

@@ -29,9 +29,9 @@ def efficiency_table(costs: Iterable[Cost]) -> Table:
 
 def _step_cost(step: StepCost, times: float) -> TableRow:
     return {
-        "ms per step": 1000 * step.seconds,
+        "ms per step": 1000 * step.seconds_per_step,
         "tokens per second": round(step.tokens_per_second),
-        "memory, GB": Number(step.memory / 1e9, digits=2),
+        "memory, GB": Number(step.peak_memory_bytes / 1e9, digits=2),
         "times MLM": Number(times, digits=2),
     }
 
@@ -52,9 +52,8 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     for tuning in runs.finetunings:
         row = _scored_row(tuning, "fine-tuning", tuning.name)
         rows.setdefault(tuning.id, row | {"group": "other fine-tunings"})
-    for baseline in sorted(runs.baselines, key=lambda baseline: (baseline.name, baseline.task)):
-        what = f"{title(baseline.task)}, {title(baseline.name)}"
-        rows[baseline.id] = _scored_row(baseline, "baseline", what) | {"group": "baselines"}
+    for run in sorted(runs.baselines, key=lambda run: (run.baseline, run.task)):
+        rows[run.id] = _scored_row(run, "baseline", run.name) | {"group": "baselines"}
     return as_table("runs", list(rows.values()))
 
 

@@ -129,6 +129,8 @@ class ScoredRun:
     and a baseline have in common.
 
     Attributes:
+        model: what tables call the model or the baseline.
+        name: the task and the model.
         settings: those of the first seed, hyper-parameters (`train`) included.
         departures: how the data differ from the published ones.
         task: the name of the task.
@@ -141,6 +143,9 @@ class ScoredRun:
         data_digits: the first digits of these, for headings.
         rows_scored: how many rows of the part were scored, for headings. With the same data and
             settings, runs whose text here is equal were scored on the same rows."""
+
+    model: str
+    name: str
 
     def __init__(self, path: Path, result: Json) -> None:
         settings = result["settings"]
@@ -190,8 +195,6 @@ class FineTuning(ScoredRun):
 
     Attributes:
         model_id: the id of the pre-trained model that it started from, if that is known.
-        start: the end of the path of this model.
-        name: the task and the start.
         best: the best hyper-parameters of a grid.
         compared: what must be equal to compare models: hyper-parameters or their grid, data, and
             whether it started from an earlier fine-tuning."""
@@ -201,8 +204,9 @@ class FineTuning(ScoredRun):
         settings = result["settings"]
         self.model_id = model_id
         self.from_scratch = bool(settings.get("from_scratch"))
-        self.start = "/".join(Path(settings.get("model", "")).parts[-3:])
-        self.name = f"{title(self.task)} from {self.start}"
+        start = "/".join(Path(settings.get("model", "")).parts[-3:])
+        self.model = f"random weights of {start}" if self.from_scratch else start
+        self.name = f"{title(self.task)} from {start}"
         self.best = result["best"] or "one setting"
         grid = result.get("cells")
         training = self.settings["train"] if grid is None else sorted(grid)
@@ -218,7 +222,9 @@ class Baseline(ScoredRun):
 
     def __init__(self, path: Path, result: Json) -> None:
         super().__init__(path, result)
-        self.name: str = result["settings"]["baseline"]
+        self.baseline: str = result["settings"]["baseline"]
+        self.model = title(self.baseline)
+        self.name = f"{title(self.task)}, {self.model}"
 
 
 def _task_values(result: Json, task: str, main_part: str, is_questions: bool) -> list[RunValue]:
@@ -267,20 +273,15 @@ def _rows_scored(results: list[Json], part: str, split: str | None) -> str:
 
 
 class StepCost(NamedTuple):
-    """What a training step of a model takes."""
+    """What a training step of a model takes, as efficiency.json has it."""
 
-    seconds: float
+    seconds_per_step: float
     tokens_per_second: float
-    memory: float  # bytes at the peak
+    peak_memory_bytes: float
 
-    @classmethod
-    def of(cls, measured: Json) -> "StepCost":
-        """Of a model in efficiency.json."""
-        return cls(
-            float(measured["seconds_per_step"]),
-            float(measured["tokens_per_second"]),
-            float(measured["peak_memory_bytes"]),
-        )
+
+def _step_cost(content: Json) -> StepCost:
+    return StepCost(*(float(content[name]) for name in StepCost._fields))
 
 
 class Cost:
@@ -299,8 +300,8 @@ class Cost:
         self.expanded_layers = recipe.get("model", {}).get("expanded_layers", "all")
         self.pairs = int(content["pairs"])
         self.clock = str(content["clock"])
-        self.mlm = StepCost.of(content["models"]["mlm"])
-        self.exlm = StepCost.of(content["models"]["exlm"])
+        self.mlm = _step_cost(content["models"]["mlm"])
+        self.exlm = _step_cost(content["models"]["exlm"])
         self.ratio = float(content["ratio"])
         low, high = content["ratio_quartiles"]
         self.quartiles = (float(low), float(high))

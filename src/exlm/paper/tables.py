@@ -24,6 +24,7 @@ from exlm.paper.values import (
     PLUS,
     REPEATED,
     SWEEP,
+    MainTable,
     PrintedRow,
     Variant,
     percent,
@@ -107,21 +108,18 @@ def main_table(
     baselines, whose numbers are in `values`."""
     main = MAIN_TABLES[name]
     center = median if main.of_medians else fmean
-    rows = [
-        *_printed_rows("quoted", "other systems", main.columns, main.quoted),
-        *_printed_rows("paper", "its own models", main.columns, main.paper),
-    ]
+    rows = _printed_rows(main)
     for group in groups:
         results = Results(group.values, center)
         for variant in main_variants(group):
             row = variant_row(name, group, variant, main.columns, results)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.name for run in baselines):
-        runs = [run for run in baselines if run.name == baseline]
+    for baseline in dict.fromkeys(run.baseline for run in baselines):
+        runs = [run for run in baselines if run.baseline == baseline]
         ids = {run.task: run.id for run in runs}
-        its_values = values[values["source"].isin(ids.values())]
         # It is trained anew for each task; as one run, it has the mean of all of them.
-        results_of_baseline = RowResults(its_values.assign(run=baseline), center)
+        as_one_run = values[values["source"].isin(ids.values())].assign(run=baseline)
+        results_of_baseline = RowResults(as_one_run, center)
         row = {
             "group": "ours: baselines on the same data",
             "model": title(baseline),
@@ -135,15 +133,15 @@ def main_table(
     return as_table(name, rows, list(main.columns), [*finetunings, *baselines])
 
 
-def _printed_rows(
-    source: str, whose: str, columns: Iterable[str], printed: Mapping[str, PrintedRow]
-) -> list[TableRow]:
-    """The rows that the paper prints, by model."""
+def _printed_rows(main: MainTable) -> list[TableRow]:
+    """What the paper prints: results of other systems, then its own."""
     rows: list[TableRow] = []
-    for model, numbers in printed.items():
-        row: TableRow = dict(zip(columns, numbers, strict=True))
+    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
+        printed = main.quoted if source == "quoted" else main.paper
         group = f"quoted from the paper: {whose}"
-        rows.append(row | {"group": group, "source": source, "model": model})
+        for model, numbers in printed.items():
+            row: TableRow = {"group": group, "source": source, "model": model}
+            rows.append(row | dict(zip(main.columns, numbers, strict=True)))
     return rows
 
 
