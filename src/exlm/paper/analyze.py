@@ -133,7 +133,7 @@ class Study:
     `model`, `train` and `tasks`.
 
     Attributes:
-        prior: what is added to the scores of links between states, and its schedule. Every ExLM
+        prior: what is added to links between states, and its schedule. Every ExLM
             uses it, no MLM does.
         space: the mask ratios, repetitions and numbers of states that the experiments try.
         seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.

@@ -35,7 +35,7 @@ from exlm.paper.values import (
 )
 from exlm.storage.files import read_log
 
-POINTS = 100  # drawn of a curve, about; few, so that the files stay small
+POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
 # As a decorator, it changes the style inside that function only.
 styled = matplotlib.rc_context(STYLE)

@@ -7,7 +7,7 @@ could differ. An ExLM of another size would be in a third group.
 In a group, runs are sorted by `Variant`, that is by what the experiments vary."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import pandas as pd
@@ -51,7 +51,7 @@ class RunGroup:
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
         other_units = {tuning.task for tuning in self.finetunings if not tuning.in_percent}
         self.percent_tasks = [task for task in self.tasks if task not in other_units]
-        rows = [(run.id, *variant) for variant, run in self.runs_with_variants()]
+        rows = [(run.id, *variant) for variant in variants for run in variants[variant]]
         sources = {run.id for run in self.runs} | {tuning.id for tuning in self.finetunings}
         values = runs.values[runs.values["source"].isin(sources)]
         self.values = pd.DataFrame(rows, columns=["run", *Variant._fields]).merge(values, on="run")
@@ -61,12 +61,6 @@ class RunGroup:
         ablated = Counter(variant.k for variant in variants if variant.method in _ABLATIONS)
         states = {variant.k for variant in variants if variant.k > 1}
         self.base_states = max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
-
-    def runs_with_variants(self) -> Iterator[tuple[Variant, PretrainedRun]]:
-        """The runs in the order of the tables. An MLM++ is a vanilla MLM by its own settings."""
-        for variant, runs in self.variants.items():
-            for run in runs:
-                yield variant, run
 
     def finetunings_of(self, run: PretrainedRun) -> list[FineTuning]:
         """Those that started from this run."""

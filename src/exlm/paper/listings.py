@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from exlm.paper.estimates import Number
 from exlm.paper.groups import RunGroup
-from exlm.paper.page import Table, TableRow
+from exlm.paper.page import Entry, Table, TableRow
 from exlm.paper.records import Cost, FineTuning, PretrainedRun, ScoredRun, StepCost
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table
@@ -39,22 +39,28 @@ def _step_cost(step: StepCost, times: float) -> TableRow:
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its fine-tunings that the experiments compare; then all
     other fine-tunings and all baselines."""
-    # By id, as a vanilla MLM may belong to several groups but is listed once.
-    rows: dict[str, TableRow] = {}
-    for group in groups:
-        for variant, run in group.runs_with_variants():
-            row = _pretraining_row(run, variant.label)
-            rows.setdefault(run.id, row | {"group": group.label})
-            for tuning in sorted(group.finetunings_of(run), key=lambda tuning: tuning.task):
-                what = f"{title(tuning.task)} from {run.id}, {tuning.best}"
-                row = _scored_row(tuning, "fine-tuning", what)
-                rows.setdefault(tuning.id, row | {"group": group.label})
+    rows = [row for group in groups for row in _rows_of_group(group)]
     for tuning in runs.finetunings:
         row = _scored_row(tuning, "fine-tuning", tuning.name)
-        rows.setdefault(tuning.id, row | {"group": "other fine-tunings"})
-    for run in sorted(runs.baselines, key=lambda run: (run.baseline, run.task)):
-        rows[run.id] = _scored_row(run, "baseline", run.name) | {"group": "baselines"}
-    return as_table("runs", list(rows.values()))
+        rows.append(row | {"group": "other fine-tunings"})
+    for baseline in sorted(runs.baselines, key=lambda run: (run.baseline, run.task)):
+        rows.append(_scored_row(baseline, "baseline", baseline.name) | {"group": "baselines"})
+    # A vanilla MLM may belong to several groups, but is listed once.
+    by_id: dict[Entry, TableRow] = {}
+    for row in rows:
+        by_id.setdefault(row["run"], row)
+    return as_table("runs", list(by_id.values()))
+
+
+def _rows_of_group(group: RunGroup) -> list[TableRow]:
+    rows = []
+    for variant, runs in group.variants.items():
+        for run in runs:
+            rows.append(_pretraining_row(run, variant.label))
+            for tuning in sorted(group.finetunings_of(run), key=lambda tuning: tuning.task):
+                what = f"{title(tuning.task)} from {run.id}, {tuning.best}"
+                rows.append(_scored_row(tuning, "fine-tuning", what))
+    return [row | {"group": group.label} for row in rows]
 
 
 def _pretraining_row(run: PretrainedRun, what: str) -> TableRow:

@@ -131,6 +131,7 @@ class ScoredRun:
     Attributes:
         model: what tables call the model or the baseline.
         name: the task and the model.
+        model_id: the id of the pre-training that it started from, if that is known.
         settings: those of the first seed, hyper-parameters (`train`) included.
         departures: how the data differ from the published ones.
         task: the name of the task.
@@ -146,6 +147,7 @@ class ScoredRun:
 
     model: str
     name: str
+    model_id: str | None = None
 
     def __init__(self, path: Path, result: Json) -> None:
         settings = result["settings"]
@@ -194,7 +196,6 @@ class FineTuning(ScoredRun):
     """A model fine-tuned on one task with several seeds.
 
     Attributes:
-        model_id: the id of the pre-trained model that it started from, if that is known.
         best: the best hyper-parameters of a grid.
         compared: what must be equal to compare models: hyper-parameters or their grid, data, and
             whether it started from an earlier fine-tuning."""

@@ -82,20 +82,16 @@ def find_runs(roots: list[str]) -> Runs:
             f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    finetunings = [run for run in scored_once if isinstance(run, FineTuning)]
-    baselines = [run for run in scored_once if isinstance(run, Baseline)]
     rows: list[tuple[Any, ...]] = []
     for pretraining in pretrainings:
         values = pretraining.values + measurements.get(pretraining.path, [])
         rows += [(pretraining.id, pretraining.id, *value) for value in values]
-    for finetuning in finetunings:
-        rows += [(finetuning.id, finetuning.model_id, *value) for value in finetuning.values]
-    for baseline in baselines:
-        rows += [(baseline.id, None, *value) for value in baseline.values]
+    for run in scored_once:
+        rows += [(run.id, run.model_id, *value) for value in run.values]
     return Runs(
         pretrainings=pretrainings,
-        finetunings=finetunings,
-        baselines=baselines,
+        finetunings=[run for run in scored_once if isinstance(run, FineTuning)],
+        baselines=[run for run in scored_once if isinstance(run, Baseline)],
         costs=costs,
         damaged=damaged,
         repeated=_repeated(results.values(), pretrainings) | _repeated(scored, scored_once),
