@@ -63,7 +63,7 @@ def _headings(scored_runs: Sequence[ScoredRun]) -> list[str]:
     under the same heading, it names these, too: their scores cannot be compared."""
     columns = {
         "heading": [_heading(run) for run in scored_runs],
-        "data": [run.data_digits for run in scored_runs],
+        "data": [" ".join(text[:8] for text in run.checksums) for run in scored_runs],
         "rows scored:": [run.rows_scored for run in scored_runs],
     }
     table = pd.DataFrame(columns, dtype=object)

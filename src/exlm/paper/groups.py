@@ -37,10 +37,8 @@ class RunGroup:
         percent_tasks: those of them that are scored in percent.
         values: all numbers, with a row for each variant, run, quantity and seed.
         results: the same numbers as means over seeds.
-        base_ratio: the mask ratio of the ablations: 15% if there is such a run, else the most
-            frequent.
-        base_states: the k of most ablations. Without any, it is 4, as in the paper, or else the
-            largest."""
+        base_ratio: the mask ratio p of the ablations.
+        base_states: the k of the ablations."""
 
     def __init__(self, label: str, variants: RunsOfVariants, runs: Runs) -> None:
         self.label = label
@@ -56,11 +54,8 @@ class RunGroup:
         values = runs.values[runs.values["source"].isin(sources)]
         self.values = pd.DataFrame(rows, columns=["run", *Variant._fields]).merge(values, on="run")
         self.results = Results(self.values)
-        ratios = Counter(variant.p for variant in variants if variant.r == 1)
-        self.base_ratio = max(ratios, key=lambda p: (p == 0.15, ratios[p], -p), default=0.15)
-        ablated = Counter(variant.k for variant in variants if variant.method in _ABLATIONS)
-        states = {variant.k for variant in variants if variant.k > 1}
-        self.base_states = max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
+        self.base_ratio = _base_ratio(variants)
+        self.base_states = _base_states(variants)
 
     def finetunings_of(self, run: PretrainedRun) -> list[FineTuning]:
         """Those that started from this run."""
@@ -94,6 +89,21 @@ class RunGroup:
         ratios = [*Space().mask_ratios, *(variant.p for variant in variants)]
         repeats = [*Space().repeats, *(variant.r for variant in variants)]
         return sorted(variants | {Variant(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid()})
+
+
+def _base_ratio(variants: Iterable[Variant]) -> float:
+    """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
+    counts = Counter(variant.p for variant in variants if variant.r == 1)
+    if not counts or 0.15 in counts:
+        return 0.15
+    return max(sorted(counts), key=lambda p: counts[p])
+
+
+def _base_states(variants: Iterable[Variant]) -> int:
+    """The k of most ablations; without any 4, as in the paper, or else the largest."""
+    counts = Counter(variant.k for variant in variants if variant.method in _ABLATIONS)
+    states = {variant.k for variant in variants if variant.k > 1}
+    return max(states, key=lambda k: (counts[k], k == 4, k), default=4)
 
 
 def group_runs(runs: Runs) -> list[RunGroup]:

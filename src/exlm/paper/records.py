@@ -140,8 +140,7 @@ class ScoredRun:
         scores: these values of the metric, one for each seed.
         split: how rows were divided into parts.
         row_settings: the unusual ones of those settings that choose rows and labels.
-        data_hashes: JSON with the checksums of the data.
-        data_digits: the first digits of these, for headings.
+        checksums: those of the data; questions have one for each part.
         rows_scored: how many rows of the part were scored, for headings. With the same data and
             settings, runs whose text here is equal were scored on the same rows."""
 
@@ -174,10 +173,8 @@ class ScoredRun:
         self.values = _task_values(result, self.task, self.part, is_questions)
         self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
         data_sha256 = settings.get("data_sha256")
-        self.data_hashes = json.dumps(data_sha256)
-        # Questions have a checksum for each part.
         checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
-        self.data_digits = " ".join((checksum or "unknown")[:8] for checksum in checksums)
+        self.checksums = [str(checksum or "unknown") for checksum in checksums]
         self.rows_scored = _rows_scored(result["runs"], self.part, self.split)
 
     @property
@@ -189,7 +186,7 @@ class ScoredRun:
     def compared_rows(self) -> tuple[str | None, ...]:
         """The data, the split and what chooses rows: scores are compared only if these are
         equal."""
-        return (self.data_hashes, self.split, *self.row_settings)
+        return (*self.checksums, self.split, *self.row_settings)
 
 
 class FineTuning(ScoredRun):
@@ -214,7 +211,7 @@ class FineTuning(ScoredRun):
         task_settings = settings["task"].items()
         options = {key: value for key, value in task_settings if key not in ("dataset", "data_dir")}
         starts_later = settings.get("start_from") is not None
-        compared = [training, options, self.data_hashes, starts_later]
+        compared = [training, options, self.checksums, starts_later]
         self.compared = json.dumps(compared, sort_keys=True)
 
 

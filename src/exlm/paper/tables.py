@@ -27,6 +27,7 @@ from exlm.paper.values import (
     MainTable,
     PrintedRow,
     Variant,
+    describe,
     percent,
     rank,
     texts,
@@ -164,7 +165,7 @@ def _experiment_table(
         row = variant_row(name, group, variant, tasks | averages | others, group.results)
         row |= zip_longest(columns_of_paper, printed.get(variant, []))
         if name == "ablations":  # k and p stand in the title
-            row["model"] = METHODS.get(variant.method, variant.method)
+            row["model"] = describe(variant.method)
         rows.append(row)
         is_made = variant.method in METHODS  # by `exlm analyze`
         if is_made and not all(row[column] for column in [first, *tasks]):
