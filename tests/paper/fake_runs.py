@@ -194,7 +194,7 @@ def finetuning(
 
 
 def full_grid(root: Path) -> None:
-    """Every cell of every experiment for a small text family, two pre-training seeds, three
+    """Every variant of every experiment for a small text group, two pre-training seeds, three
     fine-tuning seeds."""
     for seed in (0, 1):
         for p, r in Space().grid():

@@ -1,8 +1,8 @@
-"""Reads what a report wrote, and the families of runs."""
+"""Reads what a report wrote, and the groups of runs."""
 
 import csv
 
-from exlm.paper.families import families
+from exlm.paper.groups import group_runs
 from exlm.paper.runs import find_runs
 
 
@@ -11,7 +11,6 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def only_family(root):
-    found = families(find_runs([str(root)]))
-    assert len(found) == 1
-    return found[0]
+def only_group(root):
+    [group] = group_runs(find_runs([str(root)]))
+    return group

@@ -8,9 +8,9 @@ import pytest
 from exlm.paper import values as paper
 from exlm.paper.estimates import Term, decide, weighted_sum
 from exlm.paper.report import report
-from exlm.paper.values import ACCURACY, Cell
+from exlm.paper.values import ACCURACY, Variant
 from tests.paper.fake_runs import finetuning, pretraining
-from tests.paper.reports import only_family, read_csv
+from tests.paper.reports import only_group, read_csv
 
 
 def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
@@ -62,7 +62,7 @@ def test_without_an_mlm_of_equal_cost_the_report_does_not_compare_prices(tmp_pat
 def test_findings_say_what_the_numbers_say(grid):
     rows = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in rows}
-    # every claim names cells that are there
+    # every claim has models that are there
     assert len(found) == len(rows) == len(paper.CLAIMS)
     assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
     assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
@@ -87,7 +87,7 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
     assert all(row["our runs"] == "one seed, not decided" for row in rows.values())
 
 
-def test_a_claim_is_said_once_if_its_names_mean_the_same_cells(tmp_path):
+def test_a_claim_is_said_once_if_its_terms_are_those_of_another(tmp_path):
     for name in ("mlm", "exlm"):
         pretraining(tmp_path, name, 0.387, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
@@ -174,14 +174,14 @@ def test_the_rule_of_two_standard_errors(tmp_path):
             model = pretraining(tmp_path, f"{name}-{seed}", objective=name, seed=seed)
             finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
     pretraining(tmp_path, "ablated", rotary="1d")
-    family = only_family(tmp_path)
-    exlm, mlm = (Cell("ExLM", 4, 0.15), Cell("Vanilla MLM", 1, 0.15))
+    group = only_group(tmp_path)
+    exlm, mlm = (Variant("exlm", 4, 0.15), Variant("mlm", 1, 0.15))
 
     def error(weight, other, score):
         terms = [Term(weight, exlm, [score]), Term(-1, other, [score])]
-        return weighted_sum(family.results, terms)[1]
+        return weighted_sum(group.results, terms)[1]
 
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
     assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
     assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
-    assert error(1, Cell("ExLM w/o 2D RoPE", 4, 0.15), ACCURACY) is None
+    assert error(1, Variant("exlm-1d", 4, 0.15), ACCURACY) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exlm.paper import values as paper
-from exlm.paper.values import Cell
+from exlm.paper.values import Variant
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def same(numbers, values):
 def test_the_papers_main_tables_are_the_sources(source):
     def printed(name):
         main = paper.MAIN_TABLES[name]
-        return [*main["quoted"].values(), *main["paper"].values()]
+        return [*main.quoted.values(), *main.paper.values()]
 
     rows = table_of(source, "table::classification")
     for (_, numbers), values in zip(rows, printed("main-molecules"), strict=True):
@@ -62,12 +62,12 @@ def test_the_papers_main_tables_are_the_sources(source):
 
 
 def test_the_papers_ablations_and_states_are_the_sources(source):
-    names = {"w/o 2D RoPE": "ExLM w/o 2D RoPE", "w/o Transitions": "ExLM w/o Transitions"}
-    names |= {"Sparse": "ExLM w/ Sparse DAG", "MLM++": "Vanilla MLM++", "MLM ": "Vanilla MLM"}
+    names = {"w/o 2D RoPE": "exlm-1d", "w/o Transitions": "ctc"}
+    names |= {"Sparse": "exlm-sparse", "MLM++": "mlm-plus-plus", "MLM ": "mlm"}
     seen = set()
     for label in ("table::ablations", "table::ablations_sparse"):
         for line, numbers in table_of(source, label):
-            name = next((full for part, full in names.items() if part in line), "ExLM")
+            name = next((full for part, full in names.items() if part in line), "exlm")
             seen.add(name)
             same(numbers, paper.ABLATIONS[name][:5])
     assert seen == set(paper.ABLATIONS)
@@ -77,14 +77,16 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
             p = round(float(found[1]) / 100, 4)
         k = re.search(r"k=\$?(\d)", line)
         rows[p, int(k[1]) if k else 1] = numbers[-5:]
-    cells = {Cell("ExLM" if k > 1 else "Vanilla MLM", k, p): row for (p, k), row in rows.items()}
-    assert cells == paper.SWEEP
+    variants = {Variant("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
+    assert variants == paper.SWEEP
 
 
 def test_the_papers_stated_numbers_are_in_its_text(source):
     assert "from $83.6$ to $82.8$" in source and "from $82.8$ to $79.6$" in source
-    mnli = {(cell.p, cell.r): row[0] for cell, row in paper.REPEATED.items() if cell.k == 1}
+    mnli = {
+        (variant.p, variant.r): row[0] for variant, row in paper.REPEATED.items() if variant.k == 1
+    }
     assert mnli == {(0.15, 1): 83.6, (0.789, 8): 82.8, (0.789, 1): 79.6, (0.387, 1): 83.3}
     assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
-    hours = [paper.ABLATIONS[method][5] for method in ("Vanilla MLM", "ExLM")]
-    assert hours == [54.7, 104.2] and paper.VALUES["cost"]["times MLM"] == 1.9
+    hours = [paper.ABLATIONS[method][5] for method in ("mlm", "exlm")]
+    assert hours == [54.7, 104.2] and paper.PAPER_COST["times MLM"] == 1.9

@@ -22,7 +22,7 @@ from exlm.paper.runs import find_runs
 from exlm.paper.tables import as_table
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, pretraining, write
-from tests.paper.reports import only_family, read_csv
+from tests.paper.reports import only_group, read_csv
 
 
 def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
@@ -188,10 +188,11 @@ def test_a_row_with_a_key_that_is_no_column_is_an_error():
 
 
 def test_the_report_reads_what_an_evaluation_writes():
-    """The names of scores stand in two places: where they are measured, and in values.yaml."""
+    """The names of scores stand in two places: where they are found, and in display.yaml."""
     written = {*summary(zero_sums(ExLMConfig())), "nll_by_masks", "joint_nll_in_passes"}
-    assert {place.key.split("/")[0] for place in paper.EVALUATION.values()} <= written
-    assert {*paper.VALUES["curves"].values()} <= written
+    places = [place.split("/") for place in paper.HELD_OUT]
+    assert {key for file, key, *_ in places if file == "evaluation"} <= written
+    assert set(paper.CURVES) <= written
 
 
 class Page(HTMLParser):
@@ -256,7 +257,7 @@ def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
     """A run that was begun by an earlier version and resumed has both names in its log."""
 
     def curves():
-        _, figure = repeated_figures(only_family(tmp_path))
+        _, figure = repeated_figures(only_group(tmp_path))
         assert figure.name == "repeated-curves"
         return figure.svg
 
@@ -356,7 +357,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
-    ids = [run.id for run in only_family(tmp_path / "runs").runs]
+    ids = [run.id for run in only_group(tmp_path / "runs").runs]
     for run_dir in run_dirs[:2]:
         (run_dir / "case.svg").write_text(svg)
     out = tmp_path / "out"

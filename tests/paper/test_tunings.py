@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from exlm.paper.estimates import Results, Term, weighted_sum
+from exlm.paper.listings import left_out_table
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.tables import left_out_table
-from exlm.paper.values import ACCURACY, Cell
+from exlm.paper.values import ACCURACY, Variant
 from tests.paper.fake_runs import finetuning, pretraining, write
-from tests.paper.reports import only_family, read_csv
+from tests.paper.reports import only_group, read_csv
 
 
 def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
@@ -23,18 +23,20 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     for seed, scores in values.items():
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
-    family = only_family(tmp_path)
-    cell = Cell("ExLM", 4, 0.15)
-    mean = family.results.number(cell, "rte")
-    middle = Results(family.scores, median).number(cell, "rte")
+    group = only_group(tmp_path)
+    variant = Variant("exlm", 4, 0.15)
+    mean = group.results.number(variant, "rte")
+    middle = Results(group.values, median).number(variant, "rte")
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
         (72.0 + 61.0) / 2
     )
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
-    assert sorted(family.results.by_cell[cell].run_by_run("rte")) == pytest.approx([61.0, 74.0])
-    assert family.results.number(cell, ACCURACY).value == pytest.approx(25.0)
-    _, error = weighted_sum(family.results, [Term(1, cell, ["rte"])])
+    assert sorted(group.results.by_variant[variant].run_by_run("rte")) == pytest.approx(
+        [61.0, 74.0]
+    )
+    assert group.results.number(variant, ACCURACY).value == pytest.approx(25.0)
+    _, error = weighted_sum(group.results, [Term(1, variant, ["rte"])])
     assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
 
@@ -43,11 +45,11 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed)
         finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
     finetuning(tmp_path, "cola", model, "cola", [0.5])
-    results = only_family(tmp_path).results
-    cell = Cell("ExLM", 4, 0.15)
-    assert results.number(cell, "rte", "cola").value == pytest.approx(60.0)
-    assert len(results.by_cell[cell].run_by_run("rte", "cola")) == 1
-    assert results.number(cell, "rte", "mrpc") is None and results.number(cell) is None
+    results = only_group(tmp_path).results
+    variant = Variant("exlm", 4, 0.15)
+    assert results.number(variant, "rte", "cola").value == pytest.approx(60.0)
+    assert len(results.by_variant[variant].run_by_run("rte", "cola")) == 1
+    assert results.number(variant, "rte", "mrpc") is None and results.number(variant) is None
 
 
 def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
@@ -55,12 +57,12 @@ def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_pa
     finetuning(tmp_path, "t", model, "rte", [0.6, 0.7])
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
-    scores = runs.scores.set_index("score")
+    scores = runs.values.set_index("quantity")
     assert scores.loc["rte", "value"].tolist() == pytest.approx([60.0, 70.0, 50.0], abs=1e-9)
     assert scores.loc["rte", "seed"].tolist() == [0, 1, 0]
     assert scores.loc["rte", "source"].nunique() == 2
-    assert scores.loc[ACCURACY, "source"] == only_family(tmp_path).runs[0].id
-    assert scores.loc["Entropy, bits", "error"] == 0.03
+    assert scores.loc[ACCURACY, "source"] == only_group(tmp_path).runs[0].id
+    assert scores.loc["entropy/mean", "error"] == 0.03
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
@@ -69,9 +71,9 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
         write(run_dir / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
     weights = hashlib.sha256(b"b" * 64).hexdigest()
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
-    family = only_family(tmp_path)
-    assert family.results.number(Cell("ExLM", 4, 0.15), "rte") and not family.results.number(
-        Cell("ExLM", 2, 0.15), "rte"
+    group = only_group(tmp_path)
+    assert group.results.number(Variant("exlm", 4, 0.15), "rte") and not group.results.number(
+        Variant("exlm", 2, 0.15), "rte"
     )
 
 
@@ -80,10 +82,10 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         model = pretraining(tmp_path, f"m{k}", num_states=k)
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
-    family = only_family(tmp_path)
-    assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
-    assert family.results.number(Cell("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
-    left_out = left_out_table(find_runs([str(tmp_path)]), [family]).rows
+    group = only_group(tmp_path)
+    assert sorted(tuning.path.name for tuning in group.finetunings) == ["t2", "t4"]
+    assert group.results.number(Variant("exlm", 4, 0.15), "rte").value == pytest.approx(65.0)
+    left_out = left_out_table(find_runs([str(tmp_path)]), [group]).rows
     reasons = {Path(row["file"]).name: row["why"] for row in left_out}
     assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
 
@@ -142,9 +144,9 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     )
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
-    family = only_family(tmp_path)
-    assert family.tasks == ["squad2", "bace", "esol"]
-    values = [family.results.number(Cell("ExLM", 4, 0.15), task).value for task in family.tasks]
+    group = only_group(tmp_path)
+    assert group.tasks == ["squad2", "bace", "esol"]
+    values = [group.results.number(Variant("exlm", 4, 0.15), task).value for task in group.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -167,6 +169,39 @@ def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "split,seeds,rows,headings",
+    [
+        ("scaffold", [2, 2], [113, 113], [""]),
+        ("scaffold", [2, 3], [113, 113], [""]),
+        ("scaffold", [2, 2], [113, 112], [", rows scored: 112", ", rows scored: 113"]),
+        ("scaffold", [2, 2], [None, 113], [", rows scored: 113", ", rows scored: unknown"]),
+        ("random", [2, 2], [113, 113], [""]),
+        (
+            "random",
+            [2, 3],
+            [113, 113],
+            [", rows scored: 113 with seeds 0 1", ", rows scored: 113 with seeds 0 1 2"],
+        ),
+    ],
+)
+def test_scores_of_different_rows_are_not_ranked_together(tmp_path, split, seeds, rows, headings):
+    """A model leaves out what it cannot read, and a random split samples other rows by seed."""
+    for name, count, rows_scored in zip("ab", seeds, rows, strict=True):
+        values = [1.0 + seed / 10 for seed in range(count)]
+        path = finetuning(tmp_path, name, tmp_path / name, "esol", values, "rmse", "test")
+        result = json.loads((path / "results.json").read_text())
+        result["settings"]["task"]["split"] = split
+        for run in result["runs"]:
+            if rows_scored is not None:
+                run["counts"] = {"test": {"rows": rows_scored}}
+        write(path / "results.json", result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = [row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")]
+    assert len(groups) == 2
+    assert sorted(set(groups)) == [f"ESOL: test rmse, split {split}{end}" for end in headings]
+
+
 def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
     """A path that held another table once, or train.csv of two projects."""
     for name, content in {"a": "1" * 64, "b": "2" * 64}.items():
@@ -181,16 +216,16 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
-    cell = Cell("ExLM", 4, 0.15)
+    variant = Variant("exlm", 4, 0.15)
     values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
-    rows = [(*cell, run, "marginal", value, None) for run, value in values]
-    rows += [(*cell, run, "joint", value - 0.5, None) for run, value in values]
-    columns = [*Cell._fields, "run", "score", "value", "error"]
+    rows = [(*variant, run, "marginal", value, None) for run, value in values]
+    rows += [(*variant, run, "joint", value - 0.5, None) for run, value in values]
+    columns = [*Variant._fields, "run", "quantity", "value", "error"]
     results = Results(pd.DataFrame(rows, columns=columns))
-    terms = [Term(1, cell, ["marginal"]), Term(-1, cell, ["joint"])]
+    terms = [Term(1, variant, ["marginal"]), Term(-1, variant, ["joint"])]
     assert weighted_sum(results, terms) == (0.5, 0.0)
     with pytest.raises(ValueError, match="has the weights 1 and 2"):
-        weighted_sum(results, [terms[0], Term(-2, cell, ["joint"])])
+        weighted_sum(results, [terms[0], Term(-2, variant, ["joint"])])
 
 
 def test_a_run_with_the_settings_of_another_is_named(tmp_path):

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError, check_at_least
@@ -28,8 +28,14 @@ from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
-# The settings for `exlm pretrain` of one model: data, model, train
-Settings = dict[str, Any]
+
+
+class ModelSettings(TypedDict):
+    """What `exlm pretrain` needs to make one model, but for its seed."""
+
+    data: DataConfig
+    model: ArchitectureConfig
+    train: LoopConfig
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,9 @@ class Space:
     Attributes:
         mask_ratios: mask ratios p of the Repeated MLM grid (its rows).
         repeats: repetitions r of the grid (its columns).
-        smallest: cells with corrupted semantics p^r below this are left out, as the paper found
+        smallest: pairs with corrupted semantics p^r below this are left out, as the paper found
             them unstable.
-        cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
+        cells: if given, these pairs (mask ratio, repetitions) are the grid.
         states: numbers of states k of the sweep.
         sweep_mask_ratios: mask ratios of the sweep.
         plus_plus: updates of MLM++ for each of ExLM's, as 2.0 in the paper; where absent, as many
@@ -60,9 +66,9 @@ class Space:
 
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
-        pairs = itertools.product(self.mask_ratios, self.repeats)
-        cells = self.cells or [(p, r) for p, r in pairs if p**r >= self.smallest]
-        return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
+        all_pairs = itertools.product(self.mask_ratios, self.repeats)
+        pairs = self.cells or [(p, r) for p, r in all_pairs if p**r >= self.smallest]
+        return sorted({(float(p), int(r)) for p, r in pairs}, key=lambda pair: (pair[1], pair[0]))
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ class Study:
     `model`, `train` and `tasks`.
 
     Attributes:
-        prior: what is added to the scores of links between states, and its schedule. Every ExLM
+        prior: what is added to links between states, and its schedule. Every ExLM
             uses it, no MLM does.
         space: the mask ratios, repetitions and numbers of states that the experiments try.
         seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
@@ -176,40 +182,48 @@ class Study:
             )
         is_tuned = experiment not in ("entropy", "efficiency")
         tasks = self.tasks if self.tasks and is_tuned else {}
-        files = {name: file_hashes(resolve(config.task)[0]) for name, config in tasks.items()}
+        files = {task: file_hashes(resolve(config.task)[0]) for task, config in tasks.items()}
         jobs = []
-        for seed, (model_name, settings) in itertools.product(self.pretrain_seeds, models.items()):
-            _check(model_name, settings)
-            name = f"{model_name}/seed-{seed}"
-            run_dir = Path(self.output) / "pretrain" / name
-            training = {**settings, "seed": seed}
-            case = None
-            if settings["model"].has_links:
-                training["prior"] = self.prior
-                case = self.case
-            identity = {**training, "corpus": Corpus(self.data.corpus).corpus_hash}
-            pretraining = Job(
-                "pre-training",
-                result=run_dir / "measurements.json",
-                run=partial(pretrain_and_measure, run_dir, training, case),
-                settings={**identity, "case": case},
-            )
+        for seed, (name, settings) in itertools.product(self.pretrain_seeds, models.items()):
+            _check(name, settings)
+            pretraining = self._pretraining(name, settings, seed)
             jobs.append(pretraining)
-            for task, config in tasks.items():
-                output = Path(self.output) / "finetune" / name / task
-                tuning: dict[str, Any] = {**vars(config), "seeds": self.seeds}
-                finetuning = Job(
-                    f"fine-tuning on {task}",
-                    result=output / GRID_REPORT,
-                    run=partial(finetune, str(output), str(run_dir), **tuning),
-                    settings={**tuning, "model": identity, "files": files[task]},
-                    needs=run_dir / RUN_RESULT,
-                )
-                jobs.append(finetuning)
+            jobs += [self._finetuning(pretraining, task, files[task]) for task in tasks]
         return jobs
 
+    def _pretraining(self, name: str, settings: ModelSettings, seed: int) -> Job:
+        run_dir = Path(self.output) / "pretrain" / name / f"seed-{seed}"
+        training: dict[str, Any] = {**settings, "seed": seed}
+        case = None
+        if settings["model"].has_links:
+            training["prior"] = self.prior
+            case = self.case
+        corpus = Corpus(self.data.corpus).corpus_hash
+        return Job(
+            "pre-training",
+            result=run_dir / "measurements.json",
+            run=partial(pretrain_and_measure, run_dir, training, case),
+            settings={**training, "corpus": corpus, "case": case},
+        )
 
-def _check(name: str, settings: Settings) -> None:
+    def _finetuning(self, pretraining: Job, task: str, files: dict[str, str]) -> Job:
+        """Fine-tunes the model of a pre-training on a task, whose files have these checksums."""
+        assert self.tasks
+        run_dir = pretraining.result.parent
+        root = Path(self.output)
+        output = root / "finetune" / run_dir.relative_to(root / "pretrain") / task
+        tuning: dict[str, Any] = {**vars(self.tasks[task]), "seeds": self.seeds}
+        model = {key: value for key, value in pretraining.settings.items() if key != "case"}
+        return Job(
+            f"fine-tuning on {task}",
+            result=output / GRID_REPORT,
+            run=partial(finetune, str(output), str(run_dir), **tuning),
+            settings={**tuning, "model": model, "files": files},
+            needs=run_dir / RUN_RESULT,
+        )
+
+
+def _check(name: str, settings: ModelSettings) -> None:
     """InputError if a model cannot be built."""
     data = settings["data"]
     model = settings["model"]
@@ -220,7 +234,7 @@ def _check(name: str, settings: Settings) -> None:
         raise InputError(f"{name}: {error}") from error
 
 
-def pretrain_and_measure(run_dir: Path, recipe: Settings, case: str | None) -> None:
+def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
     """Pre-trains a model, measures it, and draws its states for the text `case`, if there is
     one."""
     pretrain(str(run_dir), **recipe)
@@ -236,17 +250,16 @@ def variants(
     train: LoopConfig,
     space: Space,
     cost_ratio: float = 1.0,
-) -> dict[str, Settings]:
-    """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
-    name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
-    `cost_ratio` times as many updates, so that its training costs as much as ExLM's, unless
-    `space.plus_plus` says how many."""
-    models: dict[str, Settings] = {}
+) -> dict[str, ModelSettings]:
+    """The models of an experiment by the name of their directories; none for `efficiency`. MLM++ is
+    an MLM that has `cost_ratio` times as many updates, so that its training costs as much as
+    ExLM's, unless `space.plus_plus` says how many."""
+    models: dict[str, ModelSettings] = {}
 
     def add(
         p: float, ending: str = "", repeat: int = 1, steps: int = train.steps, **switches: Any
     ) -> None:
-        """A model with mask ratio p: `model` with these switches."""
+        """Adds a model with mask ratio p: `model` with these switches."""
         architecture = replace(model, **switches)
         name = f"{architecture.objective}-p{100 * p:g}"
         if architecture.expands:

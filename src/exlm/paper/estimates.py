@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from exlm.paper.values import DIGITS, Cell
+from exlm.paper.values import DIGITS, Variant
 
 
 @dataclass(frozen=True)
@@ -27,61 +27,62 @@ class Number:
 
 
 class RowResults:
-    """The scores of the runs in a row of a table: those of a cell, or of a baseline.
+    """The results of the runs in a row of a table: those of a variant, or of a baseline.
 
-    They come from a frame with a row for each run, score and seed: `run`, `score`, `value`, and
-    `error`, the standard error over tokens. `center` (mean or median) is taken over the fine-tuning
-    seeds of a run."""
+    They come from a frame with a row for each run, quantity and seed: `run`, `quantity`, `value`,
+    and `error`, the standard error over tokens. `center` (mean or median) is taken over the
+    fine-tuning seeds of a run."""
 
-    def __init__(self, scores: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
-        by_score = scores.groupby("score")
-        spreads = by_score["value"].agg(spread).astype(float)
-        # [runs, scores], and the spread of each score over all seeds
-        self.by_run = scores.pivot_table("value", "run", "score", center)
-        self.spreads = spreads.fillna(by_score["error"].first())
+    def __init__(self, values: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
+        by_quantity = values.groupby("quantity")
+        spreads = by_quantity["value"].agg(spread).astype(float)
+        # [runs, quantities], and the spread of each quantity over all seeds
+        self.by_run = values.pivot_table("value", "run", "quantity", center)
+        self.spreads = spreads.fillna(by_quantity["error"].first())
 
-    def run_by_run(self, *scores: str) -> pd.Series:
-        """The mean of these scores of each run that has all of them, by the id of the run."""
-        return self.by_run.reindex(columns=list(scores)).mean(axis=1, skipna=False).dropna()
+    def run_by_run(self, *quantities: str) -> pd.Series:
+        """The mean of these quantities in each run that has all of them, by the id of the run."""
+        return self.by_run.reindex(columns=list(quantities)).mean(axis=1, skipna=False).dropna()
 
-    def number(self, *scores: str) -> Number | None:
-        """A score, or the mean of several, over the runs that have all of them; None without such a
-        run. The spread is the standard deviation over all seeds, of several scores over
+    def number(self, *quantities: str) -> Number | None:
+        """A quantity, or the mean of several, over the runs that have all of them; None without
+        such a run. The spread is the standard deviation over all seeds, of several quantities over
         pre-training seeds; of a single number, the standard error over tokens, if known."""
-        values = self.run_by_run(*scores)
+        values = self.run_by_run(*quantities)
         if values.empty:
             return None
-        over_seeds = self.spreads[scores[0]] if len(scores) == 1 else spread(values)
-        digits = DIGITS.get(scores[0], 1)
+        over_seeds = self.spreads[quantities[0]] if len(quantities) == 1 else spread(values)
+        digits = DIGITS.get(quantities[0], 1)
         return Number(fmean(values), None if pd.isna(over_seeds) else over_seeds, digits)
 
 
 class Results:
-    """The scores of cells, from a frame as that of `RowResults`, which also has the fields of
-    `Cell`."""
+    """The results of variants, from a frame as that of `RowResults`, which also has the fields of
+    `Variant`."""
 
-    def __init__(self, scores: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
+    def __init__(self, values: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
         key: Any
-        self.by_cell: dict[Cell, RowResults] = {}
-        for key, rows in scores.groupby(list(Cell._fields)):
-            self.by_cell[Cell(*key)] = RowResults(rows, center)
+        self.by_variant: dict[Variant, RowResults] = {}
+        for key, rows in values.groupby(list(Variant._fields)):
+            self.by_variant[Variant(*key)] = RowResults(rows, center)
 
-    def number(self, cell: Cell, *scores: str) -> Number | None:
-        """The `RowResults.number` of a cell; None if there is no run of it."""
-        return self.by_cell[cell].number(*scores) if cell in self.by_cell else None
+    def number(self, variant: Variant, *quantities: str) -> Number | None:
+        """The `RowResults.number` of a variant; None if there is no run of it."""
+        row = self.by_variant.get(variant)
+        return row.number(*quantities) if row else None
 
-    def numbers(self, cells: Iterable[Cell], score: str) -> dict[Cell, Number]:
-        """The score of each of these cells that has it."""
-        numbers = {cell: self.number(cell, score) for cell in cells}
-        return {cell: number for cell, number in numbers.items() if number}
+    def numbers(self, variants: Iterable[Variant], quantity: str) -> dict[Variant, Number]:
+        """The quantity of each of these variants that has it."""
+        numbers = {variant: self.number(variant, quantity) for variant in variants}
+        return {variant: number for variant, number in numbers.items() if number}
 
 
 class Term(NamedTuple):
-    """A term of a weighted sum: the mean of several scores of a cell."""
+    """A term of a weighted sum: the mean of several quantities of a variant."""
 
     weight: float
-    cell: Cell
-    scores: Sequence[str]
+    variant: Variant
+    quantities: Sequence[str]
 
 
 def spread(values: Iterable[float]) -> float | None:
@@ -91,25 +92,26 @@ def spread(values: Iterable[float]) -> float | None:
 
 
 def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float | None]:
-    """A sum of scores, and its standard error, pooled over the pre-training seeds of the cells;
-    None if a cell has one seed. Cells are independent. Several scores of the same runs are not, so
-    they are added up in every run. ValueError if the weights of a cell differ in more than sign:
-    seeds of a cell vary by one weight."""
+    """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
+    variants; None if a variant has one seed. Variants are independent. Several quantities of the
+    same runs are not, so they are added up in every run. ValueError if the weights of a variant
+    differ in more than sign: seeds of a variant vary by one weight."""
     total = 0.0
-    sums: dict[Cell, Any] = {}
-    weights: dict[Cell, float] = {}
-    for weight, cell, scores in terms:
-        values = results.by_cell[cell].run_by_run(*scores)
+    sums: dict[Variant, Any] = {}  # of each run, by its id
+    weights: dict[Variant, float] = {}
+    for weight, variant, quantities in terms:
+        values = results.by_variant[variant].run_by_run(*quantities)
         total += weight * fmean(values)
-        sums[cell] = sums.get(cell, 0) + weight * values
-        if weights.setdefault(cell, abs(weight)) != abs(weight):
-            raise ValueError(f"{cell} has the weights {weights[cell]} and {abs(weight)}")
-    seeds = {cell: (values / weights[cell]).dropna() for cell, values in sums.items()}
-    if min(map(len, seeds.values())) < 2:
+        sums[variant] = sums.get(variant, 0) + weight * values
+        if weights.setdefault(variant, abs(weight)) != abs(weight):
+            raise ValueError(f"{variant} has the weights {weights[variant]} and {abs(weight)}")
+    by_seed = {variant: (values / weights[variant]).dropna() for variant, values in sums.items()}
+    seeds = {variant: len(values) for variant, values in by_seed.items()}
+    if min(seeds.values()) < 2:
         return total, None
-    squares = sum((len(values) - 1) * variance(values) for values in seeds.values())
-    pooled = squares / sum(len(values) - 1 for values in seeds.values())
-    share = sum(weights[cell] ** 2 / len(values) for cell, values in seeds.items())
+    squares = sum((seeds[variant] - 1) * variance(values) for variant, values in by_seed.items())
+    pooled = squares / sum(count - 1 for count in seeds.values())
+    share = sum(weights[variant] ** 2 / count for variant, count in seeds.items())
     return total, math.sqrt(pooled * share)
 
 

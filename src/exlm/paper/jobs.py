@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -19,6 +19,8 @@ from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.files import write_json
 from exlm.storage.runs import made_with
 from exlm.train.loop import on_signals
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,13 @@ class Job:
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
     """Runs the unfinished jobs in order. If a training stops itself (diverges), only the jobs that
     need its result are skipped, and TrainingStopped names it at the end."""
-    left = [job for job in jobs if not job.finished()]
-    if len(left) < len(jobs):
-        print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
+    unfinished = [job for job in jobs if not job.finished()]
+    if len(unfinished) < len(jobs):
+        finished = len(jobs) - len(unfinished)
+        print(f"{finished} of {len(jobs)} jobs are finished already", flush=True)
     stopped = []
-    for number, job in enumerate(left, 1):
-        print(f"job {number} of {len(left)}: {job.title}, {job.result.parent}", flush=True)
+    for number, job in enumerate(unfinished, 1):
+        print(f"job {number} of {len(unfinished)}: {job.title}, {job.result.parent}", flush=True)
         if job.needs and not job.needs.exists():
             print(f"passed over, since there is no {job.needs}", flush=True)
             continue
@@ -71,7 +74,7 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
         raise TrainingStopped("; ".join(stopped))
 
 
-def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
+def in_own_process(function: Callable[..., Result], *arguments: object) -> Result:
     """Runs a function in a new process and returns its result. Call it in the main thread, with
     what can be pickled. SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training
     saves its state and ends; Interrupted is then raised. Its InputError or OSError is raised here.
@@ -86,12 +89,12 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
     executor = ProcessPoolExecutor(
         max_workers=1,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin,
+        initializer=_prepare_process,
         initargs=(torch.get_num_threads(),),
     )
     try:
         with on_signals(pass_on), executor:
-            return executor.submit(function, *values).result()
+            return executor.submit(function, *arguments).result()
     except (InputError, OSError, TrainingStopped):
         raise
     except Exception as error:
@@ -103,7 +106,7 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
         raise TrainingStopped(f"{type(error).__name__}: {error}") from error
 
 
-def _begin(threads: int) -> None:
+def _prepare_process(threads: int) -> None:
     """Prepares the new process: it ends if its caller is killed, has as many threads, and
     transformers are silent."""
     # Ctrl-C now reaches only the calling process, which passes it on once.

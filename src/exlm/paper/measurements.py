@@ -51,11 +51,14 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     tokens measured: those without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
     model.eval()
-    pieces = []
+    entropies_of_pieces = []
     with in_precision(model.device, "fp32"):
         for batch in tqdm(batches, desc="entropy", unit="batch"):
-            pieces += [batch_entropies(model, piece) for piece in in_pieces(model, batch)]
-    entropies = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+            for piece in in_pieces(model, batch):
+                entropies_of_pieces.append(batch_entropies(model, piece))
+    entropies = {}
+    for name in entropies_of_pieces[0]:
+        entropies[name] = torch.cat([piece[name] for piece in entropies_of_pieces])
     return {
         **_moments(entropies["mixture"]),
         "tokens": len(entropies["mixture"]),
@@ -75,9 +78,9 @@ def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict
     more."""
     masks = int((batch["labels"] != IGNORED).sum(1).max())
     states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
-    size = max(1, LOGITS // (states * model.config.vocab_size))
-    for pieces in zip(*(values.split(size) for values in batch.values()), strict=True):
-        yield dict(zip(batch, pieces, strict=True))
+    sequences = max(1, LOGITS // (states * model.config.vocab_size))
+    for start in range(0, len(batch["labels"]), sequences):
+        yield {name: values[start : start + sequences] for name, values in batch.items()}
 
 
 @torch.no_grad()

@@ -12,19 +12,20 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.estimates import Number
-from exlm.paper.records import TableRow
-from exlm.paper.values import VALUES
+from exlm.paper.values import LATEX
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
+Entry = Number | str | float | None  # of a table; None if there is no number
+TableRow = dict[str, Entry]  # by the title of the column
 
 
-def cell_text(cell: Number | str | float | None) -> str:
-    """A cell as text. Integers have no digit after the decimal point, floats one, and None is a
+def as_text(entry: Entry) -> str:
+    """An entry as text. Integers have no digit after the decimal point, floats one, and None is a
     dash."""
-    if isinstance(cell, int | float):
-        return str(Number(cell, digits=0 if isinstance(cell, int) else 1))
-    return "–" if cell is None else str(cell)
+    if isinstance(entry, int | float):
+        return str(Number(entry, digits=0 if isinstance(entry, int) else 1))
+    return "–" if entry is None else str(entry)
 
 
 TEMPLATES = Environment(
@@ -36,9 +37,9 @@ TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 TEMPLATES.globals["paper"] = PAPER
-TEMPLATES.filters["cell_text"] = cell_text
+TEMPLATES.filters["as_text"] = as_text
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["latex"] = lambda text: str(text).translate(str.maketrans(VALUES["latex"]))
+TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
@@ -55,24 +56,26 @@ class Table:
     caption: str
     columns: Sequence[str]
     rows: Sequence[TableRow]
-    lacking: Sequence[str] = ()  # the cells of ours that still lack a number
+    lacking: Sequence[str] = ()  # the variants of ours that still lack a number
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
         lines of 6 cm."""
-        cells = [row[column] for row in self.rows]
-        if any(not isinstance(cell, str | None) for cell in cells):
+        entries = [row[column] for row in self.rows]
+        if any(not isinstance(entry, str | None) for entry in entries):
             return "r"
-        return "p{6cm}" if max(len(cell_text(cell)) for cell in cells) > 60 else "l"
+        return "p{6cm}" if max(len(as_text(entry)) for entry in entries) > 60 else "l"
 
     def write(self, directory: Path) -> None:
         """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX
         table (booktabs)."""
         frame = pd.DataFrame()
         for title in ("group", "source", *self.columns):
-            cells = [row[title] for row in self.rows]
-            frame[title] = [cell.value if isinstance(cell, Number) else cell for cell in cells]
-            spreads = [cell.spread if isinstance(cell, Number) else None for cell in cells]
+            entries = [row[title] for row in self.rows]
+            frame[title] = [
+                entry.value if isinstance(entry, Number) else entry for entry in entries
+            ]
+            spreads = [entry.spread if isinstance(entry, Number) else None for entry in entries]
             if any(spread is not None for spread in spreads):
                 frame[f"{title} s.d."] = spreads
         latex = TEMPLATES.get_template("table.tex").render(table=self)
@@ -99,7 +102,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: a heading, a sentence, the tables and figures of each family, and commands
+    """One experiment: a heading, a sentence, the tables and figures of each group, and commands
     for missing runs. `start` is the command that begins the experiment. Each entry of `missing`
     names what is missing and its command."""
 
@@ -123,7 +126,7 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
 
 
 def _with_different_names(sections: list[Section]) -> list[Section]:
-    """Tables, and drawings, of one name belong to several families; from the second on their names
+    """Tables, and drawings, of one name belong to several groups; from the second on their names
     end in -2, -3 and so on."""
     counts: Counter[tuple[type, str]] = Counter()
     result = []

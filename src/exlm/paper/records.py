@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
@@ -12,34 +11,32 @@ import pandas as pd
 
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
-from exlm.paper.estimates import Number
-from exlm.paper.values import (
-    EVALUATION,
-    EXLM_ONLY,
-    HOURS,
-    MLM,
-    VALUES,
-    Cell,
-    HeldOutScore,
-    percent,
-    title,
-)
-from exlm.pretrain.settings import ArchitectureConfig
+from exlm.identity import DEFAULTS, identity_of
+from exlm.paper.values import HELD_OUT, HOURS, Variant, title, yaml_content
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import SHARES
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
-Json = dict[str, Any]
-# By the title of its column, each cell of a table: a number, a Number, a text, or None if it was
-# not run.
-TableRow = dict[str, Any]
-VARIED = {*EXLM_ONLY, *VALUES["varied"]}
+Json = dict[str, Any]  # the content of a file, which an earlier version may have written
+
+_COMPARABLE = yaml_content("comparable.yaml")
+_USUAL_VALUES = {
+    **identity_of(ArchitectureConfig(), "model"),
+    **identity_of(PriorSchedule(), "prior"),
+    **DEFAULTS,
+    "transition_warmup": 0,
+}
+# Settings that an MLM does not have, with their usual values.
+EXLM_ONLY: dict[str, Any] = {name: _USUAL_VALUES[name] for name in _COMPARABLE["exlm_only"]}
+_VARIED = {*EXLM_ONLY, *_COMPARABLE["varied"]}
+_ROW_SETTINGS: dict[str, list[Any]] = _COMPARABLE["row_settings"]
 
 
-class ScoreOfRun(NamedTuple):
-    """A number of a run in the unit of the tables, with the place of its fine-tuning seed among
-    those of the run, and the standard error over tokens, if that was measured."""
+class RunValue(NamedTuple):
+    """A quantity of a run and its value in the unit of the tables, with the place of its
+    fine-tuning seed among those of the run, and the standard error over tokens, if it is known."""
 
-    name: str
+    quantity: str
     value: float
     seed: int = 0
     error: float | None = None
@@ -47,20 +44,24 @@ class ScoreOfRun(NamedTuple):
 
 class PretrainedRun:
     """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
-    if this is damaged."""
+    if this is damaged.
+
+    Attributes:
+        places: its directory, now and where it was first written.
+        study: the output directory of the `exlm analyze` that made it, if one did.
+        settings: the settings that comparable runs have in common, as names and JSON.
+        exlm_only: those settings of EXLM_ONLY that it uses, with its values."""
 
     def __init__(self, path: Path, result: Json) -> None:
         recipe = result["recipe"]
         data = recipe["data"]
         identity = result["identity"]
         self.path = path
-        # now, and where it was first written
         self.places = {path, Path(recipe.get("output", path))}
-        # the output directory of the `exlm analyze` that made this run
-        parents = (parent.parent for parent in path.parents if parent.name == "pretrain")
-        self.study = next(parents, None)
+        studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
+        self.study = next(studies, None)
         self.id = _identifier(identity)
-        self.device = _device(result)
+        self.device = device_of(result)
         self.seed = int(recipe["seed"])
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(result["training_seconds"]) / 3600
@@ -72,49 +73,26 @@ class PretrainedRun:
         self.model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
         low, high = share_bounds(data["mask_ratio"])
         repeat = int(data.get("repeat", 1))
-        method = _method(self.model)
-        self.cell = Cell(method, self.model.states_per_mask, (low + high) / 2, repeat)
-        settings = {key: identity[key] for key in identity.keys() - VARIED}
+        method = method_of(self.model)
+        self.variant = Variant(method, self.model.states_per_mask, (low + high) / 2, repeat)
+        settings = {name: identity[name] for name in identity.keys() - _VARIED}
         if low < high:
-            # Such runs are compared among themselves, in the cell of their mean share.
+            # Such runs are compared among themselves, as variants of their mean share.
             settings["data.mask_ratio"] = (low, high)
-        # What comparable runs have in common, as JSON, and what must not contradict.
-        self.settings = frozenset((key, json.dumps(value)) for key, value in settings.items())
+        self.settings = frozenset((name, json.dumps(value)) for name, value in settings.items())
         self.exlm_only = _exlm_only(self.model, identity)
-        evaluation = held_out_scores(EVALUATION, result["evaluation"])
-        self.scores = [ScoreOfRun(HOURS, self.hours), *evaluation]
-
-    def row(self) -> TableRow:
-        """Its row in the list of all runs."""
-        values = {score.name: score.value for score in self.scores}
-        results = [f"{name} {values[name]:.2f}" for name in VALUES["result"] if name in values]
-        return {
-            "run": self.id,
-            "kind": "pre-training",
-            "p, %": 100 * self.cell.p,
-            "r": self.cell.r,
-            "updates": self.steps,
-            "seeds": str(self.seed),
-            "result": ", ".join(results),
-            "hours": Number(self.hours, digits=2),
-            "device": self.device,
-            "directory": str(self.path),
-        }
+        evaluation = held_out_values({"evaluation": result["evaluation"]})
+        self.values = [RunValue(HOURS, self.hours), *evaluation]
 
 
-def _method(model: ArchitectureConfig) -> str:
-    """The paper's name for a model with these switches. If the paper does not have the objective,
-    its own name."""
-    if model.objective == "mlm":
-        return MLM
+def method_of(model: ArchitectureConfig) -> str:
+    """The method of a model with these switches, a key of METHODS. If the paper does not have the
+    objective, it is the objective."""
     if model.objective not in ("exlm", "ctc"):
         return model.objective
-    lacking = [] if model.has_links else ["Transitions"]
-    if model.rotary == "1d":
-        lacking.append("2D RoPE")
-    without = f" w/o {' and '.join(lacking)}" if lacking else ""
-    sparse = " w/ Sparse DAG" if model.dag == "sparse" and model.has_links else ""
-    return f"ExLM{without}{sparse}"
+    positions = "-1d" if model.rotary == "1d" else ""
+    links = "-sparse" if model.dag == "sparse" and model.has_links else ""
+    return f"{model.objective}{positions}{links}"
 
 
 def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
@@ -132,158 +110,202 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def held_out_scores(places: Mapping[str, HeldOutScore], content: Json) -> list[ScoreOfRun]:
-    """Those of the scores with these titles and places that a file has."""
+def held_out_values(content: Json) -> list[RunValue]:
+    """The values on held-out data that a file has."""
     # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
-    scores = []
-    for name, place in places.items():
+    values = []
+    for place, quantity in HELD_OUT.items():
         # The entropy is null if every token had a visible copy.
-        if numbers.get(place.key) is not None:
-            value = place.factor * float(numbers[place.key])
-            error = float(numbers[place.error_key]) if place.error_key else None
-            scores.append(ScoreOfRun(name, value, error=error))
-    return scores
+        if numbers.get(place) is not None:
+            value = quantity.factor * float(numbers[place])
+            error = float(numbers[quantity.error_place]) if quantity.error_place else None
+            values.append(RunValue(place, value, error=error))
+    return values
 
 
-class TunedRun:
-    """A model fine-tuned on one task with several seeds, or a baseline in its place, from the
-    content of its results.json.
+class ScoredRun:
+    """Scores on one task with several seeds, from the content of a results.json; what a fine-tuning
+    and a baseline have in common.
 
     Attributes:
+        model: what tables call the model or the baseline.
+        name: the task and the model.
+        model_id: the id of the pre-training that it started from, if that is known.
         settings: those of the first seed, hyper-parameters (`train`) included.
-        best: the best cell of a grid of hyper-parameters.
         departures: how the data differ from the published ones.
-        baseline: the name of a baseline; None for a model.
-        model_id: the id of the pre-trained model that it started from, if that is known.
-        start: the end of the path of this model; empty for a baseline, which has none.
-        values: the scores of its own metric, one for each seed.
-        rows_identity: hashes of the data, split and rows. If these differ, scores cannot be
-            compared.
-        compared: what must be equal to compare models: hyper-parameters or their grid, data, and
-            whether it started from an earlier fine-tuning."""
+        task: the name of the task.
+        part: the part whose scores are reported.
+        values: all its values; the quantity called as the task is the metric of the part.
+        scores: these values of the metric, one for each seed.
+        split: how rows were divided into parts.
+        row_settings: the unusual ones of those settings that choose rows and labels.
+        checksums: those of the data; questions have one for each part.
+        rows_scored: how many rows of the part were scored, for headings. With the same data and
+            settings, runs whose text here is equal were scored on the same rows."""
 
-    def __init__(self, path: Path, result: Json, model_id: str | None) -> None:
-        of_all_seeds = result["settings"]
-        of_task = of_all_seeds["task"]
+    model: str
+    name: str
+    model_id: str | None = None
+
+    def __init__(self, path: Path, result: Json) -> None:
+        settings = result["settings"]
+        task_settings = settings["task"]
         first_seed = result["runs"][0]
         self.path = path
         self.settings: Json = first_seed["settings"]
         self.id = _identifier([self.settings, result["seeds"], result["best"]])
-        self.best = result["best"] or "one setting"
-        self.device = _device(result)
+        self.device = device_of(result)
         self.seeds: list[int] = result["seeds"]
-        self.departures: list[str] = of_all_seeds.get("departures") or []
+        self.departures: list[str] = settings.get("departures") or []
         # Runs of earlier versions have only the columns that a user named.
-        columns = first_seed.get("label_columns") or of_task.get("label_columns")
-        self.task = file_task(of_task["dataset"], columns)
-        self.baseline: str | None = of_all_seeds.get("baseline")
-        self.model_id = model_id
-        self.start = "/".join(Path(of_all_seeds.get("model", "")).parts[-3:])
-        self.name = f"{title(self.task)} from {self.start}"
-        self.from_scratch = bool(of_all_seeds.get("from_scratch"))
+        columns = first_seed.get("label_columns") or task_settings.get("label_columns")
+        self.task = file_task(task_settings["dataset"], columns)
+        if self.task in GLUE:  # its column differs between its own files and the hub's
+            columns = task_settings.get("label_columns")
+        self.row_settings = _row_settings({**task_settings, "label_columns": columns}, self.task)
+        self.split: str | None = task_settings.get("split")
         self.metric = str(result["metric"])
-        is_questions = of_task.get("task_type") == "question_answering"
+        is_questions = task_settings.get("task_type") == "question_answering"
         # Metrics of question answering are already stored in percent.
         self.in_percent = is_questions or self.metric in SHARES
-        part = "test" if "test" in result else "valid"  # the part whose scores are reported
-        self.scores = _task_scores(result, self.task, part, is_questions)
-        self.values = [score.value for score in self.scores if score.name == self.task]
-        if self.task in GLUE:  # its column differs between its own files and the hub's
-            columns = of_task.get("label_columns")
-        rows = _row_settings({**of_task, "label_columns": columns}, self.task)
-        data_sha256 = of_all_seeds.get("data_sha256")
-        data_hashes = json.dumps(data_sha256)
-        self.rows_identity = (data_hashes, of_task.get("split"), *rows)
-        # Questions have a checksum for each part.
+        self.part = "test" if "test" in result else "valid"
+        self.values = _task_values(result, self.task, self.part, is_questions)
+        self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
+        data_sha256 = settings.get("data_sha256")
         checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
-        self.data_digits = " ".join((checksum or "unknown")[:8] for checksum in checksums)
-        unit = ", %" if self.in_percent else ""
-        words = [f"{part} {self.metric}{unit}", f"split {of_task.get('split') or 'parts'}", *rows]
-        self.heading = f"{title(self.task)}: {', '.join(words)}"
-        grid = result.get("cells")
-        training = self.settings["train"] if grid is None else sorted(grid)
-        options = {key: of_task[key] for key in of_task if key not in ("dataset", "data_dir")}
-        starts_later = of_all_seeds.get("start_from") is not None
-        self.compared = json.dumps([training, options, data_hashes, starts_later], sort_keys=True)
+        self.checksums = [str(checksum or "unknown") for checksum in checksums]
+        self.rows_scored = _rows_scored(result["runs"], self.part, self.split)
 
     @property
     def mean(self) -> float:
-        return fmean(self.values)
+        """The mean score over seeds."""
+        return fmean(self.scores)
 
-    def row(self) -> TableRow:
-        """Its row in the list of all runs."""
-        return {
-            "run": self.id,
-            "kind": "baseline" if self.baseline else "fine-tuning",
-            "seeds": " ".join(map(str, self.seeds)),
-            "result": f"{self.metric} {self.mean:.2f}",
-            "device": self.device,
-            "directory": str(self.path),
-        }
+    @property
+    def compared_rows(self) -> tuple[str | None, ...]:
+        """The data, the split and what chooses rows: scores are compared only if these are
+        equal."""
+        return (*self.checksums, self.split, *self.row_settings)
 
 
-def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -> list[ScoreOfRun]:
-    """All metrics on the main split, and the run's own metric on all splits."""
-    scores = []
+class FineTuning(ScoredRun):
+    """A model fine-tuned on one task with several seeds.
+
+    Attributes:
+        best: the best hyper-parameters of a grid.
+        compared: what must be equal to compare models: hyper-parameters or their grid, data, and
+            whether it started from an earlier fine-tuning."""
+
+    def __init__(self, path: Path, result: Json, model_id: str | None) -> None:
+        super().__init__(path, result)
+        settings = result["settings"]
+        self.model_id = model_id
+        self.from_scratch = bool(settings.get("from_scratch"))
+        start = "/".join(Path(settings.get("model", "")).parts[-3:])
+        self.model = f"random weights of {start}" if self.from_scratch else start
+        self.name = f"{title(self.task)} from {start}"
+        self.best = result["best"] or "one setting"
+        grid = result.get("cells")
+        training = self.settings["train"] if grid is None else sorted(grid)
+        task_settings = settings["task"].items()
+        options = {key: value for key, value in task_settings if key not in ("dataset", "data_dir")}
+        starts_later = settings.get("start_from") is not None
+        compared = [training, options, self.checksums, starts_later]
+        self.compared = json.dumps(compared, sort_keys=True)
+
+
+class Baseline(ScoredRun):
+    """A baseline trained on one task with several seeds."""
+
+    def __init__(self, path: Path, result: Json) -> None:
+        super().__init__(path, result)
+        self.baseline: str = result["settings"]["baseline"]
+        self.model = title(self.baseline)
+        self.name = f"{title(self.task)}, {self.model}"
+
+
+def _task_values(result: Json, task: str, main_part: str, is_questions: bool) -> list[RunValue]:
+    """All metrics of the main part, and the run's own metric of all parts."""
+    values = []
     for seed, run in enumerate(result["runs"]):
-        for split, metrics in run["scores"].items():
+        for part, metrics in run["scores"].items():
             for metric, value in metrics.items():
                 is_own = metric == result["metric"]
-                if not isinstance(value, int | float) or not (split == main_split or is_own):
+                if not isinstance(value, int | float) or not (part == main_part or is_own):
                     continue
                 value *= 100.0 if metric in SHARES and not is_questions else 1.0
-                name = metric if split == main_split else split
-                scores.append(ScoreOfRun(f"{task} {name}", value, seed))
-                if split == main_split and is_own:
-                    scores.append(ScoreOfRun(task, value, seed))
-    return scores
+                name = metric if part == main_part else part
+                values.append(RunValue(f"{task} {name}", value, seed))
+                if part == main_part and is_own:
+                    values.append(RunValue(task, value, seed))
+    return values
 
 
 def _row_settings(task_settings: Json, task: str) -> list[str]:
     """Those settings of a task that choose its rows, without those that are as usual. A MoleculeNet
     set has its columns."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
-    usual_values = VALUES["row_settings"] | {"label_columns": [None, usual_columns]}
-    words = []
+    usual_values = _ROW_SETTINGS | {"label_columns": [None, usual_columns]}
+    settings = []
     for name, usual in usual_values.items():
         value = task_settings.get(name, usual[0])
         if value not in usual:
-            words.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
-    return words
+            settings.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
+    return settings
+
+
+def _rows_scored(results: list[Json], part: str, split: str | None) -> str:
+    """How many rows of a part were scored with each seed. Of equal data and settings, these rows
+    differ in two ways: a model leaves out what it cannot read, so that they are fewer; and seeds,
+    which are then named, may sample other rows."""
+    counts = [result.get("counts", {}).get(part, {}).get("rows", "unknown") for result in results]
+    if len(set(counts)) == 1:
+        counts = counts[:1]
+    rows = ", ".join(map(str, counts))
+    splits = {result.get("split_sha256") for result in results}
+    # Without a test part, valid may be sampled of train.
+    if split == "random" or (part == "valid" and len(splits) > 1):
+        return f"{rows} with seeds {' '.join(str(result['seed']) for result in results)}"
+    return rows
+
+
+class StepCost(NamedTuple):
+    """What a training step of a model takes, as efficiency.json has it."""
+
+    seconds_per_step: float
+    tokens_per_second: float
+    peak_memory_bytes: float
+
+
+def _step_cost(content: Json) -> StepCost:
+    return StepCost(*(float(content[name]) for name in StepCost._fields))
 
 
 class Cost:
-    """The cost of a step, from the content of efficiency.json."""
+    """The cost of a step of ExLM and of the MLM, from the content of efficiency.json.
+
+    Attributes:
+        ratio: how many times the cost of the MLM that of ExLM is.
+        quartiles: the lower and the upper quartile of this ratio, over pairs of steps."""
 
     def __init__(self, path: Path, content: Json) -> None:
+        self.path = path
+        self.device = device_of(content)
+        self.mask_ratio = float(content["mask_ratio"])
+        self.num_states = int(content["num_states"])
+        recipe = content.get("recipe", {})
+        self.expanded_layers = recipe.get("model", {}).get("expanded_layers", "all")
+        self.pairs = int(content["pairs"])
+        self.clock = str(content["clock"])
+        self.mlm = _step_cost(content["models"]["mlm"])
+        self.exlm = _step_cost(content["models"]["exlm"])
         self.ratio = float(content["ratio"])
-        ratio = percent(content["mask_ratio"])
-        layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
         low, high = content["ratio_quartiles"]
-        mlm = content["models"]["mlm"]
-        exlm = content["models"]["exlm"]
-        group = f"ours: {path}, p = {ratio}, {content['pairs']} pairs, {_device(content)}"
-        both = {"group": group, "clock": content["clock"]}
-        label = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
-        quartiles = f"{low:.2f}–{high:.2f}"
-        # the rows of a table: the MLM, and ExLM
-        self.rows: list[TableRow] = [
-            both | _cost_columns(mlm, 1.0) | {"model": MLM},
-            both | _cost_columns(exlm, self.ratio) | {"model": label, "quartiles": quartiles},
-        ]
+        self.quartiles = (float(low), float(high))
 
 
-def _cost_columns(measured: Json, times: float) -> TableRow:
-    return {
-        "ms per step": 1000 * float(measured["seconds_per_step"]),
-        "tokens per second": round(measured["tokens_per_second"]),
-        "memory, GB": Number(measured["peak_memory_bytes"] / 1e9, digits=2),
-        "times MLM": Number(times, digits=2),
-    }
-
-
-def _device(result: Json) -> str:
+def device_of(result: Json) -> str:
     """The GPU or processor that a result was computed on, if the result names it."""
     machine = result.get("machine") or {}
     device = machine.get("device") or "cpu"

@@ -2,9 +2,11 @@
 paper's numbers.
 
 `find_runs` (runs.py) reads every run into a record (records.py), and the numbers of all runs into
-one data frame. `families` (families.py) puts comparable runs together, each in its cell of the
-paper's tables. `Results` (estimates.py) has the numbers of a cell as means over seeds. Of these
-tables.py and comparisons.py make tables and figures.py draws figures, which page.py writes."""
+one data frame. `group_runs` (groups.py) puts runs that can be compared into groups, and sorts them
+by `Variant` (values.py), that is by what the experiments vary. `Results` (estimates.py) has the
+numbers of a variant as means over seeds. Of these, tables.py makes the tables of the experiments,
+comparisons.py those that decide, and listings.py lists of what was found; figures.py draws figures,
+and page.py writes all of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +15,9 @@ from shlex import quote
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, mine_table, worth_table
-from exlm.paper.families import Family, families
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
+from exlm.paper.groups import RunGroup, group_runs
+from exlm.paper.listings import efficiency_table, left_out_table, runs_table
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import Runs, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
@@ -37,18 +40,18 @@ def report(runs: list[str], output: str = "report") -> None:
     if Path(output).is_file():
         raise InputError(f"{output} is a file; give a directory to write the report into")
     all_runs = find_runs(runs)
-    groups = families(all_runs)
-    left_out = tables.left_out_table(all_runs, groups)
+    groups = group_runs(all_runs)
+    left_out = left_out_table(all_runs, groups)
     summary = _summary(all_runs, groups, left_out)
     sections = _sections(all_runs, groups, left_out)
     write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], sections)
     print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
-def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Section]:
+def _sections(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> list[Section]:
     """All sections with content; the last one has the commands of experiments without any run."""
     worth = worth_table(groups)
-    cost = [figure for family in groups for figure in cost_curves(family)] if worth.rows else []
+    cost = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
     experiments = [
         _experiment_section("repeated-mlm", groups, tables.repeated_table, repeated_figures),
         _main_section("main-text", groups, runs),
@@ -57,9 +60,7 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section(
-            "cost", [tables.efficiency_table(runs.costs.values())], _analyze("efficiency", groups)
-        ),
+        _section("cost", [efficiency_table(runs.costs.values())], _analyze("efficiency", groups)),
     ]
     not_run = [(section.title, section.start) for section in experiments if not section.blocks]
     sections = [
@@ -67,13 +68,13 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
         _section("worth", [worth, *cost, tables.masks_table(groups)]),
         _section("claims", [claims_table(groups)]),
         *experiments,
-        _section("runs", [tables.runs_table(groups, runs), left_out]),
+        _section("runs", [runs_table(groups, runs), left_out]),
         _section("not-run", [], missing=not_run),
     ]
     return [section for section in sections if section.blocks or section.missing]
 
 
-def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
+def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
     counts = {
         "Pre-trainings": f"{len(runs.pretrainings)}, in groups of equal settings: {len(groups)}",
         "Fine-tunings": len(runs.finetunings),
@@ -82,7 +83,7 @@ def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
         "Left out of the tables of the paper's experiments": len(left_out.rows),
         "Of these, damaged": len(runs.damaged),
     }
-    return " ".join(f"{words}: {count}." for words, count in counts.items() if count)
+    return " ".join(f"{phrase}: {count}." for phrase, count in counts.items() if count)
 
 
 def _section(
@@ -99,48 +100,54 @@ def _section(
 
 def _experiment_section(
     name: str,
-    groups: Sequence[Family],
-    table_of: Callable[[Family], Table],
-    figures_of: Callable[[Family], list[Drawing]] = lambda family: [],
+    groups: Sequence[RunGroup],
+    table_of: Callable[[RunGroup], Table],
+    figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
 ) -> Section:
-    """The section of one experiment: each family's table and figures, and commands that make the
+    """The section of one experiment: each group's table and figures, and commands that make the
     missing runs."""
     blocks: list[Table | Drawing] = []
     missing = []
-    for family in groups:
-        table = table_of(family)
+    for group in groups:
+        table = table_of(group)
         if not table.rows:
             continue
-        figures = figures_of(family)
+        figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
         if table.lacking:
-            cells = f"{family.label}: {'; '.join(table.lacking)}"
-            missing.append((cells, _analyze(name, [family])))
+            variants = f"{group.label}: {'; '.join(table.lacking)}"
+            missing.append((variants, _analyze(name, [group])))
     return _section(name, blocks, _analyze(name, groups), missing)
 
 
-def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
-    """The section of a main table, for the families fine-tuned on one of its tasks, and for the
-    baselines that had the same data (any data, if there is no such family)."""
+def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
+    """The section of a main table, for the groups fine-tuned on one of its tasks, and for the
+    baselines that had the same data (any data, if there is no such group)."""
     main = MAIN_TABLES[name]
-    tasks = [task for its_tasks in main["finetune"].values() for task in its_tasks]
-    tuned = [family for family in groups if set(tasks) & set(family.tasks)]
-    compared_rows = {tuning.rows_identity for family in tuned for tuning in family.tunings}
+    tasks = [task for its_tasks in main.finetune.values() for task in its_tasks]
+    tuned = [group for group in groups if set(tasks) & set(group.tasks)]
+    compared_rows = {tuning.compared_rows for group in tuned for tuning in group.finetunings}
     baselines = []
-    for tuning in runs.baselines:
-        if tuning.task in tasks and (not tuned or tuning.rows_identity in compared_rows):
-            baselines.append(tuning)
-    table = tables.main_table(name, tuned, baselines, runs.scores)
-    start = f"exlm pretrain {main['pretrain']}\n{_finetune(main['finetune'], tasks)}"
+    for baseline in runs.baselines:
+        if baseline.task in tasks and (not tuned or baseline.compared_rows in compared_rows):
+            baselines.append(baseline)
+    table = tables.main_table(name, tuned, baselines, runs.values)
+    start = f"exlm pretrain {main.pretrain}\n{_finetune(main.finetune, tasks)}"
     missing = []
-    for family in tuned:
-        done = {(tuning.model_id, tuning.task) for tuning in family.tunings}
-        ids = [run.id for cell in tables.main_cells(family) for run in family.cells[cell]]
-        lacking = [task for task in tasks if not done >= {(run_id, task) for run_id in ids}]
+    for group in tuned:
+        lacking = _lacking_tasks(group, tasks)
         if lacking:
-            finetune = _finetune(main["finetune"], lacking)
-            missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
+            finetune = _finetune(main.finetune, lacking)
+            missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
     return _section(name, [table] if tuned or baselines else [], start, missing)
+
+
+def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
+    """The tasks on which not every run of a main table was fine-tuned."""
+    tuned = {(tuning.model_id, tuning.task) for tuning in group.finetunings}
+    variants = tables.main_variants(group)
+    ids = [run.id for variant in variants for run in group.variants[variant]]
+    return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
@@ -148,26 +155,27 @@ def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
     options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     lines = []
     for recipe, its_tasks in recipes.items():
-        if names := ", ".join(task for task in its_tasks if task in tasks):
+        names = ", ".join(task for task in its_tasks if task in tasks)
+        if names:
             lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
     return "\n".join(lines)
 
 
-def _cases(groups: Sequence[Family]) -> list[Drawing]:
+def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
-    for family in groups:
-        for run in family.runs:
+    for group in groups:
+        for run in group.runs:
             drawing = run.path / "case.svg"
             if drawing.is_file():
-                place = f"{run.cell.description}, seed {run.seed}"
-                caption = f"{place}, run {run.id} ({family.label})."
+                model = f"{run.variant.description}, seed {run.seed}"
+                caption = f"{model}, run {run.id} ({group.label})."
                 figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 
-def _analyze(experiment: str, groups: Sequence[Family]) -> str:
-    """The command of an experiment, with the recipe saved beside the largest family's runs, if
+def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
+    """The command of an experiment, with the recipe saved beside the largest group's runs, if
     there is one."""
     runs = groups[0].runs if groups else []
     recipes = [run.study / "recipe.yaml" for run in runs if run.study]

@@ -1,5 +1,5 @@
 """Finds finished runs on disk. All their numbers together are one data frame, with a row for each
-run, score and seed."""
+run, quantity and seed."""
 
 import hashlib
 import json
@@ -12,13 +12,21 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.paper.records import Cost, Json, PretrainedRun, ScoreOfRun, TunedRun, held_out_scores
-from exlm.paper.values import MEASURED
+from exlm.paper.records import (
+    Baseline,
+    Cost,
+    FineTuning,
+    Json,
+    PretrainedRun,
+    RunValue,
+    ScoredRun,
+    held_out_values,
+)
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
 Record = TypeVar("Record")
-Run = TypeVar("Run", PretrainedRun, TunedRun)
+Run = TypeVar("Run", bound=PretrainedRun | ScoredRun)
 
 
 @dataclass(frozen=True)
@@ -30,17 +38,17 @@ class Runs:
         damaged: for each unusable file, what is wrong with it.
         repeated: by directory, the id of a run that is not listed because another run has its
             settings and seeds.
-        scores: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
+        values: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
             the pre-training that this run began with, if it was found; and the fields of
-            `ScoreOfRun`, the name as `score`."""
+            `RunValue`."""
 
     pretrainings: list[PretrainedRun]
-    finetunings: list[TunedRun]
-    baselines: list[TunedRun]
+    finetunings: list[FineTuning]
+    baselines: list[Baseline]
     costs: dict[Path, Cost]
     damaged: dict[Path, str]
     repeated: dict[Path, str]
-    scores: pd.DataFrame
+    values: pd.DataFrame
 
 
 def find_runs(roots: list[str]) -> Runs:
@@ -51,40 +59,43 @@ def find_runs(roots: list[str]) -> Runs:
             raise InputError(f"{root} is not a directory; give directories with runs")
     folders = sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)})
     results, bad_results = _read_all(folders, RUN_RESULT, _pretrained_run)
-    measured, bad_measurements = _read_all(
-        results, "measurements.json", lambda _, content: held_out_scores(MEASURED, content)
+    measurements, bad_measurements = _read_all(
+        results, "measurements.json", lambda _, content: held_out_values(content)
     )
     weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
     pretrainings = _once(results.values())
 
-    def tuned_run(folder: Path, report: Json) -> TunedRun:
-        return TunedRun(folder, report, _model_of(report["settings"], pretrainings, weights))
+    def scored_run(folder: Path, report: Json) -> FineTuning | Baseline:
+        settings = report["settings"]
+        if settings.get("baseline"):
+            return Baseline(folder, report)
+        return FineTuning(folder, report, _model_of(settings, pretrainings, weights))
 
-    reports, bad_reports = _read_all(folders, GRID_REPORT, tuned_run)
+    reports, bad_reports = _read_all(folders, GRID_REPORT, scored_run)
     # no seed has a score if, for example, the data have no labels
-    scored = [report for report in reports.values() if report.task and report.values]
-    tunings = _once(scored)
+    scored = [run for run in reports.values() if run.task and run.scores]
+    scored_once = _once(scored)
     costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
     damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
-    if not (pretrainings or tunings or costs):
+    if not (pretrainings or scored_once or costs):
         raise InputError(
             f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
     rows: list[tuple[Any, ...]] = []
-    for run in pretrainings:
-        scores = run.scores + measured.get(run.path, [])
-        rows += [(run.id, run.id, *score) for score in scores]
-    for tuning in tunings:
-        rows += [(tuning.id, tuning.model_id, *score) for score in tuning.scores]
+    for pretraining in pretrainings:
+        values = pretraining.values + measurements.get(pretraining.path, [])
+        rows += [(pretraining.id, pretraining.id, *value) for value in values]
+    for run in scored_once:
+        rows += [(run.id, run.model_id, *value) for value in run.values]
     return Runs(
         pretrainings=pretrainings,
-        finetunings=[tuning for tuning in tunings if not tuning.baseline],
-        baselines=[tuning for tuning in tunings if tuning.baseline],
+        finetunings=[run for run in scored_once if isinstance(run, FineTuning)],
+        baselines=[run for run in scored_once if isinstance(run, Baseline)],
         costs=costs,
         damaged=damaged,
-        repeated=_repeated(results.values(), pretrainings) | _repeated(scored, tunings),
-        scores=pd.DataFrame(rows, columns=["source", "run", "score", *ScoreOfRun._fields[1:]]),
+        repeated=_repeated(results.values(), pretrainings) | _repeated(scored, scored_once),
+        values=pd.DataFrame(rows, columns=["source", "run", *RunValue._fields]),
     )
 
 
@@ -135,10 +146,8 @@ def _model_of(
     settings: Json, pretrainings: list[PretrainedRun], weights: Mapping[Path, str]
 ) -> str | None:
     """The id of the pre-training that a fine-tuning with these settings started from: that with the
-    same weights or, if weights are not known, at the same path. `weights` are the hashes by path. A
-    baseline has none."""
-    if settings.get("baseline"):
-        return None
+    same weights or, if weights are not known, at the same path. `weights` are the hashes by
+    path."""
     path = Path(settings.get("model", ""))
     same_path = []
     for run in pretrainings:

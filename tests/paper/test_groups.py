@@ -1,4 +1,4 @@
-"""Families: every run is in its cell, beside the runs it can be compared with, under a label."""
+"""Groups: every run is of its variant, beside the runs it can be compared with, under a label."""
 
 import json
 
@@ -6,40 +6,40 @@ import pytest
 
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
-from exlm.paper.families import families
+from exlm.paper.groups import group_runs
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.values import Cell
+from exlm.paper.values import Variant
 from tests.paper.fake_runs import efficiency, pretraining
-from tests.paper.reports import only_family, read_csv
+from tests.paper.reports import only_group, read_csv
 
 
 @pytest.mark.parametrize(
-    "switches,cell",
+    "switches,variant",
     [
-        (dict(objective="exlm", num_states=4), Cell("ExLM", 4, 0.15)),
-        (dict(objective="exlm", num_states=8, p=0.387), Cell("ExLM", 8, 0.387)),
-        (dict(rotary="1d"), Cell("ExLM w/o 2D RoPE", 4, 0.15)),
-        (dict(objective="ctc"), Cell("ExLM w/o Transitions", 4, 0.15)),
-        (dict(dag="sparse"), Cell("ExLM w/ Sparse DAG", 4, 0.15)),
-        (dict(objective="mlm"), Cell("Vanilla MLM", 1, 0.15)),
-        (dict(objective="mlm", p=0.789, r=8), Cell("Vanilla MLM", 1, 0.789, 8)),
+        (dict(objective="exlm", num_states=4), Variant("exlm", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Variant("exlm", 8, 0.387)),
+        (dict(rotary="1d"), Variant("exlm-1d", 4, 0.15)),
+        (dict(objective="ctc"), Variant("ctc", 4, 0.15)),
+        (dict(dag="sparse"), Variant("exlm-sparse", 4, 0.15)),
+        (dict(objective="mlm"), Variant("mlm", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Variant("mlm", 1, 0.789, 8)),
     ],
 )
-def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(
-    tmp_path, switches, cell
+def test_a_run_belongs_to_the_variant_of_its_settings_whatever_its_directory_is_called(
+    tmp_path, switches, variant
 ):
     pretraining(tmp_path, "a-misleading-mlm-exlm-k2", **switches)
-    assert list(only_family(tmp_path).cells) == [cell]
+    assert list(only_group(tmp_path).variants) == [variant]
 
 
 def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     pretraining(tmp_path, "a")
     pretraining(tmp_path, "b", objective="mlm")
     pretraining(tmp_path, "c", objective="mlm", steps=200)
-    family = only_family(tmp_path)
-    assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
-    assert family.label.endswith("100 updates of 4,096 tokens")
+    group = only_group(tmp_path)
+    assert {variant.method for variant in group.variants} == {"exlm", "mlm", "mlm-plus-plus"}
+    assert group.label.endswith("100 updates of 4,096 tokens")
 
 
 def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
@@ -58,7 +58,7 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     groups = {
         row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")
     }
-    assert groups["160"] == groups["100"] != groups["190"]  # a family of its own
+    assert groups["160"] == groups["100"] != groups["190"]  # a group of its own
 
 
 def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_path):
@@ -69,10 +69,10 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
         result.write_text(
             json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps})
         )
-    family = families(find_runs([str(tmp_path)]))[0]
-    assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [
-        190
-    ]
+    group = group_runs(find_runs([str(tmp_path)]))[0]
+    assert [
+        run.steps for variant in group.select("mlm-plus-plus") for run in group.variants[variant]
+    ] == [190]
 
 
 def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
@@ -81,7 +81,7 @@ def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themse
         pretraining(tmp_path, f"mlm-{name}", objective="mlm", **switches)
         pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
     pretraining(tmp_path, "ablated", rotary="1d")
-    groups = families(find_runs([str(tmp_path)]))
+    groups = group_runs(find_runs([str(tmp_path)]))
     names = {frozenset(run.path.name for run in group.runs) for group in groups}
     pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
     assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
@@ -93,9 +93,11 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
     for p, steps in ((0.15, 160), (0.387, 190)):
         pretraining(tmp_path, f"exlm-{p}", p)
         pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
-    family = families(find_runs([str(tmp_path)]))[0]
+    group = group_runs(find_runs([str(tmp_path)]))[0]
     lengths = {
-        cell.p: run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]
+        variant.p: run.steps
+        for variant in group.select("mlm-plus-plus")
+        for run in group.variants[variant]
     }
     assert lengths == {0.15: 160, 0.387: 190}
 
@@ -113,18 +115,18 @@ def test_a_second_run_of_a_seed_is_left_out(tmp_path):
 def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
-    assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [
-        {Cell("Vanilla MLM", 1, 0.15)}
+    assert [set(group.variants) for group in group_runs(find_runs([str(tmp_path)]))] == [
+        {Variant("mlm", 1, 0.15)}
     ] * 2
 
 
 @pytest.mark.parametrize(
     "change", [{"corpus": "corpus/other"}, {"hidden_size": 256}, {"rate": 2e-3}, {"steps": 300}]
 )
-def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
+def test_groups_are_kept_apart_and_labelled_apart(tmp_path, change):
     pretraining(tmp_path, "a")
     pretraining(tmp_path, "b", **change)
-    first, second = families(find_runs([str(tmp_path)]))
+    first, second = group_runs(find_runs([str(tmp_path)]))
     assert first.label != second.label
     pretraining(tmp_path, "c", objective="mlm", **change)
     report([str(tmp_path)], str(tmp_path / "out"))
@@ -151,11 +153,11 @@ def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_pa
     pretraining(tmp_path, "exlm", warmup=0)
     pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
     pretraining(tmp_path, "exlm-changed", **change)
-    found = families(find_runs([str(tmp_path)]))
-    assert [{cell.method for cell in family.cells} for family in found] == [
-        {"ExLM", "Vanilla MLM"}
+    found = group_runs(find_runs([str(tmp_path)]))
+    assert [{variant.method for variant in group.variants} for group in found] == [
+        {"exlm", "mlm"}
     ] * 2
-    assert [len(family.runs) for family in found] == [3, 2]
+    assert [len(group.runs) for group in found] == [3, 2]
     assert found[1].label == f"{found[0].label} · {words}"
     report([str(tmp_path)], str(tmp_path / "out"))
     assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
@@ -169,11 +171,11 @@ def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_on
     for order in (0.0, 4.0, 10.0):
         pretraining(tmp_path, f"exlm-{order}", prior={"order": order}, expanded_layers=1)
     pretraining(tmp_path, "exlm-all", prior={"order": 10.0}, steps=200)
-    found = families(find_runs([str(tmp_path)]))
-    methods = [{cell.method for cell in family.cells} for family in found]
-    late = {"ExLM", "ExLM w/o Transitions", "Vanilla MLM", "Vanilla MLM++"}
-    assert methods == [late] * 3 + [{"ExLM", "Vanilla MLM"}]
-    assert sum(cell.r == 2 for family in found for cell in family.cells) == 1
+    found = group_runs(find_runs([str(tmp_path)]))
+    methods = [{variant.method for variant in group.variants} for group in found]
+    late = {"exlm", "ctc", "mlm", "mlm-plus-plus"}
+    assert methods == [late] * 3 + [{"exlm", "mlm"}]
+    assert sum(variant.r == 2 for group in found for variant in group.variants) == 1
 
 
 def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monkeypatch):
@@ -189,13 +191,13 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monk
 def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "electra", VanillaMLM)
     pretraining(tmp_path, "electra", objective="electra")
-    assert list(only_family(tmp_path).cells) == [Cell("electra", 1, 0.15)]
+    assert list(only_group(tmp_path).variants) == [Variant("electra", 1, 0.15)]
 
 
 def test_a_label_says_corpus_size_and_updates(tmp_path):
     pretraining(tmp_path, "m")
     assert (
-        only_family(tmp_path).label
+        only_group(tmp_path).label
         == "text · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
     )
 
@@ -203,13 +205,13 @@ def test_a_label_says_corpus_size_and_updates(tmp_path):
 def test_equal_labels_get_the_settings_that_differ(tmp_path):
     for rate in (1e-3, 2e-3):
         pretraining(tmp_path, f"m{rate}", rate=rate)
-    first, second = sorted(family.label for family in families(find_runs([str(tmp_path)])))
+    first, second = sorted(group.label for group in group_runs(find_runs([str(tmp_path)])))
     assert first.endswith("4,096 tokens · train.optimizer.learning_rate = 0.001")
     assert second == first.replace("0.001", "0.002")
 
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
     pretraining(tmp_path, "a", r=2, objective="mlm")
-    shown = [(cell.p, cell.r) for cell in only_family(tmp_path).grid()]
+    shown = [(variant.p, variant.r) for variant in only_group(tmp_path).grid()]
     assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
     assert (0.15, 4) in shown and (0.387, 8) not in shown
