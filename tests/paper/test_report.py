@@ -310,7 +310,7 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     write(good / "measurements.json", {"entropy": {"mean": "high"}})
     pretraining(tmp_path, "endless", joint=math.inf, seed=1)
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "experiments: 5. Of these, damaged: 5." in capsys.readouterr().out
+    assert "Left out: 5. Of these, damaged: 5." in capsys.readouterr().out
     rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
     assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless"}
     assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [

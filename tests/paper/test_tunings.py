@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from exlm.paper.estimates import Results, Term, weighted_sum
-from exlm.paper.listings import left_out_table
+from exlm.paper.listings import runs_table
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.values import ACCURACY, Variant
@@ -85,9 +85,9 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     group = only_group(tmp_path)
     assert sorted(tuning.path.name for tuning in group.finetunings) == ["t2", "t4"]
     assert group.results.number(Variant("exlm", 4, 0.15), "rte").value == pytest.approx(65.0)
-    left_out = left_out_table(find_runs([str(tmp_path)]), [group]).rows
-    reasons = {Path(row["file"]).name: row["why"] for row in left_out}
-    assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
+    listed = runs_table([group], find_runs([str(tmp_path)])).rows
+    others = [row for row in listed if str(row["group"]).startswith("other fine-tunings")]
+    assert {Path(str(row["directory"])).name for row in others} == {"t8", "scratch"}
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
@@ -105,10 +105,73 @@ def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baselin
         ("gone", "train.learning_rate = 0.0001", "1.2999999999999998"),
         ("gone", "", "60.0"),
     ]
+    assert {(row["interval"], row["rows"]) for row in rows} == {("", "")}  # of an earlier version
     listed = read_csv(tmp_path / "out" / "tables" / "runs.csv")
     assert {row["runs"] for row in rows} == {row["run"] for row in listed} and len(listed) == 4
-    page = (tmp_path / "out" / "report.md").read_text()
-    assert page.index("## ") == page.index("## Your models beside their baselines")
+
+
+def test_a_report_of_somebodys_own_models_is_not_about_the_paper(tmp_path):
+    finetuning(tmp_path, "tuned", tmp_path / "gone", "bbbp", [0.6])
+    finetuning(tmp_path, "forest", tmp_path, "bbbp", [0.5], baseline="ecfp-rf")
+    out = tmp_path / "out"
+    report([str(tmp_path)], str(out))
+    page = (out / "report.md").read_text()
+    assert page.startswith("# Runs and their scores\n")
+    headings = [line for line in page.splitlines() if line.startswith("## ")]
+    assert headings == ["## Your models beside their baselines", "## Runs"]
+    assert {path.stem for path in (out / "tables").iterdir()} == {"mine", "runs"}
+    pretraining(tmp_path, "own")  # there is nothing to compare it with
+    report([str(tmp_path)], str(out))
+    assert (out / "report.md").read_text().startswith("# Runs and their scores\n")
+    pretraining(tmp_path, "mlm", objective="mlm")
+    report([str(tmp_path)], str(out))
+    assert (out / "report.md").read_text().startswith("# The paper's experiments")
+
+
+def test_models_that_differ_in_their_start_or_precision_are_told_apart(tmp_path):
+    settings = {"precision": "fp32"}
+    finetuning(tmp_path, "plain", tmp_path / "model", "esol", [1.0], "rmse", **settings)
+    settings["start_from"] = "runs/logd"
+    finetuning(tmp_path, "later", tmp_path / "model", "esol", [0.9], "rmse", **settings)
+    settings["precision"] = "bf16"
+    finetuning(tmp_path, "half", tmp_path / "model", "esol", [0.8], "rmse", **settings)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    assert [row["settings"] for row in rows] == [
+        "start_from = runs/logd, precision = bf16",
+        "start_from = runs/logd, precision = fp32",
+        "precision = fp32",
+    ]
+
+
+def test_the_interval_over_rows_is_that_of_the_fine_tuning(tmp_path):
+    """In percent where the score is; undefined without both classes, say."""
+    for name, metric, interval in (
+        ("esol", "rmse", {"low": {"median": 0.93}, "high": {"median": 1.43}}),
+        ("bbbp", "roc_auc", {"low": {"median": 0.651}, "high": {"median": 0.75}}),
+        ("bace", "roc_auc", {"low": {"median": None}, "high": {"median": None}}),
+    ):
+        path = finetuning(tmp_path, name, tmp_path / "model", name, [0.7], metric) / "results.json"
+        result = json.loads(path.read_text())
+        result |= {"counts": {"valid": {"rows": {"median": 20.0}}}, "interval": {"valid": interval}}
+        write(path, result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    shown = {row["group"].split(":")[0]: (row["interval"], row["rows"]) for row in rows}
+    assert shown == {
+        "ESOL": ("0.930 to 1.430", "20"), "BBBP": ("65.1 to 75.0", "20"), "BACE": ("", "20"),
+    }  # fmt: skip
+
+
+def test_a_data_set_called_as_a_column_leaves_the_column_alone(tmp_path):
+    model = pretraining(tmp_path, "m")
+    pretraining(tmp_path, "mlm", objective="mlm")
+    for number, name in enumerate(("seeds", "model", "group", "avg.")):
+        finetuning(tmp_path, name, model, f"/data/{name}.csv", [0.5 + number / 10])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    row = read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]
+    assert (row["model"], row["seeds"], row["avg."]) == ("ExLM", "1 × 1", "65.0")
+    assert [row[f"data set {name}"] for name in ("seeds", "model")] == ["50.0", "60.0"]
 
 
 def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path):
@@ -203,15 +266,19 @@ def test_scores_of_different_rows_are_not_ranked_together(tmp_path, split, seeds
 
 
 def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
-    """A path that held another table once, or train.csv of two projects."""
-    for name, content in {"a": "1" * 64, "b": "2" * 64}.items():
-        path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
+    """A path that held another table once, train.csv of two projects, or one table in two
+    formats."""
+    for name, content in {"own.csv": "1" * 64, "own.jsonl": "2" * 64}.items():
+        path = finetuning(tmp_path, name, tmp_path / name, name, [1.0], "rmse") / "results.json"
         result = json.loads(path.read_text())
         result["settings"]["data_sha256"] = content
         write(path, result)
     report([str(tmp_path)], str(tmp_path / "out"))
     headings = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")}
-    assert {heading.rpartition(", data ")[2] for heading in headings} == {"1" * 8, "2" * 8}
+    assert {heading.rpartition(", data ")[2] for heading in headings} == {
+        f"{checksum} (not compared with other files or formats)"
+        for checksum in ("11111111", "22222222")
+    }
 
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():

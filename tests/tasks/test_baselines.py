@@ -467,11 +467,13 @@ def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
         output = str(tmp_path / "runs" / name)
         results = baseline(name, str(tmp_path / "bace.csv"), output, task, [0, 1])
     report([str(tmp_path / "runs")], str(tmp_path / "report"))
-    rows = pd.read_csv(tmp_path / "report/tables/main-molecules.csv").set_index("model")
-    assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(
+    rows = pd.read_csv(tmp_path / "report/tables/mine.csv").set_index("model")
+    assert rows.loc["ECFP4 + nearest neighbours", "score"] == pytest.approx(
         100 * results["test"]["roc_auc"]["mean"]
     )
     assert rows.loc["ECFP4 + random forest", "seeds"] == 2
+    rows_scored = int(results["counts"]["test"]["rows"]["median"])
+    assert rows.loc["ECFP4 + random forest", "rows"] == rows_scored
     assert "nan" not in (tmp_path / "report/report.md").read_text()
 
 

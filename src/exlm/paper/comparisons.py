@@ -4,8 +4,6 @@ its price, and which claims of the paper our runs show."""
 from collections import defaultdict
 from collections.abc import Sequence
 
-import pandas as pd
-
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Table, TableRow
@@ -37,20 +35,25 @@ VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 def mine_table(runs: Runs) -> Table:
     """Every fine-tuning beside the baselines that were scored on the same rows by the same metric;
     the best of these first."""
-    by_heading: defaultdict[str, list[ScoredRun]] = defaultdict(list)
     scored_runs = [*runs.finetunings, *runs.baselines]
+    by_heading: defaultdict[str, list[ScoredRun]] = defaultdict(list)
     for heading, run in zip(_headings(scored_runs), scored_runs, strict=True):
         by_heading[heading].append(run)
     rows: list[TableRow] = []
     for heading, same_rows in sorted(by_heading.items()):
-        settings = _different_settings(same_rows)
-        same_rows.sort(key=lambda run: goodness(run.mean, run.metric), reverse=True)
-        for run in same_rows:
+        different = _different_options(same_rows)
+        for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
+            settings = []
+            for name, value in run.options.items():
+                if value and name in different:
+                    settings.append(f"{name} = {value}")
             row: TableRow = {
                 "group": heading,
                 "model": run.model,
-                "settings": settings[run.id],
-                "score": Number(run.mean, spread(run.scores), 1 if run.in_percent else 3),
+                "settings": ", ".join(settings),
+                "score": Number(run.mean, spread(run.scores), run.digits),
+                "interval": run.interval,
+                "rows": "" if run.rows is None else run.rows,
                 "seeds": len(run.scores),
                 "runs": run.id,
             }
@@ -61,17 +64,24 @@ def mine_table(runs: Runs) -> Table:
 def _headings(scored_runs: Sequence[ScoredRun]) -> list[str]:
     """For each run, its task and how it was scored. Where other data or other rows were scored
     under the same heading, it names these, too: their scores cannot be compared."""
-    columns = {
-        "heading": [_heading(run) for run in scored_runs],
-        "data": [" ".join(text[:8] for text in run.checksums) for run in scored_runs],
-        "rows scored:": [run.rows_scored for run in scored_runs],
-    }
-    table = pd.DataFrame(columns, dtype=object)
-    for column in ("data", "rows scored:"):
-        differ = table.groupby("heading")[column].transform("nunique") > 1
-        addition = f", {column} " + table[column]
-        table["heading"] = table["heading"].where(~differ, table["heading"] + addition)
-    return table["heading"].tolist()
+    headings = [_heading(run) for run in scored_runs]
+    data = []
+    for run in scored_runs:
+        checksums = " ".join(checksum[:8] for checksum in run.checksums)
+        data.append(f", data {checksums} (not compared with other files or formats)")
+    rows = [f", rows scored: {run.rows_scored}" for run in scored_runs]
+    return _told_apart(_told_apart(headings, data), rows)
+
+
+def _told_apart(headings: Sequence[str], endings: Sequence[str]) -> list[str]:
+    """The headings; those that are equal and have different endings end in these."""
+    endings_of = defaultdict(set)
+    for heading, ending in zip(headings, endings, strict=True):
+        endings_of[heading].add(ending)
+    result = []
+    for heading, ending in zip(headings, endings, strict=True):
+        result.append(heading + ending if len(endings_of[heading]) > 1 else heading)
+    return result
 
 
 def _heading(run: ScoredRun) -> str:
@@ -81,16 +91,13 @@ def _heading(run: ScoredRun) -> str:
     return f"{title(run.task)}: {', '.join(phrases)}"
 
 
-def _different_settings(scored_runs: Sequence[ScoredRun]) -> dict[str, str]:
-    """By the id of each run, those of its settings that are not the same in all that have them."""
-    settings = pd.json_normalize([run.settings for run in scored_runs]).astype(object)
-    settings = settings.filter(regex="^(train[.]|start_from|task[.](?!data))")
-    texts = settings.map(lambda value: "" if value is None or value != value else str(value))
-    different = texts.columns[texts.replace("", pd.NA).nunique() > 1]
-    return {
-        run.id: ", ".join(f"{name} = {row[name]}" for name in different if row[name])
-        for run, (_, row) in zip(scored_runs, texts.iterrows(), strict=True)
-    }
+def _different_options(scored_runs: Sequence[ScoredRun]) -> set[str]:
+    """The names of those options that are not the same in all runs that have them."""
+    values = defaultdict(set)
+    for run in scored_runs:
+        for name, value in run.options.items():
+            values[name].add(value)
+    return {name for name in values if len(values[name]) > 1}
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from exlm.paper.estimates import Number
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Entry, Table, TableRow
-from exlm.paper.records import Cost, FineTuning, PretrainedRun, ScoredRun, StepCost
+from exlm.paper.records import Cost, PretrainedRun, ScoredRun, StepCost
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table
 from exlm.paper.values import LISTED, METHODS, MLM, PAPER_COST, percent, title
@@ -40,9 +40,10 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its fine-tunings that the experiments compare; then all
     other fine-tunings and all baselines."""
     rows = [row for group in groups for row in _rows_of_group(group)]
+    others = "other fine-tunings: of other models, of random weights, or with rarer settings"
     for tuning in runs.finetunings:
         row = _scored_row(tuning, "fine-tuning", tuning.name)
-        rows.append(row | {"group": "other fine-tunings"})
+        rows.append(row | {"group": others if groups else "fine-tunings"})
     for baseline in sorted(runs.baselines, key=lambda run: (run.baseline, run.task)):
         rows.append(_scored_row(baseline, "baseline", baseline.name) | {"group": "baselines"})
     # A vanilla MLM may belong to several groups, but is listed once.
@@ -94,9 +95,9 @@ def _scored_row(run: ScoredRun, kind: str, what: str) -> TableRow:
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
-    """Files and runs that are used in no table of the experiments, with the reason."""
+    """Files and runs that are in no other table, with the reason. Fine-tunings and baselines are
+    all in the table of `mine_table`."""
     used = {run.id for group in groups for run in group.runs}
-    used |= {tuning.id for group in groups for tuning in group.finetunings}
     rows: list[TableRow] = []
     for path in sorted(runs.damaged, key=lambda path: path.parent):
         rows.append({"file": str(path), "why": "damaged", "what": runs.damaged[path]})
@@ -107,19 +108,4 @@ def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
         if run.id not in used:
             what = f"{run.variant.description}, seed {run.seed}"
             rows.append({"file": str(run.path), "why": "another run has its seed", "what": what})
-    for tuning in runs.finetunings:
-        if tuning.id not in used:
-            why = _why_left_out(tuning, groups)
-            rows.append({"file": str(tuning.path), "why": why, "what": tuning.name})
     return as_table("left-out", rows)
-
-
-def _why_left_out(tuning: FineTuning, groups: Sequence[RunGroup]) -> str:
-    if not tuning.model_id:
-        return "its model is not among the runs"
-    if tuning.from_scratch:
-        return "from scratch"
-    compared = {(other.task, other.compared) for group in groups for other in group.finetunings}
-    if (tuning.task, tuning.compared) not in compared:
-        return "other settings than most of its task"
-    return "a repetition of another run"

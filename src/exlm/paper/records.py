@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.values import HELD_OUT, HOURS, Variant, title, yaml_content
+from exlm.paper.values import COLUMN_NAMES, HELD_OUT, HOURS, Variant, title, yaml_content
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import SHARES
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
@@ -132,12 +132,16 @@ class ScoredRun:
         model: what tables call the model or the baseline.
         name: the task and the model.
         model_id: the id of the pre-training that it started from, if that is known.
-        settings: those of the first seed, hyper-parameters (`train`) included.
+        options: the settings that compared runs may differ in, as text, empty where one is null:
+            hyper-parameters, options of the task, precision, and the fine-tuning that it started
+            from.
         departures: how the data differ from the published ones.
-        task: the name of the task.
+        task: the name of the task, which no column of a table has.
         part: the part whose scores are reported.
         values: all its values; the quantity called as the task is the metric of the part.
         scores: these values of the metric, one for each seed.
+        rows: how many rows of the part were scored, as the median over seeds.
+        interval: of the metric over rows, as medians over seeds; empty if it is not known.
         split: how rows were divided into parts.
         row_settings: the unusual ones of those settings that choose rows and labels.
         checksums: those of the data; questions have one for each part.
@@ -153,25 +157,32 @@ class ScoredRun:
         task_settings = settings["task"]
         first_seed = result["runs"][0]
         self.path = path
-        self.settings: Json = first_seed["settings"]
-        self.id = _identifier([self.settings, result["seeds"], result["best"]])
+        self.options = _options(first_seed["settings"])
+        self.id = _identifier([first_seed["settings"], result["seeds"], result["best"]])
         self.device = device_of(result)
         self.seeds: list[int] = result["seeds"]
         self.departures: list[str] = settings.get("departures") or []
         # Runs of earlier versions have only the columns that a user named.
         columns = first_seed.get("label_columns") or task_settings.get("label_columns")
-        self.task = file_task(task_settings["dataset"], columns)
+        task = file_task(task_settings["dataset"], columns)
+        self.task = f"data set {task}" if task in COLUMN_NAMES else task
         if self.task in GLUE:  # its column differs between its own files and the hub's
             columns = task_settings.get("label_columns")
         self.row_settings = _row_settings({**task_settings, "label_columns": columns}, self.task)
         self.split: str | None = task_settings.get("split")
         self.metric = str(result["metric"])
         is_questions = task_settings.get("task_type") == "question_answering"
-        # Metrics of question answering are already stored in percent.
         self.in_percent = is_questions or self.metric in SHARES
         self.part = "test" if "test" in result else "valid"
         self.values = _task_values(result, self.task, self.part, is_questions)
         self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
+        rows = _medians(result, "counts", self.part).get("rows")
+        self.rows = None if rows is None else int(rows)
+        self.digits = 1 if self.in_percent else 3  # after the decimal point
+        factor = _factor(self.metric, is_questions)
+        bounds = _medians(result, "interval", self.part).values()
+        numbers = [f"{factor * bound:.{self.digits}f}" for bound in bounds if bound is not None]
+        self.interval = " to ".join(numbers)
         data_sha256 = settings.get("data_sha256")
         checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
         self.checksums = [str(checksum or "unknown") for checksum in checksums]
@@ -207,9 +218,8 @@ class FineTuning(ScoredRun):
         self.name = f"{title(self.task)} from {start}"
         self.best = result["best"] or "one setting"
         grid = result.get("cells")
-        training = self.settings["train"] if grid is None else sorted(grid)
-        task_settings = settings["task"].items()
-        options = {key: value for key, value in task_settings if key not in ("dataset", "data_dir")}
+        training = result["runs"][0]["settings"]["train"] if grid is None else sorted(grid)
+        options = _task_options(settings["task"])
         starts_later = settings.get("start_from") is not None
         compared = [training, options, self.checksums, starts_later]
         self.compared = json.dumps(compared, sort_keys=True)
@@ -225,6 +235,24 @@ class Baseline(ScoredRun):
         self.name = f"{title(self.task)}, {self.model}"
 
 
+def _options(settings: Json) -> dict[str, str]:
+    """The `options` of a run with these settings. A baseline started from no fine-tuning, as most
+    models did."""
+    options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
+    for name, value in _task_options(settings["task"]).items():
+        options[f"task.{name}"] = value
+    options["start_from"] = settings.get("start_from")
+    if "precision" in settings:
+        options["precision"] = settings["precision"]
+    return {name: "" if value is None else str(value) for name, value in options.items()}
+
+
+def _task_options(task_settings: Json) -> Json:
+    """The settings of a task, but for where its data are."""
+    places = ("dataset", "data_dir")
+    return {name: value for name, value in task_settings.items() if name not in places}
+
+
 def _task_values(result: Json, task: str, main_part: str, is_questions: bool) -> list[RunValue]:
     """All metrics of the main part, and the run's own metric of all parts."""
     values = []
@@ -234,12 +262,24 @@ def _task_values(result: Json, task: str, main_part: str, is_questions: bool) ->
                 is_own = metric == result["metric"]
                 if not isinstance(value, int | float) or not (part == main_part or is_own):
                     continue
-                value *= 100.0 if metric in SHARES and not is_questions else 1.0
+                value *= _factor(metric, is_questions)
                 name = metric if part == main_part else part
                 values.append(RunValue(f"{task} {name}", value, seed))
                 if part == main_part and is_own:
                     values.append(RunValue(task, value, seed))
     return values
+
+
+def _factor(metric: str, is_questions: bool) -> float:
+    """What a stored score is multiplied by for the tables. Metrics of question answering are
+    stored in percent."""
+    return 100.0 if metric in SHARES and not is_questions else 1.0
+
+
+def _medians(result: Json, entry: str, part: str) -> dict[str, float | None]:
+    """The medians over seeds of an entry about a part; earlier versions have no such entries."""
+    summaries = result.get(entry, {}).get(part, {})
+    return {name: summary["median"] for name, summary in summaries.items()}
 
 
 def _row_settings(task_settings: Json, task: str) -> list[str]:

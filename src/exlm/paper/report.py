@@ -1,5 +1,5 @@
-"""The command `exlm report`: the paper's tables and figures from all finished runs, beside the
-paper's numbers.
+"""The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
+paper's experiments, its tables and figures, beside the paper's numbers.
 
 `find_runs` (runs.py) reads every run into a record (records.py), and the numbers of all runs into
 one data frame. `group_runs` (groups.py) puts runs that can be compared into groups, and sorts them
@@ -20,7 +20,7 @@ from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import efficiency_table, left_out_table, runs_table
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import Runs, find_runs
-from exlm.paper.values import MAIN_TABLES, TEXTS, texts
+from exlm.paper.values import MAIN_TABLES, texts
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -29,7 +29,7 @@ EXPLORE = (
 
 def report(runs: list[str], output: str = "report") -> None:
     """Writes report.md, index.html, tables (CSV, LaTeX) and figures (SVG, PNG) of all finished
-    runs.
+    runs. Evaluations (`exlm evaluate`) are not in it.
 
     Args:
         runs: directories; outputs of pretrain, finetune, baseline and analyze are found in them at
@@ -42,17 +42,36 @@ def report(runs: list[str], output: str = "report") -> None:
     all_runs = find_runs(runs)
     groups = group_runs(all_runs)
     left_out = left_out_table(all_runs, groups)
+    mine = _section("mine", [mine_table(all_runs)])
+    lists = _section("runs", [runs_table(groups, all_runs), left_out])
+    experiments = _experiments(all_runs, groups)
+    if any(section.blocks for section in experiments):
+        title, lead = texts("page", "experiments")
+        not_run = [(section.title, section.start) for section in experiments if not section.blocks]
+        commands = _section("not-run", [], missing=not_run)
+        sections = [mine, *_findings(groups), *experiments, lists, commands]
+    else:
+        title, lead = texts("page", "scores")
+        sections = [mine, lists]
+    filled = [section for section in sections if section.blocks or section.missing]
     summary = _summary(all_runs, groups, left_out)
-    sections = _sections(all_runs, groups, left_out)
-    write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], sections)
+    write_report(Path(output), title, [lead, summary], filled)
     print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
-def _sections(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> list[Section]:
-    """All sections with content; the last one has the commands of experiments without any run."""
+def _findings(groups: Sequence[RunGroup]) -> list[Section]:
+    """Whether ExLM is worth its price, and which claims of the paper show."""
     worth = worth_table(groups)
     cost = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
-    experiments = [
+    return [
+        _section("worth", [worth, *cost, tables.masks_table(groups)]),
+        _section("claims", [claims_table(groups)]),
+    ]
+
+
+def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
+    """The sections of the paper's experiments; those without any run have no blocks."""
+    return [
         _experiment_section("repeated-mlm", groups, tables.repeated_table, repeated_figures),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
@@ -62,16 +81,6 @@ def _sections(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> list[S
         _section("cases", _cases(groups), EXPLORE),
         _section("cost", [efficiency_table(runs.costs.values())], _analyze("efficiency", groups)),
     ]
-    not_run = [(section.title, section.start) for section in experiments if not section.blocks]
-    sections = [
-        _section("mine", [mine_table(runs)]),
-        _section("worth", [worth, *cost, tables.masks_table(groups)]),
-        _section("claims", [claims_table(groups)]),
-        *experiments,
-        _section("runs", [runs_table(groups, runs), left_out]),
-        _section("not-run", [], missing=not_run),
-    ]
-    return [section for section in sections if section.blocks or section.missing]
 
 
 def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
@@ -80,7 +89,7 @@ def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
         "Fine-tunings": len(runs.finetunings),
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
-        "Left out of the tables of the paper's experiments": len(left_out.rows),
+        "Left out": len(left_out.rows),
         "Of these, damaged": len(runs.damaged),
     }
     return " ".join(f"{phrase}: {count}." for phrase, count in counts.items() if count)
@@ -122,14 +131,14 @@ def _experiment_section(
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """The section of a main table, for the groups fine-tuned on one of its tasks, and for the
-    baselines that had the same data (any data, if there is no such group)."""
+    baselines that had the same data."""
     main = MAIN_TABLES[name]
     tasks = [task for its_tasks in main.finetune.values() for task in its_tasks]
     tuned = [group for group in groups if set(tasks) & set(group.tasks)]
     compared_rows = {tuning.compared_rows for group in tuned for tuning in group.finetunings}
     baselines = []
     for baseline in runs.baselines:
-        if baseline.task in tasks and (not tuned or baseline.compared_rows in compared_rows):
+        if baseline.task in tasks and baseline.compared_rows in compared_rows:
             baselines.append(baseline)
     table = tables.main_table(name, tuned, baselines, runs.values)
     start = f"exlm pretrain {main.pretrain}\n{_finetune(main.finetune, tasks)}"
@@ -139,7 +148,7 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
         if lacking:
             finetune = _finetune(main.finetune, lacking)
             missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
-    return _section(name, [table] if tuned or baselines else [], start, missing)
+    return _section(name, [table] if tuned else [], start, missing)
 
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:

@@ -22,6 +22,8 @@ def yaml_content(name: str) -> dict[str, Any]:
 TEXTS = yaml_content("texts.yaml")
 _DISPLAY = yaml_content("display.yaml")
 COLUMNS: dict[str, list[str]] = _DISPLAY["columns"]
+# What a row of a table has under names of its own; no data set may be called so.
+COLUMN_NAMES = {"group", "source", "avg."}.union(*COLUMNS.values())
 COMPARED_WITH_PLUS: list[str] = _DISPLAY["compared_with_plus"]
 LISTED: list[str] = _DISPLAY["listed"]
 CURVES: dict[str, str] = _DISPLAY["curves"]
