@@ -205,6 +205,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     counter, batch = Estimate(), random_batch(shape)
     exact_level(CPU)  # is found out once in a process, which takes numbers
     pads = "vocabulary" not in without
+    links_at_once = 0 if "heads" in without else transition.MOST_LINKS_AT_ONCE["cuda"]
     arrange = modeling_exlm.arrange
 
     def arranged(*args: Any) -> Any:
@@ -223,9 +224,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
         mock.patch.object(emission, "_add_product", counter.add_product),
         mock.patch.dict(emission.CHUNK, cpu=2**28 if pads else 2**26),
         mock.patch.dict(emission.VOCABULARY_MULTIPLE, cpu=64 if pads else 1),
-        mock.patch.dict(
-            transition.SMALL, cpu=0 if "heads" in without else transition.SMALL["cuda"]
-        ),
+        mock.patch.dict(transition.MOST_LINKS_AT_ONCE, cpu=links_at_once),
         # A fake model is where it should be.
         mock.patch.object(PreTrainedModel, "to", lambda model, _: model),
         mock.patch.dict(alignment.BACKENDS, c=counter.align),

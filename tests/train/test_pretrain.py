@@ -35,7 +35,7 @@ from exlm.pretrain.batches import most_positions
 from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model
@@ -811,7 +811,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
 
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     held_out = Corpus(recipe["data"].corpus, "valid")
-    order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
+    order = np.argsort(random_bits(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
     rows = np.array([i for i in order if held_out.token_counts[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
         batch = mask_tokens(

@@ -22,7 +22,7 @@ from exlm.ops.precision import in_precision
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import least_tokens
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
 # Held-out data are always masked in the same way.
@@ -49,7 +49,7 @@ class HeldOutData:
                 "prepare it with --held_out 0.1"
             )
         self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
-        key = draw(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
+        key = random_bits(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
         self.order = np.argsort(key, kind="stable")
 
     def batches(

@@ -20,7 +20,7 @@ from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, measure_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
-from exlm.randomness import DRAWS_VERSION
+from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_REPORT,
     RUN_RESULT,
@@ -201,7 +201,7 @@ def _train(
             directory=Path(recipe.output),
             seed=recipe.seed,
             evaluate=measure,
-            identity={**identity, "random streams": DRAWS_VERSION},
+            identity={**identity, "random streams": RANDOM_NUMBERS_VERSION},
             may_differ=CHANGEABLE if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from exlm.errors import OutOfMemory, TrainingStopped
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import autocast, training_products
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
 # what the loss takes, on any device; attention_mask [B, S] is among it
@@ -103,7 +103,7 @@ def _add_gradients(
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     tokens = 0
     for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
+        torch.manual_seed(int(random_bits(Purpose.DROPOUT, seed, step, number)) >> 1)
         # Only the last micro-batch adds up gradients over the processes.
         alone: AbstractContextManager = nullcontext()
         if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
