@@ -175,17 +175,17 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
 
 def test_a_signal_during_the_last_evaluation_is_no_less_a_stop(recipe, whole, monkeypatch):
     """Nothing that would follow the run, such as the next one of a grid, is begun."""
-    measure = run.measure_held_out
+    evaluate = run.evaluate_held_out
 
-    def measure_and_stop(*arguments):
+    def evaluate_and_stop(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
-        return measure(*arguments)
+        return evaluate(*arguments)
 
     recipe["train"] = replace(recipe["train"], eval_every=0)
-    monkeypatch.setattr(run, "measure_held_out", measure_and_stop)
+    monkeypatch.setattr(run, "evaluate_held_out", evaluate_and_stop)
     with pytest.raises(Interrupted, match=f"after step {STEPS} of {STEPS}"):
         pretrain(**recipe)
-    monkeypatch.setattr(run, "measure_held_out", measure)
+    monkeypatch.setattr(run, "evaluate_held_out", evaluate)
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 

@@ -42,9 +42,8 @@ def evaluate_batch(
     output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
     loss = model.objective.loss(output)
-    marginals = model.objective.marginals(output)
-    joint = model.objective.joint(output, marginals, judged=masked)
-    predictions = marginals[masked]
+    joint = model.objective.joint(output, judged=masked)
+    predictions = output.marginals[masked]
     answers = output.lattice.targets[masked]
     sums = {
         "joint_nll": -joint[masked.any(1)].sum(),
@@ -56,20 +55,20 @@ def evaluate_batch(
         "nll": -predictions.gather(1, answers[:, None]).double().sum(),
     }
     if model.config.has_links:
-        sums |= _path_numbers(output, model.config.num_states)
+        sums |= _sums_over_links(output, model.config.num_states)
     return {name: float(value) for name, value in sums.items()}
 
 
-def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
-    """The numbers of `evaluate_batch` that come with links."""
+def _sums_over_links(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
+    """The sums of `evaluate_batch` that come with links."""
     lattice = output.lattice
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
-    scores = torch.where(masked[:, :, None], output.emission, 0.0)
+    emission_of_masks = torch.where(masked[:, :, None], output.emission, 0.0)
     next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
     one_each = output.links.masked_fill(~next_mask, -torch.inf)
     all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
-    judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
+    judged_one_each = sum_over_paths(emission_of_masks, one_each, lattice)[with_masks]
 
     visits = output.visits[masked]  # [masked tokens, N]
     rows, targets = masked.nonzero(as_tuple=True)

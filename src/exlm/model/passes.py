@@ -84,7 +84,6 @@ def _one_pass(
     """Which targets [batch, targets] the pass reveals, and -log of their joint probability
     [batch]."""
     output = model.lattice_output(lattice, prior=prior)
-    marginals = model.objective.marginals(output)
-    certainty = marginals.amax(-1)
+    certainty = output.marginals.amax(-1)
     revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)
-    return revealed, -model.objective.joint(output, marginals, revealed)
+    return revealed, -model.objective.joint(output, revealed)

@@ -42,8 +42,7 @@ class EncoderInput:
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
-    # [rows, D] what `input_ids` are looked up in, in place of the model's table of embeddings: they
-    # are row numbers then, not token ids
+    # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
     vectors: Tensor | None = None
     # for an implementation of attention that is not the model's own
     attention_options: dict[str, Any] = field(default_factory=dict)

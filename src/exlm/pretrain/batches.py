@@ -29,8 +29,12 @@ def complete_batches(
 def complete_batch(
     config: ExLMConfig, batch: dict[str, Tensor], prior: PriorStrength
 ) -> dict[str, Any]:
-    """A masked batch with its lattice and prior."""
-    return {**batch, "lattice": expand_batch(config, **batch), "prior": prior}
+    """What `pretraining_loss` and the training loop read of a masked batch."""
+    return {
+        "attention_mask": batch["attention_mask"],
+        "lattice": expand_batch(config, **batch),
+        "prior": prior,
+    }
 
 
 def most_positions(
@@ -62,7 +66,7 @@ def check_positions(
     if not model.limits_positions:
         return
     longest_of = {
-        split: int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
+        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in SPLITS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]

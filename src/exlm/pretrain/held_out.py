@@ -1,5 +1,4 @@
-"""What is measured on held-out sequences: in every evaluation of a pre-training, and once more at
-its end."""
+"""The scores of held-out sequences: in every evaluation of a pre-training, and more at its end."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -79,7 +78,7 @@ class HeldOutData:
             )
 
 
-def measure_held_out(
+def evaluate_held_out(
     held_out: HeldOutData,
     batches: list[dict[str, Tensor]],
     recipe: Recipe,
@@ -104,8 +103,8 @@ def measure_held_out(
 def describe_scores(scores: dict[str, Any]) -> str:
     """The most important scores in words."""
     names = ("accuracy", "perplexity", "joint_perplexity")
-    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
-    return f"held-out {', '.join(words)}"
+    phrases = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
+    return f"held-out {', '.join(phrases)}"
 
 
 def evaluate_by_masks(
@@ -121,19 +120,21 @@ def evaluate_by_masks(
     mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
-        words = ", ".join(map(str, left_out))
-        tqdm.write(f"no held-out sequence is long enough to be judged with {words} masks")
+        numbers = ", ".join(map(str, left_out))
+        tqdm.write(f"no held-out sequence is long enough to be judged with {numbers} masks")
     if not mask_counts:
         return {}
     order = held_out.order
     long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
-    scores = {
-        str(masks): score_held_out(model, held_out.batches(long_enough, masks), prior)
-        for masks in mask_counts
-    }
+    nll = {}
+    joint_nll = {}
+    for masks in mask_counts:
+        scores = score_held_out(model, held_out.batches(long_enough, masks), prior)
+        nll[str(masks)] = scores["nll"]
+        joint_nll[str(masks)] = scores["joint_nll"]
     return {
-        "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
-        "joint_nll_by_masks": {masks: score["joint_nll"] for masks, score in scores.items()},
+        "nll_by_masks": nll,
+        "joint_nll_by_masks": joint_nll,
         "by_masks_sequences": len(long_enough),
     }
 

@@ -23,7 +23,7 @@ class DataConfig:
         corpus: directory written by `exlm prepare`, or several of one tokenizer that are read as
             one.
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every
-            sequence draws its own.
+            sequence samples its own.
         repeat: how often each token stands in the input, each time masked by itself (Repeated MLM);
             fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all
@@ -62,8 +62,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """What is measured once more at the end of a pre-training, beside the scores of every
-    evaluation.
+    """What is evaluated at the end of a pre-training, beside the scores of every evaluation.
 
     Attributes:
         by_masks: numbers of masks. Held-out sequences are judged with exactly so many masked
@@ -142,9 +141,9 @@ class Recipe:
     Attributes:
         prior: order prior of the links between states, and its schedule. An MLM has none.
         seed: seed of initial weights, order, masks and dropout.
-        evaluate: what is measured once more at the end.
+        evaluate: what is evaluated at the end alone.
         start_from: directory of a pre-trained model of this library; what fits is taken from it,
-            the rest is drawn.
+            the others are sampled.
         compile: compile the encoder layers with torch.compile.
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0)."""

@@ -30,8 +30,8 @@ LossFunction = Callable[[nn.Module, MicroBatch], LossSum]
 
 @dataclass(frozen=True)
 class Sums:
-    """The `LossSum` of all micro-batches and processes of one update, or of several, in numbers;
-    and their tokens."""
+    """A `LossSum` in numbers, of all micro-batches and processes of one update or of several; and
+    how many tokens these had."""
 
     total: float = 0.0
     count: float = 0.0
