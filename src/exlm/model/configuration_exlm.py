@@ -30,8 +30,8 @@ class ArchitectureConfig:
 
     Attributes:
         objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the
-            vanilla masked language model on the same encoder (one state per mask, no transitions:
-            the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without transitions, each mask
+            vanilla masked language model on the same encoder (one state per mask, no links:
+            the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without links, each mask
             aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
         rotary: `2d` (paper) rotates a share of each head's features by the copy index and the
@@ -142,8 +142,8 @@ class ArchitectureConfig:
 
     @property
     def limits_positions(self) -> bool:
-        """Whether a sequence can expand to max_position_embeddings positions at most: gated
-        transitions have a weight for each of them."""
+        """Whether a sequence can expand to max_position_embeddings positions at most: the
+        gated transition has a weight for each of them."""
         return self.has_links and self.transition == "gated"
 
     @property

@@ -55,7 +55,7 @@ class Layout:
     unpadded: Unpadded | None = None  # None if padded
 
     def in_rows(self, vectors: Tensor) -> Tensor:
-        """Vectors [B, L, D] of the positions of all sequences as [R, L, D]."""
+        """Vectors [B, L, D] of all positions as [R, L, D], on the device of the layers."""
         if self.unpadded is not None:
             vectors = vectors[self.sequences.attention_mask][None]
         return vectors.to(self.input_ids.device)

@@ -17,7 +17,7 @@ from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
-# How several vectors become one.
+# How vectors of several tokens, or of the repeats of one, become one.
 Pooling = Literal["first", "mean"]
 
 
@@ -179,10 +179,9 @@ class ExLMModel(ExLMPreTrainedModel):
         return Encoded(hidden, tuple(hidden_states))
 
     def _embed(self, layout: Layout) -> Tensor:
-        """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
-        place, plus those of copies."""
-        vectors = layout.sequences.vectors
-        hidden = self.embeddings(layout.input_ids) if vectors is None else layout.in_rows(vectors)
+        """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
+        embeds = layout.sequences.inputs_embeds
+        hidden = self.embeddings(layout.input_ids) if embeds is None else layout.in_rows(embeds)
         return self.dropout(self._add_copies(hidden, layout))
 
     def _run(
@@ -312,7 +311,9 @@ class ExLMModel(ExLMPreTrainedModel):
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             sequences = replace(sequences, position_ids=without_copies(token_position))
-        return replace(sequences, vectors=inputs_embeds, attention_options=attention_options or {})
+        return replace(
+            sequences, inputs_embeds=inputs_embeds, attention_options=attention_options or {}
+        )
 
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling

@@ -92,12 +92,12 @@ class Objective(ABC):
         """Log marginal distribution [B, T, V] of every target: its log-probabilities given the
         input, summed over all values of the other targets."""
 
-    def joint(self, output: LatticeOutput, judged: Tensor) -> Tensor:
-        """Log-probability [B] in float64 of the targets that are `judged` [B, T], together and
+    def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
+        """Log-probability [B] in float64 of the targets that are `scored` [B, T], together and
         given how many masks there are; all other masks are summed out. Here targets are
         independent, so their marginals are multiplied."""
         log_probs = output.marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
-        return torch.where(judged, log_probs, 0.0).double().sum(1)
+        return torch.where(scored, log_probs, 0.0).double().sum(1)
 
 
 class ExLM(Objective):
@@ -124,10 +124,10 @@ class ExLM(Objective):
             probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
             return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
-    def joint(self, output: LatticeOutput, judged: Tensor) -> Tensor:
-        """The share of the paths' weight: with the emissions of the judged targets, and of none."""
-        emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
-        emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
+    def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
+        """The share of the paths' weight: with the emissions of the scored targets, and of none."""
+        emission_of_scored = torch.where(scored[:, :, None], output.emission, 0.0)
+        emitting_paths = sum_over_paths(emission_of_scored, output.links, output.lattice)
         return emitting_paths - output.log_weight_of_all_paths
 
 

@@ -10,7 +10,7 @@ natural logarithm)
 All functions take
 
     emission        [B, T, N]   target i at state u
-    transition      [B, N, N]   from state u to state v, used for u < v only; -inf without a link
+    transition      [B, N, N]   link from state u to state v, used for u < v only; -inf for none
     target_lengths  [B]         integer, targets of each sequence
     state_lengths   [B]         integer, states of each sequence
 

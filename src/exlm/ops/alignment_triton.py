@@ -71,7 +71,7 @@ def _sweep(
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
-    transposed  [batch, N, N]  transitions with axes swapped: the backward sweep reads in order
+    transposed  [batch, N, N]  links with axes swapped: the backward sweep reads in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission;
                 LOG_ZERO on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before;
@@ -84,6 +84,7 @@ def _sweep(
     links = (transposed if backward else transition) + b * N * N
     emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
     rows += tl.program_id(0).to(tl.int64) * T * stride
+    # A tile has a row for each predecessor that is read in parallel, and a lane for each state.
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
     # The sweep begins at the only state of its first row.
@@ -110,6 +111,7 @@ def _sweep(
             real = (state >= first_state) & (state < end_state)
             emitted = tl.load(emission + i * N + state, mask=real, other=0.0) * LOG2E
             begin, end = _origins(state, low, high, backward)
+            # Row r of a tile at p reads predecessor p + r, so p + r < end is p < end - r.
             begin, end = begin[None, :] - row, tl.where(real, end, 0)[None, :] - row
             begin_all, _ = _origins(block_start, low, high, backward)
             _, end_all = _origins(block_start + LANES - 1, low, high, backward)

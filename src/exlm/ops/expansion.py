@@ -43,7 +43,7 @@ class EncoderInput:
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
-    vectors: Tensor | None = None
+    inputs_embeds: Tensor | None = None
     # for an implementation of attention that is not the model's own
     attention_options: dict[str, Any] = field(default_factory=dict)
 

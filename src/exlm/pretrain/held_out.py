@@ -114,14 +114,14 @@ def evaluate_by_masks(
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
-    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
-    judged at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
+    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
+    scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
     token_counts = held_out.repeated_token_counts
     mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         numbers = ", ".join(map(str, left_out))
-        tqdm.write(f"no held-out sequence is long enough to be judged with {numbers} masks")
+        tqdm.write(f"no held-out sequence is long enough to be scored with {numbers} masks")
     if not mask_counts:
         return {}
     order = held_out.order

@@ -43,7 +43,7 @@ ADVICE_WITH_CHECKPOINTS = (
 )
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
-    "the result changes by rounding alone, or with dropout by which units are dropped; "
+    "the result changes by rounding alone, or with dropout by what it drops; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
 # How the names of settings begin that `--resume_anyway` may change. The others are the texts, the

@@ -3,7 +3,7 @@
 Sums are added over micro-batches and processes and divided once by the global count. Every
 micro-batch seeds dropout by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU
 adds some sums in any order. How a batch is divided changes an update by rounding and by what
-dropout drops: other units, with the same probabilities."""
+dropout drops: other numbers, with the same probabilities."""
 
 import math
 from collections.abc import Callable
