@@ -66,7 +66,7 @@ def check_positions(
     if not model.limits_positions:
         return
     longest_of = {
-        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in SPLITS
+        split: int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]
