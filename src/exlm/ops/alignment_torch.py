@@ -82,6 +82,7 @@ def forward(
     alpha = torch.full_like(emission, LOG_ZERO)
     total = torch.full_like(emission, LOG_ZERO)
     alpha[:, :1, :1] = 0.0
+    # the emission of target 0 at state 0; the sum is of one number, or of none in an empty tensor
     shift = emission[:, :1, :1].double().sum((1, 2))
     last = (state_lengths - 1).clamp(min=0, max=max(states - 1, 0))
     only_state = (target_lengths == 1) & (state_lengths == 1)
@@ -94,6 +95,7 @@ def forward(
         peak = row.amax(1)
         alpha[:, i, here] = row - peak[:, None]
         shift = shift + peak
+        # Paths of i + 1 targets end here, in the last state.
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(target_lengths == i + 1, arrived, value)
     beyond_tensors = (target_lengths > targets) | (state_lengths > states)
