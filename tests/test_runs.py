@@ -114,12 +114,15 @@ def test_every_default_of_a_model_that_is_not_recorded_is_compared():
     """In whatever way a version recorded it."""
     model = ArchitectureConfig()
     left_out = [x for x in fields(model) if x.metadata.get("identity") == "if changed"]
-    assert {f"model.{x.name}": getattr(model, x.name) for x in left_out} == DEFAULTS
+    defaults = {f"model.{x.name}": getattr(model, x.name) for x in left_out}
+    assert defaults | {"start": None} == DEFAULTS
     for name, value in DEFAULTS.items():
         for recorded in ({}, {name: None}, {name: value}):
             assert first_difference(recorded, {}) is None
-            assert first_difference(recorded, {name: "other"}) == (name, repr(value), "'other'")
-            assert first_difference({name: "other"}, recorded) == (name, "'other'", repr(value))
+            before = "not recorded" if value is None else repr(value)
+            now = "the default" if value is None else repr(value)
+            assert first_difference(recorded, {name: "other"}) == (name, before, "'other'")
+            assert first_difference({name: "other"}, recorded) == (name, "'other'", now)
 
 
 def interrupted(path: Path, settings: dict, *names: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
-from exlm.randomness import Purpose, draw, uniform
+from exlm.randomness import Purpose, random_bits, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(
@@ -110,7 +110,7 @@ def test_padding_is_never_masked():
 
 
 def test_random_bits_are_uniform_and_independent():
-    draws = uniform(draw(3, np.arange(200)[:, None], np.arange(500)))
+    draws = uniform(random_bits(3, np.arange(200)[:, None], np.arange(500)))
     assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
@@ -119,8 +119,8 @@ def test_random_bits_are_uniform_and_independent():
 def test_no_two_purposes_share_a_stream():
     """Whatever the seed, epoch and example, also where a seed has the number of a purpose."""
     counters = np.meshgrid(*[np.arange(12)] * 3, indexing="ij")
-    streams = [draw(purpose, *counters) for purpose in Purpose] + [
-        draw(p, *counters[:2])[..., 0] for p in Purpose
+    streams = [random_bits(purpose, *counters) for purpose in Purpose] + [
+        random_bits(p, *counters[:2])[..., 0] for p in Purpose
     ]
     bits = np.concatenate([stream.ravel() for stream in streams])
     assert len(np.unique(bits)) == len(bits)

@@ -566,7 +566,7 @@ def test_a_task_reads_the_layers_that_are_asked_for(pretrained, table, tmp_path)
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
     results = finetune(str(tmp_path / "out"), str(pretrained), task, replace(FAST, layers=1), [0])
     assert results["settings"]["precision"] in ("bf16", "fp32")
-    assert AutoConfig.from_pretrained(tmp_path / "out" / "seed-0").read_layers == 1
+    assert AutoConfig.from_pretrained(tmp_path / "out" / "seed-0").task_layers == 1
 
 
 def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_path):

@@ -176,9 +176,9 @@ def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus,
     save_model(tmp_path / "model", ExLMForMaskedLM(late), tokenizer)
     task = TaskConfig(str(molecules / "table.csv"), label_columns=["ring"], split="random")
     finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FAST, [0])
-    assert late.read_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").read_layers == 2
+    assert late.task_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").task_layers == 2
     finetune(str(tmp_path / "first"), str(tmp_path / "model"), task, replace(FAST, layers=1), [0])
-    assert AutoConfig.from_pretrained(tmp_path / "first").read_layers == 1
+    assert AutoConfig.from_pretrained(tmp_path / "first").task_layers == 1
 
 
 def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
-from exlm.randomness import Purpose, draw, uniform
+from exlm.randomness import Purpose, random_bits, uniform
 
 # Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
 # import: both are that of PyTorch's cross entropy.
@@ -125,10 +125,10 @@ class MaskedBatches:
         Sequences sorted by length are cut into groups, and neighbouring groups form strata of
         `steps_per_epoch` groups. Every batch takes a random group of each stratum; the last one may
         have fewer groups, so that the last batches have one less."""
-        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
+        key = random_bits(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
         order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))
         groups = np.split(order, self._starts[1:])
-        group_key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
+        group_key = random_bits(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
         batches: Batches = [[] for _ in range(self.steps_per_epoch)]
         for first in range(0, len(groups), self.steps_per_epoch):
             stratum = first + np.argsort(group_key[first : first + self.steps_per_epoch])
@@ -243,13 +243,13 @@ def mask_tokens(
     available = maskable.sum(1)
     if masks is None:
         low, high = share_bounds(ratio)
-        share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
-        rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
+        share = low + (high - low) * uniform(random_bits(Purpose.MASK_SHARE, seed, epoch, examples))
+        rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, examples))
         count = np.floor(share * available + rounding).astype(np.int64)
     else:
         count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    key = random_bits(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
     key[~maskable] = np.iinfo(np.uint64).max  # so these come last
     order = np.argsort(key, axis=1, kind="stable")
     mask_rank = np.argsort(order, axis=1, kind="stable")

@@ -18,7 +18,7 @@ from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Chunk, Row
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
-from exlm.randomness import draw, uniform
+from exlm.randomness import random_bits, uniform
 
 # Reasons why a row is invalid.
 TOO_LONG = "too_long"
@@ -262,7 +262,7 @@ class RowTokenizer:
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
         # Without a purpose, because with one the same seed would divide earlier corpora otherwise.
-        bits = draw(self.options.seed, examples["high"])
+        bits = random_bits(self.options.seed, examples["high"])
         examples["split"] = uniform(bits) < self.options.held_out
         return examples
 

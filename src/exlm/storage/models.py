@@ -126,10 +126,10 @@ def without_reports() -> Iterator[None]:
 
 
 def load_model(
-    path: str, model_class: type[Model], read_layers: int | None = None
+    path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
     """An ExLM and its tokenizer from a local directory, or of the package by name, verified first
-    if it has a manifest. A head that it lacks is random. `read_layers` replaces the
+    if it has a manifest. A head that it lacks is random. `task_layers` replaces the
     configuration's unless None. InputError if files are damaged or do not match."""
     verify(path)
     path = model_path(path)
@@ -140,8 +140,8 @@ def load_model(
         # Code that comes with a model is never run.
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         _check_model(path, config, tokenizer)
-        if read_layers is not None:
-            config.task_layers = read_layers
+        if task_layers is not None:
+            config.task_layers = task_layers
         with without_reports():
             model = model_class.from_pretrained(path, config=config, use_safetensors=True)
         return model, tokenizer

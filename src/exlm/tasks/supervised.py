@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.errors import advising
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
@@ -51,7 +51,7 @@ class ShuffledBatches:
 
     def _batches_of_epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
-        shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
+        shuffled = self.rows[np.argsort(random_bits(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths = np.asarray(self.lengths)
         batches = list[np.ndarray]()
         bucket_size = self.batch_size * BUCKETED_BATCHES
@@ -59,7 +59,9 @@ class ShuffledBatches:
             rows = shuffled[start : start + bucket_size]
             rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
-        order = np.argsort(draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches))))
+        order = np.argsort(
+            random_bits(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches)))
+        )
         return [batches[i] for i in order]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:

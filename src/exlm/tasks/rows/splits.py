@@ -19,7 +19,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 from exlm.data.columns import check_columns, listed
 from exlm.data.frames import read_json
 from exlm.errors import InputError
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import class_name
 from exlm.tasks.rows.table import TextTable
@@ -61,7 +61,7 @@ def split_rows(
     split = _without_absent_parts(split, table, config.dataset)
     train = split["train"]
     if config.train_rows is not None and config.train_rows < len(train):
-        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
         split["train"] = np.sort(train[order[: config.train_rows]])
     return split
 
