@@ -321,7 +321,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
     task = TokenClassification(EncoderSource(str(biologist)), config)
-    assert task.table.classes == ["E", "H"]
+    assert task.table.class_names == ["E", "H"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
@@ -389,4 +389,4 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
 def test_several_labels_in_a_cell_are_told_how_to_be_read():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "topics": ["010; 101", "010", "101"]})
     with pytest.raises(InputError, match="several labels need a column for each"):
-        make_table(FileRows(frame), "a.csv", "text", ["topics"], "multilabel")
+        make_table(FileRows(frame), "a.csv", "text", ["topics"], task_type="multilabel")

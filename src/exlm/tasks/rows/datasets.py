@@ -273,16 +273,16 @@ def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
             f"every file of {name} needs the columns {columns}; all have {listed(sorted(shared))}"
         )
     text, second, label = layouts[0]
-    classes = task.classes
+    class_names = task.classes
     # On the hub, labels are the indices of the classes.
-    if classes and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
-        classes = [str(index) for index in range(len(classes))]
+    if class_names and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
+        class_names = [str(index) for index in range(len(class_names))]
     return make_table(
         files,
         path=name,
         text_column=text,
         label_columns=[label],
         task_type=task.task_type,
-        classes=classes,
+        class_names=class_names,
         pair_column=second,
     )

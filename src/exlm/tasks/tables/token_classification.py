@@ -83,7 +83,7 @@ class TokenClassification(TableFinetuning):
             labels=labels,
             label_columns=[label_column],
             problems=problems,
-            classes=classes,
+            class_names=classes,
             unit_pattern=unit,
         )
 
