@@ -130,7 +130,7 @@ def probe(
 def parts_of(task: TaskConfig, table: TextTable, rows_to_split: np.ndarray) -> RowSplit:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
     every_row = np.arange(len(table.texts))
-    split = split_rows(task, table, 0, rows_to_split, groups=every_row)
+    split = split_rows(task, table, seed=0, rows_to_split=rows_to_split, groups=every_row)
     if task.dataset not in GLUE:
         return split
     carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0, groups=every_row)

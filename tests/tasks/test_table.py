@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import chosen_parts, make_split
+from exlm.tasks.rows.splits import SplitMethod, chosen_parts, make_split
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable, make_table
 
@@ -352,7 +352,9 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
-    split = make_split("parts", table, 0, table.usable, np.arange(4))
+    split = make_split(
+        SplitMethod("parts"), table, seed=0, rows_to_split=table.usable, groups=np.arange(4)
+    )
     assert (
         split["train"].tolist() == [0, 1]
         and split["valid"].tolist() == [3]

@@ -18,6 +18,7 @@ from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.rows.splits import split_method
 from exlm.tasks.rows.table import TextTable, make_table
 
 
@@ -97,7 +98,6 @@ def load_labelled(config: TaskConfig) -> TextTable:
     files = read_files(config)
     if config.dataset in GLUE:
         return _glue_table(config.dataset, files)
-    kind, _, column = (config.split or "").partition(":")
     return make_table(
         files if len(files) > 1 else files["train"],
         path=config.dataset,
@@ -106,8 +106,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
         task_type=config.task_type,
         pair_column=config.pair_column,
         positive=config.positive,
-        # of `column:NAME` and of `column:FOLD=3`
-        not_labels=[column, column.rpartition("=")[0]] if kind == "column" else [],
+        not_labels=split_method(config.split).columns if config.split else [],
     )
 
 

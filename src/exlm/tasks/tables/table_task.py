@@ -81,7 +81,13 @@ class TableTask(ABC):
         """The usable rows by part, made once for every seed. InputError if nothing can be learned,
         or if valid cannot choose what is best."""
         if seed not in self._splits:
-            split = split_rows(self.config, self.table, seed, self.rows_to_split, self.groups)
+            split = split_rows(
+                self.config,
+                self.table,
+                seed=seed,
+                rows_to_split=self.rows_to_split,
+                groups=self.groups,
+            )
             self._check_split(split)
             self._print_split(seed, split)
             self._splits[seed] = split
