@@ -373,6 +373,13 @@ def test_many_numbers_are_no_classes_of_residues(tmp_path):
         TokenClassification(EncoderSource(model), config)
 
 
+def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):
+    proteins(20).rename(columns={"label": "state, 2"}).to_csv(tmp_path / "a.csv", index=False)
+    as_the_command_line_cuts_it = ["state", "2"]
+    config = TaskConfig(str(tmp_path / "a.csv"), label_columns=as_the_command_line_cuts_it)
+    assert TokenClassification.load_table(config).label_columns == ["state, 2"]
+
+
 def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
     frame = pd.DataFrame({"token": ["Anna", "lives", "in", "a", "town"], "tag": ["B-PER", *"OOOO"]})
     frame.to_csv(tmp_path / "long.csv", index=False)

@@ -56,13 +56,6 @@ class LabelType(ABC):
         """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
         return self.is_number or self.class_per_row
 
-    def class_names(
-        self, columns: LabelColumns, known_names: Sequence[str] | None
-    ) -> list[str] | None:
-        """The names of the classes, by index: those that are known, or all that cells say; None if
-        labels are no such indices."""
-        return None
-
     @abstractmethod
     def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
         """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
@@ -198,13 +191,8 @@ class Classes(Probabilities):
     has_classes: ClassVar[bool] = True
     class_per_row: ClassVar[bool] = True
 
-    def class_names(
-        self, columns: LabelColumns, known_names: Sequence[str] | None
-    ) -> list[str] | None:
-        """Those that are known, or all values in order: by number if all are whole numbers, else by
-        letters."""
-        if known_names:
-            return list(known_names)
+    def class_names(self, columns: LabelColumns) -> list[str]:
+        """All values in order: by number if all are whole numbers, else by letters."""
         names = columns.cells.iloc[:, 0].dropna().map(class_name)
         if not is_whole(columns.cells, columns.numbers):
             return sorted(set(names))

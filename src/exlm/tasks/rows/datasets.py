@@ -41,8 +41,8 @@ class GlueTask:
     task_type: str
     metric: str
     rows: dict[str, int]
-    layouts: list[Any]
-    classes: list[str] | None = None
+    columns: list[tuple[str, str | None, str]]
+    class_names: list[str] | None = None
     columns_if_missing: Sequence[str] = ()
 
 
@@ -261,27 +261,28 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
 
 
 def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
-    """The train and development sets of a GLUE task, whose columns are those of the first of its
-    layouts that every file has."""
+    """The train and development sets of a GLUE task, with the first of its possible columns that
+    every file has."""
     task = GLUE[name]
     shared = set.intersection(*(set(rows.frame.columns) for rows in files.values()))
-    layouts = [layout for layout in task.layouts if shared.issuperset(filter(None, layout))]
-    if not layouts:
-        columns = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
+    complete = [columns for columns in task.columns if shared.issuperset(filter(None, columns))]
+    if not complete:
+        needed = " or ".join(listed(filter(None, columns)) for columns in task.columns)
         raise InputError(
-            f"every file of {name} needs the columns {columns}; all have {listed(sorted(shared))}"
+            f"every file of {name} needs the columns {needed}; all have {listed(sorted(shared))}"
         )
-    text, second, label = layouts[0]
-    class_names = task.classes
+    text_column, pair_column, label_column = complete[0]
+    class_names = task.class_names
     # On the hub, labels are the indices of the classes.
-    if class_names and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
+    labels = files["train"].frame[label_column].astype(str)
+    if class_names and labels.str.fullmatch(r"-?\d+").all():
         class_names = [str(index) for index in range(len(class_names))]
     return make_table(
         files,
         path=name,
-        text_column=text,
-        label_columns=[label],
+        text_column=text_column,
+        label_columns=[label_column],
         task_type=task.task_type,
         class_names=class_names,
-        pair_column=second,
+        pair_column=pair_column,
     )

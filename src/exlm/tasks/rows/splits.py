@@ -48,19 +48,10 @@ class SplitMethod(NamedTuple):
     argument: str = ""  # a column, FOLD=VALUE or a path
 
     @property
-    def chosen_by_user(self) -> bool:
-        return self.name not in ("scaffold", "random")
-
-    @property
     def columns(self) -> list[str]:
-        """What the column that divides the rows may be called: `a=b` is a column's own name, or a
-        column and its value."""
-        if self.name != "column":
-            return []
-        return [self.argument, self.argument.rpartition("=")[0]]
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.argument}" if self.argument else self.name
+        """What the column that divides the rows may be called: `a=b` may be its name, or its name
+        and a value."""
+        return [self.argument, self.argument.rpartition("=")[0]] if self.name == "column" else []
 
 
 def split_method(setting: str) -> SplitMethod:
@@ -69,13 +60,9 @@ def split_method(setting: str) -> SplitMethod:
     is_plain = name in ("scaffold", "random", "parts") and not colon
     if is_plain or (name in ("column", "file") and argument):
         return SplitMethod(name, argument)
-    raise _unknown_split(setting)
-
-
-def _unknown_split(setting: str) -> InputError:
-    return InputError(
+    raise InputError(
         f"unknown split {setting!r}; use scaffold, random, column:NAME, file:PATH, or name files "
-        f"for the parts"
+        "for the parts"
     )
 
 
@@ -145,7 +132,8 @@ def make_split(
         split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
     if not len(split["train"]):
         raise InputError(
-            f"the {method} split of {len(rows)} usable rows has no train rows; use another split"
+            f"the {method.name} split of {len(rows)} usable rows has no train rows; "
+            "use another split"
         )
     return split
 
@@ -157,7 +145,7 @@ def _chosen_split(method: SplitMethod, table: TextTable) -> RowSplit:
     if method.name == "file":
         return index_split(method.argument, len(table.frame))
     if table.parts is None:
-        raise _unknown_split(str(method))
+        raise InputError("the split parts needs a file for each; name task.valid or task.test")
     parts = dict.fromkeys([*PARTS, *table.parts])
     return {part: np.flatnonzero(table.parts == part) for part in parts}
 
@@ -167,7 +155,7 @@ def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
     computed."""
     assert config.split
     method = split_method(config.split)
-    if not method.chosen_by_user:
+    if method.name in ("scaffold", "random"):
         return None
     return part_of_rows(_chosen_split(method, table), len(table.texts))
 

@@ -39,14 +39,10 @@ def read_texts(
             cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
         # of the column, because pandas writes dates without the time where it is midnight
         as_texts = cells.astype(str).str.strip()
-        texts = []
-        problems_of_column = []
-        for cell, as_text in zip(cells, as_texts, strict=True):
-            text, problem = _read_text(cell, as_text, missing)
-            texts.append(text)
-            problems_of_column.append(problem)
-        texts_of_columns.append(texts)
-        problems = first_of_each(problems, problems_of_column)
+        both = zip(cells, as_texts, strict=True)
+        read = [_read_text(cell, as_text, missing) for cell, as_text in both]
+        texts_of_columns.append([text for text, _ in read])
+        problems = first_of_each(problems, [problem for _, problem in read])
     return texts_of_columns, problems
 
 
