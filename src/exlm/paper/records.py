@@ -25,7 +25,7 @@ from exlm.paper.values import (
     title,
 )
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.tasks.labels.metrics import METRICS
+from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]
@@ -185,7 +185,7 @@ class TunedRun:
         self.metric = str(result["metric"])
         is_questions = of_task.get("task_type") == "question_answering"
         # Metrics of question answering are already stored in percent.
-        self.in_percent = is_questions or not METRICS[self.metric].is_error
+        self.in_percent = is_questions or metric_of(self.metric).is_share
         part = "test" if "test" in result else "valid"  # the part whose scores are reported
         self.scores = _task_scores(result, self.task, part, is_questions)
         self.values = [score.value for score in self.scores if score.name == self.task]
@@ -232,8 +232,7 @@ def _task_scores(result: Json, task: str, main_split: str, is_questions: bool) -
                 is_own = metric == result["metric"]
                 if not isinstance(value, int | float) or not (split == main_split or is_own):
                     continue
-                is_share = metric in METRICS and not METRICS[metric].is_error
-                value *= 100.0 if is_share and not is_questions else 1.0
+                value *= 100.0 if metric_of(metric).is_share and not is_questions else 1.0
                 name = metric if split == main_split else split
                 scores.append(ScoreOfRun(f"{task} {name}", value, seed))
                 if split == main_split and is_own:

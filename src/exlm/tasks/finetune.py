@@ -22,7 +22,7 @@ from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import Grid, best_seed_directory
-from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, METRICS, in_digits
+from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits, metric_of
 from exlm.tasks.rows.datasets import fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
@@ -153,7 +153,7 @@ def _print_report(report: dict[str, Any], directory: Path) -> None:
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
         for part, scores in report.get("labels", {}).items()
     }
-    metric = METRICS[report["metric"]]
+    metric = metric_of(report["metric"])
     words = render(
         REPORT,
         **report,

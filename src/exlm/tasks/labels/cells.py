@@ -87,7 +87,7 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 def _marked_numbers(cells: pd.Series) -> pd.Series:
     """Those cells of a column that look like numbers, read without percent signs, decimal commas
-    and marks between thousands; NaN for what is clear for no cell of the column."""
+    and marks between thousands; NaN where no cell makes clear how they are written."""
     # Cells of a workbook that are numbers say nothing of how others are written.
     are_texts = cells.map(lambda cell: isinstance(cell, str)).astype(bool)
     texts = cells[are_texts].astype(str).str.strip().str.lower()

@@ -18,7 +18,7 @@ from exlm.tasks.labels.cells import (
     row_name,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, Classes, LabelColumns
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelColumns
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -108,7 +108,7 @@ def read_labels(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     class_names = None
-    if isinstance(label_type, Classes):
+    if label_type.has_classes:
         class_names = list(names or label_type.class_names(columns))
     labels = label_type.read(columns, class_names)
     label_names = class_names or columns.binary_names

@@ -3,7 +3,7 @@ them are scored."""
 
 import re
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,14 @@ import pandas as pd
 from exlm.tasks.labels.metrics import NAN
 
 BILOU = {"L": "E", "U": "S"}  # its letters for the last of several units, and for a single one
+
+
+class Entity(NamedTuple):
+    """Where an entity is, and what kind it is of."""
+
+    first_unit: int  # counted over the units of all rows
+    unit_count: int
+    kind: str
 
 
 def has_entities(class_names: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
@@ -38,8 +46,8 @@ def score_entities(
     true, predicted = _true_and_predicted(labels, predictions, class_names)
     scores = {}
     for kind in sorted({name[2:] for name in class_names if name != "O"}):
-        true_of_kind = {entity for entity in true if entity[2] == kind}
-        predicted_of_kind = {entity for entity in predicted if entity[2] == kind}
+        true_of_kind = {entity for entity in true if entity.kind == kind}
+        predicted_of_kind = {entity for entity in predicted if entity.kind == kind}
         right = len(true_of_kind & predicted_of_kind)
         scores[kind] = {
             "entities": len(true_of_kind),
@@ -52,18 +60,15 @@ def score_entities(
 
 def _true_and_predicted(
     labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
-) -> tuple[set[tuple[int, int, str]], set[tuple[int, int, str]]]:
+) -> tuple[set[Entity], set[Entity]]:
     """The entities of labels and those of predictions."""
     rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
     true = _entities(rows, labels[rows, columns].astype(int), class_names)
     return true, _entities(rows, predictions[rows, columns].argmax(-1), class_names)
 
 
-def _entities(
-    rows: np.ndarray, tags: np.ndarray, class_names: Sequence[str]
-) -> set[tuple[int, int, str]]:
-    """The first unit, the number of units and the kind of every entity, from the row and the tag of
-    every unit."""
+def _entities(rows: np.ndarray, tags: np.ndarray, class_names: Sequence[str]) -> set[Entity]:
+    """All entities, from the row and the class of every unit."""
     names = [class_names[tag] for tag in tags]
     prefixes = [BILOU.get(name[0], name[0]) for name in names]
     units = pd.DataFrame({"row": rows, "prefix": prefixes, "kind": [name[2:] for name in names]})
@@ -77,4 +82,5 @@ def _entities(
     inside = units["prefix"] != "O"
     begins = inside & ~goes_on
     sizes = np.bincount(begins.cumsum()[inside])[1:]
-    return set(zip(np.flatnonzero(begins), sizes, units["kind"][begins], strict=True))
+    starts = np.flatnonzero(begins)
+    return set(map(Entity, starts.tolist(), sizes.tolist(), units["kind"][begins]))

@@ -38,7 +38,7 @@ class LabelType(ABC):
     """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
     [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
-    metrics: ClassVar[dict[str, ScoreFunction]]  # the first chooses the epoch
+    metrics: ClassVar[dict[str, ScoreFunction]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say, if it is not one of some names
     # the loss, as transformers call it; pipelines choose sigmoid or softmax by it
     problem_type: ClassVar[str]
@@ -56,13 +56,17 @@ class LabelType(ABC):
         """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
         return self.is_number or self.class_per_row
 
+    def class_names(self, columns: LabelColumns) -> list[str]:
+        """The names of all classes that cells say, if labels are indices of classes."""
+        return []
+
     @abstractmethod
     def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
         """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
         `class_names` are all that there may be, if labels are their indices."""
 
     def title(self, name: str, labels: np.ndarray) -> str:
-        """The `name` of a column of labels, with what is worth to know of these [rows]."""
+        """The `name` of a column of labels, and what of these [rows] is worth telling."""
         return name
 
     def head_names(self, names: list[str]) -> list[str]:

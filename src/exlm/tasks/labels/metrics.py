@@ -23,11 +23,12 @@ class Metric:
     """What the scores of a metric say.
 
     Attributes:
-        is_error: whether lower is better. All others are shares, of 1 at most, which reports show
-            in percent.
+        is_share: whether it is at most 1, so that reports show it in percent.
+        is_error: whether lower is better.
         in_units: whether it has the units of the labels.
         needs_both_classes: whether a column that has only one class counts for nothing."""
 
+    is_share: bool = False
     is_error: bool = False
     in_units: bool = False
     needs_both_classes: bool = False
@@ -35,24 +36,20 @@ class Metric:
 
 # by the name that recipes and results have
 METRICS = {
-    "roc_auc": Metric(needs_both_classes=True),
-    "average_precision": Metric(needs_both_classes=True),
-    "accuracy": Metric(),
-    "f1": Metric(),
-    "macro_f1": Metric(),
-    "matthews": Metric(),
+    "roc_auc": Metric(is_share=True, needs_both_classes=True),
+    "average_precision": Metric(is_share=True, needs_both_classes=True),
+    "accuracy": Metric(is_share=True),
+    "f1": Metric(is_share=True),
+    "macro_f1": Metric(is_share=True),
+    "matthews": Metric(is_share=True),
     "brier": Metric(is_error=True),
     "log_loss": Metric(is_error=True),
     "rmse": Metric(is_error=True, in_units=True),
     "mae": Metric(is_error=True, in_units=True),
-    "r2": Metric(),
-    "spearman": Metric(),
-    "pearson": Metric(),
-    ENTITY_F1: Metric(),
-    # of answers, in percent (`questions/answers.py`)
-    "em": Metric(),
-    "best_f1": Metric(),
-    "best_em": Metric(),
+    "r2": Metric(is_share=True),
+    "spearman": Metric(is_share=True),
+    "pearson": Metric(is_share=True),
+    ENTITY_F1: Metric(is_share=True),
 }
 # From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
 # predictions leave some metrics undefined, which is NaN. The first metric of each table chooses the
@@ -87,12 +84,18 @@ ERRORS_IN_UNITS = (
 )
 
 
+def metric_of(name: str) -> Metric:
+    """What the scores of a metric say; of one that is not in METRICS, as those of answers, only
+    that higher is better."""
+    return METRICS.get(name, Metric())
+
+
 def goodness(score: float | None, metric: str) -> float:
     """A score turned so that higher is better. An undefined one (correlation with a constant, say)
     is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
-    return -score if METRICS[metric].is_error else score
+    return -score if metric_of(metric).is_error else score
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1, METRICS, NAN, ScoreFunction
+from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction, metric_of
 
 COVERAGE = 0.95  # of the intervals
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -70,7 +70,7 @@ def score_predictions(
     for name, score in label_type.metrics.items():
         if name in names:
             scores[name] = _mean_over_columns(score, columns)
-    if any(METRICS[name].needs_both_classes for name in label_type.metrics):
+    if any(metric_of(name).needs_both_classes for name in label_type.metrics):
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
 

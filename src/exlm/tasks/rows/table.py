@@ -146,8 +146,7 @@ def make_table(
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     pair = text_columns[1] if len(text_columns) > 1 else None
-    texts, text_problems = read_texts(frame, text_columns, path)
-    problems = first_of_each(rows.faults_of_rows, text_problems)
+    texts, problems = read_texts(rows, text_columns, path)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
         others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")

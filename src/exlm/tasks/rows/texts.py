@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from exlm.data.columns import MISSING_TEXTS
+from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 
@@ -15,15 +16,16 @@ LIST_COLUMNS = ("text", "sequence")
 
 
 def read_texts(
-    frame: pd.DataFrame, text_columns: list[str], path: str | Path
+    rows: FileRows, text_columns: list[str], path: str | Path
 ) -> tuple[list[list[str]], list[str]]:
-    """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
-    has.
+    """The texts [rows] of every column, "" where missing, and [rows] why a row cannot be used, ""
+    if it can.
 
     A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
     table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
     InputError for lists that were written as text."""
-    problems = [""] * len(frame)
+    frame = rows.frame
+    problems = rows.faults_of_rows
     if len(text_columns) == 2 and text_columns[0] == text_columns[1]:
         cells = frame[text_columns[0]]
         pairs = [_two_texts(cell, index, path) for index, cell in cells.items()]
