@@ -224,6 +224,8 @@ def test_make_split_explains_what_it_cannot_do(table):
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"
         ):
             split_usable(kind, table)
+    with pytest.raises(InputError, match="the split parts needs a file for each"):
+        split_usable("parts", table)
     with pytest.raises(InputError, match="10 of 10 .* the scaffold c1ccccc1, .* task.split random"):
         split_usable("scaffold", table)
     with pytest.raises(InputError, match="9 of 10 molecules have no rings"):
