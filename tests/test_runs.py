@@ -18,6 +18,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.runs import finished_result, resumable_directory
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
@@ -149,7 +150,7 @@ def test_what_an_interrupted_command_leaves_is_for_the_same_command_alone(tmp_pa
 
 def test_a_model_whose_outputs_are_no_numbers_ends_with_exit_status_3(monkeypatch):
     def command() -> None:
-        score_predictions("regression", np.zeros((3, 1)), np.full((3, 1), np.nan))
+        score_predictions(LABEL_TYPES["regression"], np.zeros((3, 1)), np.full((3, 1), np.nan))
 
     monkeypatch.setattr(parser, "function_of", lambda name: command)
     monkeypatch.setattr(parser, "settings", lambda name, arguments: {})

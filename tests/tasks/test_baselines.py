@@ -27,6 +27,7 @@ from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
 from exlm_command import main
@@ -179,7 +180,9 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     assert frame["problem"].notna().tolist() == [False] * 120 + [True]
     test = frame[frame["split"] == "test"]
     values = test[["predicted amine", "predicted ring"]].to_numpy()
-    scores = score_predictions("multilabel", test[["amine", "ring"]].to_numpy(), values)
+    scores = score_predictions(
+        LABEL_TYPES["multilabel"], test[["amine", "ring"]].to_numpy(), values
+    )
     assert scores == results["runs"][1]["scores"]["test"]
     report = evaluate(str(table.parent / "out"), str(table), resamples=0)
     for label in ("amine", "ring"):

@@ -24,6 +24,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.datasets import fill_in, resolve
@@ -209,7 +210,7 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
         labels, values = (
             test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen")
         )
-        scores.append(score_predictions("binary", labels, values)["roc_auc"])
+        scores.append(score_predictions(LABEL_TYPES["binary"], labels, values)["roc_auc"])
     summary = {"mean": np.mean(scores), "std": np.std(scores, ddof=1), "median": np.median(scores)}
     assert report["test"]["roc_auc"] == pytest.approx(
         summary | {"min": min(scores), "max": max(scores)}

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from exlm import InputError
+from exlm.data.frames import write_frame
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -246,3 +247,15 @@ def test_a_label_called_class_keeps_its_probability(molecules, tuned):
     )
     assert found["predicted class"].between(0.001, 0.999).all()
     assert set(found["most probable class"]) <= {0, 1}
+
+
+def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
+    saved = {"task_type": "binary", "label_columns": ["y"], "classes": None}
+    shares = [np.array([[0.2], [0.9], [np.nan]])]
+    predicted_values = {}
+    for names in (["False", "True"], ["no", "yes"]):
+        columns = OutputMeaning({**saved, "words": names}).columns(shares, None)
+        write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
+        lines = (tmp_path / "p.jsonl").read_text().splitlines()
+        predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
+    assert predicted_values == {"True": [False, True, None], "yes": ["no", "yes", None]}

@@ -321,7 +321,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
     task = TokenClassification(EncoderSource(str(biologist)), config)
-    assert task.table.classes == ["E", "H"]
+    assert task.table.class_names == ["E", "H"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
@@ -373,6 +373,13 @@ def test_many_numbers_are_no_classes_of_residues(tmp_path):
         TokenClassification(EncoderSource(model), config)
 
 
+def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):
+    proteins(20).rename(columns={"label": "state, 2"}).to_csv(tmp_path / "a.csv", index=False)
+    as_the_command_line_cuts_it = ["state", "2"]
+    config = TaskConfig(str(tmp_path / "a.csv"), label_columns=as_the_command_line_cuts_it)
+    assert TokenClassification.load_table(config).label_columns == ["state, 2"]
+
+
 def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
     frame = pd.DataFrame({"token": ["Anna", "lives", "in", "a", "town"], "tag": ["B-PER", *"OOOO"]})
     frame.to_csv(tmp_path / "long.csv", index=False)
@@ -389,4 +396,4 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
 def test_several_labels_in_a_cell_are_told_how_to_be_read():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "topics": ["010; 101", "010", "101"]})
     with pytest.raises(InputError, match="several labels need a column for each"):
-        make_table(FileRows(frame), "a.csv", "text", ["topics"], "multilabel")
+        make_table(FileRows(frame), "a.csv", "text", ["topics"], task_type="multilabel")

@@ -22,7 +22,7 @@ from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import Grid, best_seed_directory
-from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
+from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits, metric_of
 from exlm.tasks.rows.datasets import fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
@@ -153,14 +153,15 @@ def _print_report(report: dict[str, Any], directory: Path) -> None:
         part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
         for part, scores in report.get("labels", {}).items()
     }
+    metric = metric_of(report["metric"])
     words = render(
         REPORT,
         **report,
         report=report,
         directory=directory,
-        units=ERRORS_IN_UNITS if report["metric"] in IN_UNITS else None,
+        units=ERRORS_IN_UNITS if metric.in_units else None,
         labels_scored=labels_scored,
-        needs_both_classes=report["metric"] in NEEDS_BOTH_CLASSES,
+        needs_both_classes=metric.needs_both_classes,
         digits=in_digits,
     )
     print(words)

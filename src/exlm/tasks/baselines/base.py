@@ -70,7 +70,7 @@ class BaselineInputs:
     def score(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
         scores = score_predictions(
-            self.task["task_type"],
+            self.label_type,
             labels=self.labels[self.valid],
             predictions=self.all_labels(predictions)[self.valid],
             error_units=self.task["error_units"],

@@ -11,7 +11,7 @@ from pandas.api.types import is_scalar
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from exlm.data.columns import check_columns
+from exlm.data.columns import check_columns, check_different
 from exlm.data.files import plain_suffix
 from exlm.data.frames import read_file, read_json
 from exlm.data.tabular import TableOptions
@@ -129,8 +129,13 @@ def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
     rows = read_file(path, TableOptions(header))
-    names = {} if header else WITHOUT_HEADER
-    frame = rows.frame.rename(columns=lambda name: names.get(name, str(name).lower()))
+    names = [str(name) for name in rows.frame]
+    if not header:
+        names = [WITHOUT_HEADER.get(name, name) for name in names]
+    # in any case, but a column that has the very name is not replaced
+    names = [name if name.lower() in names else name.lower() for name in names]
+    check_different(names, path)
+    frame = rows.frame.set_axis(names, axis=1)
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
     records = frame.to_dict("records")

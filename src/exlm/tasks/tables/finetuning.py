@@ -129,9 +129,9 @@ class TableFinetuning(TableTask):
         if label_type.has_intervals:
             errors = label_type.errors(truth, meaning.as_predictions(outputs))
             saved = {**saved, "validation_errors": errors_to_keep(errors)}
-        if label_type.is_number:
+        if not isinstance(label_type, Probabilities):
             return fold_label_scale(network, saved)
-        if not label_type.has_temperature or not isinstance(label_type, Probabilities):
+        if not label_type.has_temperature:
             return saved
         truth, logits = label_type.as_rows(truth, outputs)
         temperature = fit_temperature(label_type, logits, truth)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.tasks.inference import batch_outputs, row_outputs
+from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
 from exlm.tasks.labels.scores import diverged
@@ -104,7 +105,7 @@ class OutputMeaning:
         best = label_type.most_probable(means)[:, 0]
         predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
         if self.class_names:
-            predicted = predicted.map(dict(enumerate(self.class_names)))
+            predicted = predicted.map(dict(enumerate(class_values(self.class_names))))
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         # without the index: that of a chunk begins at its first row

@@ -191,12 +191,13 @@ class TablePredictor:
         means = np.mean(list(by_model.values()), 0)
         if len(by_model) > 1:
             by_model = {ENSEMBLE: means, **by_model}
+        label_type = self.meaning.label_type
         truths = labels[labelled]
         predicted = means[labelled]
-        label_scores = score_labels(saved["task_type"], saved["label_columns"], truths, predicted)
+        label_scores = score_labels(label_type, saved["label_columns"], truths, predicted)
         if label_scores and self.margins:
             margins = self.margins[ENSEMBLE]
-            is_right = is_within(self.meaning.label_type.errors(truths, predicted), margins)
+            is_right = is_within(label_type.errors(truths, predicted), margins)
             shares = pd.DataFrame(is_right).mean()
             for name, share in zip(label_scores, shares, strict=True):
                 label_scores[name]["coverage"] = float(share)
@@ -209,12 +210,8 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=label_scores,
-            class_scores=(
-                score_classes(saved["task_type"], truths, predicted, classes) if classes else {}
-            ),
-            confusion=(
-                confusion(saved["task_type"], truths, predicted, classes) if classes else {}
-            ),
+            class_scores=(score_classes(label_type, truths, predicted, classes) if classes else {}),
+            confusion=(confusion(label_type, truths, predicted, classes) if classes else {}),
             in_training=count_in_training(
                 self.models, table, labelled, self._spelling(), self.molecules
             ),
@@ -234,11 +231,11 @@ class TablePredictor:
         labels = labels[rows]
         predictions = predictions[rows]
         scores = score_predictions(
-            saved["task_type"],
+            label_type,
             labels,
             predictions,
-            saved.get("error_units"),
-            classes=saved["classes"],
+            error_units=saved.get("error_units"),
+            class_names=saved["classes"],
         )
         if isinstance(label_type, Probabilities):
             truths, probabilities = label_type.as_rows(labels, predictions)

@@ -81,7 +81,13 @@ class TableTask(ABC):
         """The usable rows by part, made once for every seed. InputError if nothing can be learned,
         or if valid cannot choose what is best."""
         if seed not in self._splits:
-            split = split_rows(self.config, self.table, seed, self.rows_to_split, self.groups)
+            split = split_rows(
+                self.config,
+                self.table,
+                seed=seed,
+                rows_to_split=self.rows_to_split,
+                groups=self.groups,
+            )
             self._check_split(split)
             self._print_split(seed, split)
             self._splits[seed] = split
@@ -105,10 +111,10 @@ class TableTask(ABC):
                 "part; leave it out or use another split"
             )
         shape = list(table.labels.shape)
-        if table.unit_pattern and table.classes:
-            shape = [*shape, len(table.classes)]
-        elif table.classes:
-            shape = [len(table.labels), len(table.classes)]
+        if table.unit_pattern and table.class_names:
+            shape = [*shape, len(table.class_names)]
+        elif table.class_names:
+            shape = [len(table.labels), len(table.class_names)]
         # Any finite predictions show whether the labels allow the metric.
         predictions = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
@@ -150,12 +156,12 @@ class TableTask(ABC):
         classification [rows, units, classes]. `error_units` are those of the method."""
         table = self.table
         return score_predictions(
-            table.task_type,
+            table.label_type,
             labels=table.labels[rows],
             predictions=predictions[rows],
             error_units=error_units,
             metrics=metrics,
-            classes=table.classes,
+            class_names=table.class_names,
         )
 
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
@@ -173,7 +179,7 @@ class TableTask(ABC):
             "text_column": table.text_column,
             "pair_column": table.pair_column,
             "label_columns": table.label_columns,
-            "classes": table.classes,
+            "classes": table.class_names,
             "words": table.binary_names,
             "molecules": self.config.molecules,
             "standardize": self.config.standardize or "none",
@@ -226,7 +232,7 @@ class TableTask(ABC):
         """The metric of every label by itself; {} if there is only one label."""
         table = self.table
         scores = score_labels(
-            table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+            table.label_type, table.label_columns, table.labels[rows], predictions[rows]
         )
         return {label: of_label[self.metric] for label, of_label in scores.items()}
 
@@ -263,7 +269,7 @@ def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> T
     """The config with the kind of texts, their spelling and the split, where it leaves them out,
     and with the whole names of the label columns, where it names them. `saved` is what the
     model `remembered`. InputError if settings do not fit the table."""
-    metrics = metric_names(table.task_type, table.classes)
+    metrics = metric_names(table.label_type, table.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
@@ -300,7 +306,7 @@ def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> T
 def main_metric(config: TaskConfig, table: TextTable) -> str:
     """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
     task type."""
-    metrics = metric_names(table.task_type, table.classes)
+    metrics = metric_names(table.label_type, table.class_names)
     default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     return config.metric or default
 
