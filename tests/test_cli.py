@@ -534,3 +534,15 @@ def test_ops_import_torch_alone():
                 modules = [node.module]
             inside = [module for module in modules if not module.startswith("exlm.ops")]
             assert all(module.split(".")[0] in outside for module in inside), path.name
+
+
+def test_progress_bars_do_not_fill_a_log():
+    code = (
+        "import time; from exlm_command import main; main()\n"
+        "from tqdm import tqdm\n"
+        "for _ in tqdm(range(50)): time.sleep(0.02)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert "50/50" in done.stderr and done.stderr.count("it/s") == 2

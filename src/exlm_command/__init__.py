@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
         is_running = True
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, _interrupt)
+        _set_progress()
     name, *others = arguments or [""]
     try:
         _run(name, others)
@@ -46,6 +47,14 @@ def main(arguments: list[str] | None = None) -> None:
         # Python would try to write it once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _set_progress() -> None:
+    """Lets progress bars move once in ten minutes where they do not move on a screen, but fill a
+    log. They are made by tqdm, which reads these variables when it is imported."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_MININTERVAL", "600")
+        os.environ.setdefault("TQDM_MAXINTERVAL", "600")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

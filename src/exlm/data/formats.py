@@ -34,7 +34,7 @@ ENTITY_TAG = re.compile(TAG)
 # the first lines of a sentence with a running number, a word and its tag, as in GermEval
 NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
-HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
+HALF_CHARACTER_PROBLEM = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(
     r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
@@ -154,11 +154,11 @@ def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _with_whole_characters(cells: dict[str, Any]) -> Record:
-    """A row of JSON, which has a fault if it holds half a character: no file could hold that."""
+    """A row of JSON, which has a problem if it holds half a character: no file could hold that."""
     text = json.dumps(cells, ensure_ascii=False)
     if not HALF_CHARACTER.search(text):
         return Record(cells)
-    return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_FAULT)
+    return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_PROBLEM)
 
 
 def _parquet(name: str, options: TableOptions) -> Iterator[Record]:
@@ -247,7 +247,7 @@ def _sentence(rows: list[list[str]]) -> Record:
 def _sdf(name: str, options: TableOptions) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. A property that is called as
     these, or as a usual column of texts, is the column `property NAME`: the structure is the text.
-    What RDKit cannot read has a fault."""
+    What RDKit cannot read has a problem."""
     text = ""
     # The added line ends the last structure.
     for line in chain(text_lines(name), ["$$$$"]):
@@ -271,8 +271,8 @@ def _structure(text: str, name: str) -> Record:
         columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
     check_different(columns, name)
-    fault = "RDKit cannot read this structure" if molecule is None else ""
-    return Record(dict(zip(columns, cells, strict=True)), fault)
+    problem = "RDKit cannot read this structure" if molecule is None else ""
+    return Record(dict(zip(columns, cells, strict=True)), problem)
 
 
 def _hub(name: str, options: TableOptions) -> Iterator[Record]:

@@ -201,9 +201,9 @@ def _records_of(
     records: list[FilledText] = []
     for text, row in rows:
         name = row.cells.get(name_column)
-        problem = row.fault or None
+        problem = row.problem or None
         cell = str(row.cells.get(cell_column) or "").strip()
-        if cell and not text and not row.fault:
+        if cell and not text and not row.problem:
             text = cell
             problem = f"{cell} stands for a missing text"
         record = FilledText(

@@ -145,7 +145,7 @@ def make_table(
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     pair = text_columns[1] if len(text_columns) > 1 else None
-    texts, problems = read_texts(frame, text_columns, path, rows.faults_of_rows)
+    texts, problems = read_texts(frame, text_columns, path, rows.problems_of_rows)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
         others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
@@ -212,10 +212,10 @@ def _join_files(
     frames = {
         part: file.frame.reindex(columns=columns, fill_value="") for part, file in files.items()
     }
-    faults = {
-        (part, row): fault for part, file in files.items() for row, fault in file.faults.items()
-    }
-    return FileRows(pd.concat(frames), faults)
+    problems = dict[tuple[str, int], str]()
+    for part, file in files.items():
+        problems |= {(part, row): problem for row, problem in file.problems.items()}
+    return FileRows(pd.concat(frames), problems)
 
 
 def _choose_texts(
