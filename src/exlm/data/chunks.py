@@ -174,15 +174,16 @@ def _join_tables(chunks: Sequence[Path], whole: Path) -> None:
 
 
 def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
-    schemas = [pa.schema([("cells", kind)]) for kind in types]
+    """A type that holds the cells of all these types; strings, if there is no other."""
+    schemas = [pa.schema([("cells", type_of_chunk)]) for type_of_chunk in types]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field("cells").type
     except pa.ArrowException:
         return pa.string()
 
 
-def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as another type; lists and records that become strings are JSON."""
-    if column.type == kind or not pa.types.is_nested(column.type) or kind != pa.string():
-        return column.cast(kind)
-    return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], kind)
+def _as_type(column: pa.ChunkedArray, new_type: pa.DataType) -> pa.ChunkedArray:
+    """A column as another type; lists and dicts that become strings are JSON."""
+    if pa.types.is_nested(column.type) and new_type == pa.string():
+        return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], new_type)
+    return column.cast(new_type)

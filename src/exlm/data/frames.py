@@ -227,12 +227,12 @@ def _write(frame: pd.DataFrame, file: Path, suffix: str, header: bool, layout: T
 
 
 def _without_list(cell: Any) -> Any:
-    """A list or a record as JSON; any other cell as it is."""
+    """A list or a dict as JSON; any other cell as it is."""
     return _as_json(cell) if isinstance(cell, (list, dict)) else cell
 
 
 def as_text(cell: Any) -> str | None:
-    """A cell as text: a list or a record as JSON; None if it is missing."""
+    """A cell as text: a list or a dict as JSON; None if it is missing."""
     if isinstance(cell, (list, dict)):
         return _as_json(cell)
     return None if pd.isna(cell) else str(cell)

@@ -28,7 +28,7 @@ NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 @dataclass(frozen=True)
 class Source:
-    """One file, standard input, or one split of a Hugging Face data set."""
+    """One file, standard input, or one part of a Hugging Face data set (there a split)."""
 
     name: str  # as it was given, or the path inside a directory
     reader: str  # key of READERS
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     number: int  # from 1
     document: int
     text: str
-    problem: str = ""  # why the row has no text, where that is known
+    problem: str = ""  # why the row has no text, where its format says so
 
 
 Chunk = list[Row]
