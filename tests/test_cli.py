@@ -22,7 +22,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import grid_cells
 from exlm_command import main
 from exlm_command.commands import COMMANDS, function_of
-from exlm_command.parser import build_parser, settings
+from exlm_command.parser import build_parser, settings, types_of_options
 from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -380,7 +380,7 @@ def test_help_describes_every_option(capsys, command):
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
     assert f"example: exlm {command} " in text
-    assert all(word.upper() in text for word in COMMANDS[command].words)
+    assert all(positional.upper() in text for positional in COMMANDS[command].positionals)
     options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed
@@ -555,3 +555,22 @@ def test_ops_import_torch_alone():
                 modules = [node.module]
             inside = [module for module in modules if not module.startswith("exlm.ops")]
             assert all(module.split(".")[0] in outside for module in inside), path.name
+
+
+def test_the_types_of_options_are_known_to_the_command_line():
+    """They are read from attributes of jsonargparse that are not public: if this fails, these have
+    changed (`types_of_options`)."""
+    types = types_of_options(build_parser("finetune"))
+    assert types["seeds"] == list[int] and types["task.label_columns"] == list[str]
+
+
+def test_progress_bars_do_not_fill_a_log():
+    code = (
+        "import time; from exlm_command import main; main()\n"
+        "from tqdm import tqdm\n"
+        "for _ in tqdm(range(50)): time.sleep(0.02)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert "50/50" in done.stderr and done.stderr.count("it/s") == 2

@@ -792,3 +792,11 @@ def test_the_real_questions_have_their_answers_in_place(data_dir):
         if has_answer(window)
     ]
     assert np.mean(exact) > 0.95  # the others begin or end inside a token
+
+
+def test_a_column_in_another_case_is_a_column_of_its_own(tmp_path):
+    content = "question,Question,Context\nwho?,no. 7,Ada was here.\n"
+    (tmp_path / "a.csv").write_text(content)
+    questions, problems = read_questions(tmp_path / "a.csv", labelled=False)
+    assert not problems
+    assert questions[["question", "context"]].values.tolist() == [["who?", "Ada was here."]]

@@ -285,9 +285,9 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     path = write(
         tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n'
     )
-    frame, faults = read_file(path)
+    frame, problems = read_file(path)
     assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
-    assert list(faults) == [3, 5]
+    assert list(problems) == [3, 5]
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems[2:4] == ["no label", "3 fields instead of 2"]

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from exlm.data.batching import MaskedBatches, share_bounds
-from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
+from exlm.data.corpus import PARTS, SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch
@@ -66,7 +66,7 @@ def check_positions(
     if not model.limits_positions:
         return
     longest_of = {
-        split: int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
+        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in PARTS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]

@@ -66,7 +66,7 @@ class HeldOutData:
         for batch in islice(all_batches, rank, None, world):
             tokens, token_counts = self.corpus.gather(rows[batch])
             yield mask_tokens(
-                tokens=tokens,
+                token_ids=tokens,
                 token_counts=token_counts,
                 examples=rows[batch],
                 tokenizer=self.tokenizer,

@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import chunks, frames
 from exlm.data.chemistry import Standardize
+from exlm.data.layout import TableLayout
+from exlm.data.numbers import with_numbers
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
@@ -70,13 +72,15 @@ def embed(
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved)
     reader = reader_for(first, input, tokenizer, max_length, saved, standardize, read_options)
 
+    layout = chunks.output_layout(input, read_options.table_options, target)
+
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
-        _write(path, table, vectors, numbers)
+        _write(path, table, vectors, numbers, layout)
         return table.counts("embedded")
 
     settings = {
@@ -115,7 +119,13 @@ def _first_table(
     return make_table(rows, path, text_column, [], pair_column=pair_column)
 
 
-def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:
+def _write(
+    path: Path,
+    table: TextTable,
+    vectors: np.ndarray,
+    numbers: frozenset[str],
+    layout: TableLayout,
+) -> None:
     """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header
     line in the first part alone, a .npy file nowhere."""
     if path.suffix == ".npy":
@@ -128,13 +138,13 @@ def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
         frame = frames.with_columns(table.frame, columns)
-        frames.write_frame(frame, path, header=frame.index[0] == 0)
+        frames.write_frame(frame, path, header=frame.index[0] == 0, layout=layout)
     else:
         # It stands in the frame for its name alone: Arrow keeps vectors, pandas would not.
         frame = frames.with_columns(table.frame, columns | {"embedding": None})
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        rows = frames.as_arrow(frames.with_numbers(frame.drop(columns=name), numbers))
+        rows = frames.as_arrow(with_numbers(frame.drop(columns=name), numbers))
         pq.write_table(rows.append_column(name, cells), path)
 
 

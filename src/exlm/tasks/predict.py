@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chunks import in_words, output_path, write_in_chunks
+from exlm.data.chunks import in_words, output_layout, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
@@ -57,7 +57,8 @@ def predict(
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
-    write_frame(predictions.frame, target, numbers=predictions.numbers)
+    layout = output_layout(input, predictor.options.table_options, target)
+    write_frame(predictions.frame, target, numbers=predictions.numbers, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
@@ -76,17 +77,19 @@ def _predict_in_chunks(
 ) -> dict[str, int]:
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
+    options = predictor.options
+    layout = output_layout(predictor.path, options.table_options, target)
 
     def write(rows: FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         frame, counts = predict_chunk(rows)
-        write_frame(frame, path, header=rows.frame.index[0] == 0, numbers=numbers)
+        begins_file = rows.frame.index[0] == 0
+        write_frame(frame, path, header=begins_file, numbers=numbers, layout=layout)
         return counts
 
     models = [
         (str(model.directory), model.saved, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    options = predictor.options
     settings = {"models": models, "options": options}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 

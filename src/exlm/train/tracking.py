@@ -51,7 +51,6 @@ class Tracker:
             desc=description,
             unit="step",
             disable=not self.active,
-            mininterval=1,
         )
         if self.active:
             path = directory / "log.jsonl"

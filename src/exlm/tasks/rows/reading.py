@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
-    SAMPLE,
+    FIRST_TEXTS,
     Standardize,
     are_molecules,
     comparable,
@@ -247,7 +247,7 @@ def reader_for(
 def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
-    sample = list(islice((text for text in texts if molecule_problem(text) is None), SAMPLE))
+    sample = list(islice((text for text in texts if molecule_problem(text) is None), FIRST_TEXTS))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if len(sample) < LEAST_SAMPLE or others < len(sample) / 10:
         return

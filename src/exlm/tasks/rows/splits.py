@@ -18,7 +18,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.columns import check_columns, listed
-from exlm.data.frames import read_json
+from exlm.data.files import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, random_bits
 from exlm.tasks.config import TaskConfig

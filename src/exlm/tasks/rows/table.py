@@ -213,10 +213,10 @@ def _join_files(
     frames = {
         part: file.frame.reindex(columns=columns, fill_value="") for part, file in files.items()
     }
-    faults = {
-        (part, row): fault for part, file in files.items() for row, fault in file.faults.items()
-    }
-    return FileRows(pd.concat(frames), faults)
+    problems = dict[tuple[str, int], str]()
+    for part, file in files.items():
+        problems |= {(part, row): problem for row, problem in file.problems.items()}
+    return FileRows(pd.concat(frames), problems)
 
 
 def _choose_texts(

@@ -25,7 +25,7 @@ def read_texts(
     table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
     InputError for lists that were written as text."""
     frame = rows.frame
-    problems = rows.faults_of_rows
+    problems = rows.problems_of_rows
     if len(text_columns) == 2 and text_columns[0] == text_columns[1]:
         cells = frame[text_columns[0]]
         pairs = [_two_texts(cell, index, path) for index, cell in cells.items()]

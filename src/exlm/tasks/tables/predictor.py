@@ -13,7 +13,8 @@ from rdkit.DataStructs import ExplicitBitVect
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
-from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
+from exlm.data.frames import FileRows, read_file, read_file_chunks, with_columns
+from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import (
