@@ -54,7 +54,7 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, fault) in enumerate(_records(path, labelled, header)):
+    for row, (record, row_problem) in enumerate(_records(path, labelled, header)):
         question_id = _text(record.get("id")).strip() or f"row {row + 1}"
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
@@ -77,7 +77,7 @@ def read_questions(
                 misplaced = "the context does not have it where it should; answer dropped"
                 problems.append(QuestionProblem(row, text, misplaced))
         is_impossible = record.get("is_impossible") is True
-        problem = fault or _problem(question, context, references, is_impossible)
+        problem = row_problem or _problem(question, context, references, is_impossible)
         if problem:
             problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
         else:
@@ -124,8 +124,8 @@ def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFra
 
 
 def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
-    """For every question, its fields (by SQuAD's names or the file's columns) and why its row is
-    malformed, or ""."""
+    """For every question, its fields (by SQuAD's names or the file's columns) and why its row
+    cannot be used, or ""."""
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
     rows = read_file(path, TableOptions(header))
