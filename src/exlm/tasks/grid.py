@@ -74,8 +74,9 @@ class Grid:
         results[best] = [self._with_model(best, result) for result in results[best]]
         for result in results[best]:
             if "stopped" in result:
-                reason = f"no cell of the grid could be trained; {best}: {result['stopped']}"
-                raise TrainingStopped(reason)
+                raise TrainingStopped(
+                    f"no cell of the grid could be trained; {best}: {result['stopped']}"
+                )
         report = self._report(results, best)
         if leaves_model(results[best][0]):
             self._copy_model(self.run_dir(best, report["best_seed"]))

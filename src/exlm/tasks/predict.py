@@ -62,8 +62,8 @@ def predict(
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
-        words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
-        print(f"{len(predictions.labelled)} labelled rows: {words}")
+        metrics = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
+        print(f"{len(predictions.labelled)} labelled rows: {metrics}")
         if predictor.models[0].saved_task.error_units:
             print(ERRORS_IN_UNITS)
         _warn_of_training(predictions.in_training)
@@ -150,11 +150,11 @@ def evaluate(
     labelled = predictions.labelled
     if not len(labelled):
         names = listed(saved_task.label_columns or ["answer"], 5)
-        reason = predictions.note or (
+        problem = predictions.note or (
             f"no row has a prediction and a label in {names}; "
             "name the column that has the labels with label_columns"
         )
-        raise InputError(f"{input}: nothing can be scored: {reason}")
+        raise InputError(f"{input}: nothing can be scored: {problem}")
     report = {
         "model": model,
         "input": input,
@@ -215,11 +215,11 @@ def _warn_of_training(count: int | None) -> None:
         )
 
 
-def _in_words(metric: dict[str, float]) -> str:
+def _in_words(score: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value = metric["value"]
-    low = metric.get("low", np.nan)
-    high = metric.get("high", np.nan)
+    value = score["value"]
+    low = score.get("low", np.nan)
+    high = score.get("high", np.nan)
     if not np.isfinite([value, low, high]).all() or low == high:
         return in_digits(value)
     if isinstance(value, int):

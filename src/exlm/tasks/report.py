@@ -20,10 +20,9 @@ ReportedPart = Literal["test", "valid", "mismatched"]
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
 # what is usually told beside the metric that chose the epoch, if the task has it
-USUAL_METRICS = (
-    *("rmse", "mae", "r2", "spearman"),
-    *("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews", "em"),
-)
+OF_NUMBERS = ("rmse", "mae", "r2", "spearman")
+OF_CLASSES = ("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews")
+USUAL_METRICS = (*OF_NUMBERS, *OF_CLASSES, "em")
 
 
 def describe_report(report: GridReport, directory: Path) -> str:
@@ -70,23 +69,25 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
 
 
 def _median_and_spread(score: dict[str, float], metric: str, seeds: int) -> str:
-    words = f"{metric} {in_digits(score['median'])}"
+    median = f"{metric} {in_digits(score['median'])}"
     if seeds == 1:
-        return words
+        return median
     low, high, mean, std = (in_digits(score[name]) for name in ("min", "max", "mean", "std"))
-    return f"{words} (median of {seeds} seeds, {low} to {high}; mean {mean} +- {std})"
+    return f"{median} (median of {seeds} seeds, {low} to {high}; mean {mean} +- {std})"
 
 
 def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
     """Says for how many labels the metric is defined, if it is not for all; else ""."""
     if part not in report.get("labels", {}):
         return ""
-    labels = len(report["runs"][0].get("label_columns", []))
-    scored = sum(bool(np.isfinite(score["mean"])) for score in report["labels"][part].values())
-    if scored >= labels:
+    means = [score["mean"] for score in report["labels"][part].values()]
+    scored = int(np.isfinite(means).sum())
+    if scored == len(means):
         return ""
     lacking = "only one class" if report["metric"] in NEEDS_BOTH_CLASSES else "too few labels"
-    return f" (the mean over {scored} of {labels} labels: the others have {lacking} in these rows)"
+    return (
+        f" (the mean over {scored} of {len(means)} labels: the others have {lacking} in these rows)"
+    )
 
 
 def _note_on_few(counts: Statistics) -> str | None:

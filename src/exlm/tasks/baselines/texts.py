@@ -19,8 +19,8 @@ def are_single_words(texts: Sequence[str]) -> bool:
     """Whether nine in ten texts or more are a single word, perhaps with a * at the end, as proteins
     may have it."""
     present = [text for text in texts if text]
-    words = sum(re.fullmatch(r"\w+\*?", text) is not None for text in present)
-    return bool(present) and words >= 0.9 * len(present)
+    single_words = sum(re.fullmatch(r"\w+\*?", text) is not None for text in present)
+    return bool(present) and single_words >= 0.9 * len(present)
 
 
 def are_proteins(texts: Sequence[str]) -> bool:
