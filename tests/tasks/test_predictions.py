@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-)
+from rdkit import Chem
+from transformers import AutoConfig
 
 from exlm import InputError
 from exlm.data.frames import write_frame
@@ -24,6 +23,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted
@@ -142,6 +142,29 @@ def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_pat
         np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
 
 
+def test_what_a_model_keeps_of_its_task_has_the_same_keys_in_all_versions():
+    earlier = {
+        "task_type": "token_classification",
+        "text_column": "sequence",
+        "pair_column": None,
+        "classes": ["E", "H"],
+        "words": None,
+        "molecules": False,
+        "unit": "\\S",
+    }
+    saved_task = SavedTask.from_json(earlier)
+    assert saved_task.class_names == ["E", "H"] and saved_task.unit_pattern == r"\S"
+    assert saved_task.standardize == "none" and saved_task.temperature is None
+    written = saved_task.to_json()
+    assert written["molecules"] is False and "words" not in written
+    assert {name: written[name] for name in ("classes", "unit")} == {
+        "classes": ["E", "H"],
+        "unit": r"\S",
+    }
+    assert SavedTask.from_json(written) == saved_task
+    assert SavedTask(binary_names=["no", "yes"]).to_json()["words"] == ["no", "yes"]
+
+
 def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, molecules, tmp_path):
     trained = shutil.copytree(tuned("regression") / "seed-0", tmp_path / "model")
     table = str(molecules / "table.csv")
@@ -213,6 +236,31 @@ def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecu
     capitals = predicted(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
     usual = predicted(model, str(tmp_path / "b.csv"), str(tmp_path / "q.csv"))
     assert capitals["predicted weight"].tolist() == usual["predicted weight"].tolist()
+
+
+def test_the_structures_of_an_sdf_are_read_not_a_property_called_as_the_training_column(
+    molecules, tmp_path, capsys
+):
+    """`Molecule` is the text column of the training, and a property with other molecules."""
+    frame = pd.read_csv(molecules / "table.csv").rename(columns={"smiles": "Molecule"})
+    frame[["Molecule", "weight"]].to_csv(tmp_path / "table.csv", index=False)
+    task = TaskConfig(str(tmp_path / "table.csv"), text_column="Molecule", split="random")
+    model = str(tmp_path / "tuned")
+    finetune(model, str(molecules / "model"), task, FAST, [0])
+    smiles = [Chem.CanonSmiles(text) for text in frame["Molecule"][:3]]
+    blocks = [Chem.MolToMolBlock(Chem.MolFromSmiles(text)) for text in smiles]
+    records = [f"{block}> <Molecule>\nC\n\n$$$$\n" for block in blocks]
+    (tmp_path / "new.sdf").write_text("".join(records))
+    pd.DataFrame({"Molecule": [*smiles, "C"]}).to_csv(tmp_path / "new.csv", index=False)
+    expected = predicted(model, str(tmp_path / "new.csv"), str(tmp_path / "p.csv"))
+    found = predicted(model, str(tmp_path / "new.sdf"), str(tmp_path / "q.csv"))
+    properties = predicted(
+        model, str(tmp_path / "new.sdf"), str(tmp_path / "r.csv"), text_column="Molecule"
+    )
+    title = "predicted weight"
+    np.testing.assert_allclose(found[title], expected[title][:3], rtol=1e-5)
+    np.testing.assert_allclose(properties[title], expected[title][3], rtol=1e-5)
+    assert "has no column" not in capsys.readouterr().err
 
 
 def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.table import make_table
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
-from exlm.tasks.saved_task import TunedModel, load_saved_task
+from exlm.tasks.saved_task import SavedTask, TunedModel, load_saved_task
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import UnitMeaning
 from exlm.tasks.tables.token_classification import TokenClassification
@@ -266,14 +266,15 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
     tokens = TableTokens([{}] * 3, np.full((3, 3), -1))
-    task = {"task_type": "token_classification", "unit": RESIDUE, "classes": ["H", "E"]}
-    task["precision"] = "fp32"
+    saved_task = SavedTask(
+        task_type="token_classification", unit_pattern=RESIDUE, class_names=["H", "E"]
+    )
     rows = np.flatnonzero(table.usable)
-    found = UnitMeaning(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
+    found = UnitMeaning(saved_task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
-        and spelled(found, table.texts, task["classes"], task["unit"]) == ["", "", ""]
+        and spelled(found, table.texts, ["H", "E"], RESIDUE) == ["", "", ""]
     )
 
 
@@ -299,7 +300,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
         str(out), model, TaskConfig(data, task_type="token_classification"), FAST, [0]
     )
     assert report["test"]["accuracy"]["mean"] > 0.9
-    assert load_saved_task(str(out))["classes"] == sorted(map(str, tags))
+    assert load_saved_task(str(out)).class_names == sorted(map(str, tags))
     found = predicted(str(out), data, str(tmp_path / "predicted.csv"))
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())

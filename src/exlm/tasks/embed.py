@@ -68,9 +68,9 @@ def embed(
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
-    saved = remembered(network.config)
-    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved)
-    reader = reader_for(first, input, tokenizer, max_length, saved, standardize, read_options)
+    saved_task = remembered(network.config)
+    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
+    reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
 
     layout = chunks.output_layout(input, read_options.table_options, target)
 
@@ -104,13 +104,13 @@ def _first_table(
     path: str,
     text_column: str | None,
     pair_column: str | None,
-    saved: SavedTask,
+    saved_task: SavedTask,
 ) -> TextTable:
     """The first rows of a file, with the text column of the model's training where none is named. A
     note says if second texts are there that the model was trained on, and are not read."""
-    if text_column is None and saved.get("text_column") in rows.frame:
-        text_column = saved["text_column"]
-    second = saved.get("pair_column")
+    if text_column is None:
+        text_column = saved_task.text_column_in(rows.frame.columns, path)
+    second = saved_task.pair_column
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "

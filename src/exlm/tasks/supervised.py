@@ -1,4 +1,4 @@
-"""Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best
+"""Supervised training, shared by all task types: shuffled batches, and the choice of the best
 epoch."""
 
 from collections.abc import Callable, Sequence
@@ -107,9 +107,10 @@ def train_best_epoch(
     metric: str,
     device: str = "auto",
 ) -> int:
-    """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the
-    metrics on valid, and returns that epoch. The log goes to `run_dir`; what an interrupted
-    training needs to go on is in UNFINISHED there. The batches' seed also seeds dropout."""
+    """Trains a network in place, gives it the weights of its best epoch by the `metric` of its
+    scores on valid, which `score` gives, and returns that epoch. The log goes to `run_dir`; what an
+    interrupted training needs to go on is in UNFINISHED there. The batches' seed also seeds
+    dropout."""
     progress = run_dir / UNFINISHED / PROGRESS
     best = BestEpoch(progress / "best.safetensors")
 

@@ -154,7 +154,7 @@ def class_name(cell: Any) -> str:
     return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
-def class_values(names: Sequence[str]) -> list[str] | list[bool]:
+def class_values(names: Sequence[str | int]) -> list[str | int]:
     """What cells with these classes hold: the names, or booleans if these are called so."""
     return [False, True] if list(names) == ["False", "True"] else list(names)
 

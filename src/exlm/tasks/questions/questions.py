@@ -83,11 +83,11 @@ def read_questions(
         else:
             usable[row] = (question_id, question, context, answers)
     if not usable:
-        reason = "it holds none"
+        why = "it holds none"
         if problems:
             row, value, problem = problems[0]
-            reason = f"first row {row + 1}, value {str(value)[:80]!r}: {problem}; correct it"
-        raise InputError(f"{path}: no question can be used, {reason}")
+            why = f"first row {row + 1}, value {str(value)[:80]!r}: {problem}; correct it"
+        raise InputError(f"{path}: no question can be used, {why}")
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems

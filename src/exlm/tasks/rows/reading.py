@@ -72,13 +72,13 @@ class ReadOptions:
 
 def remembered(config: PreTrainedConfig) -> SavedTask:
     """What a pre-trained or a fine-tuned model remembers of the texts that it was trained on:
-    `molecules` (absent in models of earlier versions), `standardize` and, if it is fine-tuned, the
+    `molecules` (None in models of earlier versions), `standardize` and, if it is fine-tuned, the
     columns."""
-    saved: SavedTask = {
+    of_pretraining = {
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return {**saved, **(getattr(config, "task", None) or {})}
+    return SavedTask.from_json(of_pretraining | (getattr(config, "task", None) or {}))
 
 
 def decide_molecules(
@@ -231,14 +231,14 @@ def reader_for(
     path: str,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
-    saved: SavedTask,
+    saved_task: SavedTask,
     how: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
     for a model; molecules are rewritten as `how` says, or else as in its training."""
-    molecules = decide_molecules(first.texts, saved["molecules"], options.molecules, path)
-    how = how or saved["standardize"]
+    molecules = decide_molecules(first.texts, saved_task.molecules, options.molecules, path)
+    how = how or saved_task.standardize
     if molecules and how == "none":
         note_spelling(first.texts, path)
     return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)

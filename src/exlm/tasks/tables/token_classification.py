@@ -87,7 +87,9 @@ class TokenClassification(TableFinetuning):
             unit_pattern=unit,
         )
 
-    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
+    def batch_labels(
+        self, batch: dict[str, Tensor], rows: np.ndarray, saved_task: SavedTask
+    ) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
         have IGNORED."""
         assert self.tokens.unit_starts is not None  # `TextReader` found them
@@ -98,10 +100,12 @@ class TokenClassification(TableFinetuning):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def table_entries(self, train_rows: np.ndarray) -> SavedTask:
-        assert self.table.unit_pattern  # `load_table` found it
-        saved = super().table_entries(train_rows)
-        return {**saved, "unit": self.table.unit_pattern, "mask_column": self.config.mask_column}
+    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+        return replace(
+            super().saved_task(train_rows),
+            unit_pattern=self.table.unit_pattern or "",
+            mask_column=self.config.mask_column,
+        )
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
