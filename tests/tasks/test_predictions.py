@@ -298,11 +298,11 @@ def test_a_label_called_class_keeps_its_probability(molecules, tuned):
 
 
 def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
-    saved = {"task_type": "binary", "label_columns": ["y"], "classes": None}
     shares = [np.array([[0.2], [0.9], [np.nan]])]
     predicted_values = {}
     for names in (["False", "True"], ["no", "yes"]):
-        columns = OutputMeaning({**saved, "words": names}).columns(shares, None)
+        saved_task = SavedTask("binary", label_columns=["y"], binary_names=names)
+        columns = OutputMeaning(saved_task).columns(shares, None)
         write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]

@@ -91,9 +91,7 @@ def score(
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
-    if not mutations_column:
-        has_mutants = "mutant" in frame and "mutations" not in frame
-        mutations_column = "mutant" if has_mutants else "mutations"
+    mutations_column = mutations_column or _find_mutations(frame)
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
         wild_source = "wild_type"
@@ -121,6 +119,12 @@ def score(
     if label_column:
         _print_correlations(frame[label_column], scores)
     return result
+
+
+def _find_mutations(frame: pd.DataFrame) -> str:
+    """The usual name of the column of mutations, and of two the first."""
+    has_mutants = "mutant" in frame and "mutations" not in frame
+    return "mutant" if has_mutants else "mutations"
 
 
 def _variant(wild: str, cell: str, first_position: int, problem: str) -> Variant:

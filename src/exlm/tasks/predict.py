@@ -50,7 +50,8 @@ def predict(
         options: the settings of `PredictOptions`."""
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
-    predictor = _predictor(model, input, PredictOptions(**options))
+    predict_options = PredictOptions(**options)
+    predictor = _predictor(model, input, predict_options)
     # chunks of a workbook cannot be joined
     predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
     if predict_chunk:
@@ -58,7 +59,7 @@ def predict(
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
-    layout = output_layout(input, predictor.options.table_options, target)
+    layout = output_layout(input, predict_options.table_options, target)
     write_frame(predictions.frame, target, numbers=predictions.numbers, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
