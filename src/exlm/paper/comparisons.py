@@ -62,9 +62,9 @@ def mine_table(runs: Runs) -> Table:
 
 
 def _headings(scored_runs: Sequence[ScoredRun]) -> list[str]:
-    """For each run, its task and how it was scored. Where other data or other rows were scored
-    under the same heading, it names these, too: their scores cannot be compared."""
-    headings = [_heading(run) for run in scored_runs]
+    """For each run, its heading. Where other data or other rows were scored under the same one, it
+    names these, too: their scores cannot be compared."""
+    headings = [run.heading for run in scored_runs]
     data = []
     for run in scored_runs:
         checksums = " ".join(checksum[:8] for checksum in run.checksums)
@@ -82,13 +82,6 @@ def _told_apart(headings: Sequence[str], endings: Sequence[str]) -> list[str]:
     for heading, ending in zip(headings, endings, strict=True):
         result.append(heading + ending if len(endings_of[heading]) > 1 else heading)
     return result
-
-
-def _heading(run: ScoredRun) -> str:
-    unit = ", %" if run.in_percent else ""
-    metric = f"{run.part} {run.metric}{unit}"
-    phrases = [metric, f"split {run.split or 'parts'}", *run.row_settings]
-    return f"{title(run.task)}: {', '.join(phrases)}"
 
 
 def _different_options(scored_runs: Sequence[ScoredRun]) -> set[str]:

@@ -140,8 +140,7 @@ def _without_smaller(groups: list[RunsOfVariants]) -> list[RunsOfVariants]:
     run_sets = [set(_all_runs(group)) for group in groups]
     remaining = []
     for group, its_runs in zip(groups, run_sets, strict=True):
-        larger = [others for others in run_sets if len(others) > len(its_runs)]
-        if not any(its_runs.issubset(others) for others in larger):
+        if not any(its_runs < others for others in run_sets):
             remaining.append(group)
     return remaining
 

@@ -137,16 +137,15 @@ class ScoredRun:
             from.
         departures: how the data differ from the published ones.
         task: the name of the task, which no column of a table has.
-        part: the part whose scores are reported.
-        values: all its values; the quantity called as the task is the metric of the part.
+        values: all its values; the quantity called as the task is the metric of the reported part.
         scores: these values of the metric, one for each seed.
-        rows: how many rows of the part were scored, as the median over seeds.
+        rows: how many rows were scored, as the median over seeds.
         interval: of the metric over rows, as medians over seeds; empty if it is not known.
-        split: how rows were divided into parts.
-        row_settings: the unusual ones of those settings that choose rows and labels.
+        heading: the task, part, metric and split, and the unusual ones of those settings that
+            choose rows and labels. Only scores with the same heading and checksums are compared.
         checksums: those of the data; questions have one for each part.
-        rows_scored: how many rows of the part were scored, for headings. With the same data and
-            settings, runs whose text here is equal were scored on the same rows."""
+        rows_scored: how many rows were scored, for headings. With the same heading and checksums,
+            runs whose text here is equal were scored on the same rows."""
 
     model: str
     name: str
@@ -166,38 +165,33 @@ class ScoredRun:
         columns = first_seed.get("label_columns") or task_settings.get("label_columns")
         task = file_task(task_settings["dataset"], columns)
         self.task = f"data set {task}" if task in COLUMN_NAMES else task
-        if self.task in GLUE:  # its column differs between its own files and the hub's
-            columns = task_settings.get("label_columns")
-        self.row_settings = _row_settings({**task_settings, "label_columns": columns}, self.task)
-        self.split: str | None = task_settings.get("split")
         self.metric = str(result["metric"])
         is_questions = task_settings.get("task_type") == "question_answering"
         self.in_percent = is_questions or metric_of(self.metric).is_share
-        self.part = "test" if "test" in result else "valid"
-        self.values = _task_values(result, self.task, self.part, is_questions)
+        part = "test" if "test" in result else "valid"  # the reported one
+        self.values = _task_values(result, self.task, part, is_questions)
         self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
-        rows = _medians(result, "counts", self.part).get("rows")
+        rows = _medians(result, "counts", part).get("rows")
         self.rows = None if rows is None else int(rows)
         self.digits = 1 if self.in_percent else 3  # after the decimal point
         factor = _factor(self.metric, is_questions)
-        bounds = _medians(result, "interval", self.part).values()
+        bounds = _medians(result, "interval", part).values()
         numbers = [f"{factor * bound:.{self.digits}f}" for bound in bounds if bound is not None]
         self.interval = " to ".join(numbers)
+        split = task_settings.get("split")
+        unit = ", %" if self.in_percent else ""
+        scored = f"{part} {self.metric}{unit}, split {split or 'parts'}"
+        row_settings = _row_settings(task_settings, self.task, columns)
+        self.heading = ", ".join([f"{title(self.task)}: {scored}", *row_settings])
         data_sha256 = settings.get("data_sha256")
         checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
         self.checksums = [str(checksum or "unknown") for checksum in checksums]
-        self.rows_scored = _rows_scored(result["runs"], self.part, self.split)
+        self.rows_scored = _rows_scored(result["runs"], part, split)
 
     @property
     def mean(self) -> float:
         """The mean score over seeds."""
         return fmean(self.scores)
-
-    @property
-    def compared_rows(self) -> tuple[str | None, ...]:
-        """The data, the split and what chooses rows: scores are compared only if these are
-        equal."""
-        return (*self.checksums, self.split, *self.row_settings)
 
 
 class FineTuning(ScoredRun):
@@ -282,11 +276,14 @@ def _medians(result: Json, entry: str, part: str) -> dict[str, float | None]:
     return {name: summary["median"] for name, summary in summaries.items()}
 
 
-def _row_settings(task_settings: Json, task: str) -> list[str]:
-    """Those settings of a task that choose its rows, without those that are as usual. A MoleculeNet
-    set has its columns."""
+def _row_settings(task_settings: Json, task: str, columns: list[str] | None) -> list[str]:
+    """Those settings of a task that choose its rows, without those that are as usual, such as the
+    label columns of a MoleculeNet set or of GLUE, which differ between its own files and the
+    hub's."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
     usual_values = _ROW_SETTINGS | {"label_columns": [None, usual_columns]}
+    if task not in GLUE:
+        task_settings = {**task_settings, "label_columns": columns}
     settings = []
     for name, usual in usual_values.items():
         value = task_settings.get(name, usual[0])

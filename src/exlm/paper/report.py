@@ -135,11 +135,10 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     main = MAIN_TABLES[name]
     tasks = [task for its_tasks in main.finetune.values() for task in its_tasks]
     tuned = [group for group in groups if set(tasks) & set(group.tasks)]
-    compared_rows = {tuning.compared_rows for group in tuned for tuning in group.finetunings}
-    baselines = []
-    for baseline in runs.baselines:
-        if baseline.task in tasks and baseline.compared_rows in compared_rows:
-            baselines.append(baseline)
+    data = [(run.heading, run.checksums) for group in tuned for run in group.finetunings]
+    baselines = [
+        run for run in runs.baselines if run.task in tasks and (run.heading, run.checksums) in data
+    ]
     table = tables.main_table(name, tuned, baselines, runs.values)
     start = f"exlm pretrain {main.pretrain}\n{_finetune(main.finetune, tasks)}"
     missing = []

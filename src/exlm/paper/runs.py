@@ -4,7 +4,7 @@ run, quantity and seed."""
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,7 +63,7 @@ def find_runs(roots: list[str]) -> Runs:
         results, "measurements.json", lambda _, content: held_out_values(content)
     )
     weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
-    pretrainings = _once(results.values())
+    pretrainings, repeated_pretrainings = _once(results.values())
 
     def scored_run(folder: Path, report: Json) -> FineTuning | Baseline:
         settings = report["settings"]
@@ -74,7 +74,7 @@ def find_runs(roots: list[str]) -> Runs:
     reports, bad_reports = _read_all(folders, GRID_REPORT, scored_run)
     # no seed has a score if, for example, the data have no labels
     scored = [run for run in reports.values() if run.task and run.scores]
-    scored_once = _once(scored)
+    scored_once, repeated_scored = _once(scored)
     costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
     damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
     if not (pretrainings or scored_once or costs):
@@ -94,7 +94,7 @@ def find_runs(roots: list[str]) -> Runs:
         baselines=[run for run in scored_once if isinstance(run, Baseline)],
         costs=costs,
         damaged=damaged,
-        repeated=_repeated(results.values(), pretrainings) | _repeated(scored, scored_once),
+        repeated=repeated_pretrainings | repeated_scored,
         values=pd.DataFrame(rows, columns=["source", "run", *RunValue._fields]),
     )
 
@@ -127,19 +127,15 @@ def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:
     return None if "scores" in result else PretrainedRun(path, result)
 
 
-def _once(runs: Iterable[Run]) -> list[Run]:
-    """The runs without those that have the id of an earlier one."""
+def _once(runs: Collection[Run]) -> tuple[list[Run], dict[Path, str]]:
+    """The runs without those that have the id of an earlier one; and by directory the ids of these,
+    unless it is the directory of the earlier one under another name."""
     by_id: dict[str, Run] = {}
     for run in runs:
         by_id.setdefault(run.id, run)
-    return list(by_id.values())
-
-
-def _repeated(runs: Iterable[Run], listed: Iterable[Run]) -> dict[Path, str]:
-    """By directory, the ids of those runs that `_once` left out, unless it has the directory under
-    another name."""
-    places = {run.path.resolve() for run in listed}
-    return {run.path: run.id for run in runs if run.path.resolve() not in places}
+    places = {run.path.resolve() for run in by_id.values()}
+    repeated = {run.path: run.id for run in runs if run.path.resolve() not in places}
+    return list(by_id.values()), repeated
 
 
 def _model_of(
