@@ -235,8 +235,7 @@ def _check(name: str, settings: ModelSettings) -> None:
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
-    """Pre-trains a model, measures it, and draws its states for the text `case`, if there is
-    one."""
+    """Pre-trains a model, measures it, and draws its states for the text `case`, if any."""
     pretrain(str(run_dir), **recipe)
     measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
+from exlm.paper.finished_runs import ScoredRun
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Table, TableRow
-from exlm.paper.records import ScoredRun
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table, variant_row
 from exlm.paper.values import (
@@ -33,8 +33,7 @@ VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 
 
 def mine_table(runs: Runs) -> Table:
-    """Every fine-tuning beside the baselines that were scored on the same rows by the same metric;
-    the best of these first."""
+    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
     scored_runs = [*runs.finetunings, *runs.baselines]
     by_heading: defaultdict[str, list[ScoredRun]] = defaultdict(list)
     for heading, run in zip(_headings(scored_runs), scored_runs, strict=True):

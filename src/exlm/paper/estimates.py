@@ -14,8 +14,7 @@ from exlm.paper.values import DIGITS, Variant
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table, in the unit in which it is printed, with its standard deviation over
-    seeds and its digits after the decimal point."""
+    """A number of a table in its unit, with its s.d. over seeds, and digits after the point."""
 
     value: float
     spread: float | None = None
@@ -57,8 +56,7 @@ class RowResults:
 
 
 class Results:
-    """The results of variants, from a frame as that of `RowResults`, which also has the fields of
-    `Variant`."""
+    """The results of variants, from such a frame that also has the fields of `Variant`."""
 
     def __init__(self, values: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
         key: Any
@@ -116,8 +114,7 @@ def weighted_sum(results: Results, terms: Sequence[Term]) -> tuple[float, float 
 
 
 def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
-    """Whether seeds show that a difference is positive. It is decided if the difference is farther
-    from 0 than two standard errors."""
+    """Whether a difference is positive. It is decided if it is more than two standard errors."""
     if error is None:
         return "one seed"
     if abs(difference) <= 2 * error:

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from exlm.paper.estimates import Number
+from exlm.paper.finished_runs import PretrainedRun
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Drawing
-from exlm.paper.records import PretrainedRun
 from exlm.paper.values import (
     ACCURACY,
     CORRUPTION,
@@ -112,8 +112,7 @@ def _heat_map(axis: Axes, grid: Sequence[Variant], numbers: Mapping[Variant, Num
 
 @styled
 def entropy_bars(group: RunGroup) -> list[Drawing]:
-    """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the
-    entropy per state."""
+    """Bars by mask ratio: filled ones are the marginal entropy, hatched ones that per state."""
     variants = group.sweep()
     ratios = sorted({variant.p for variant in variants})
     states = sorted({variant.k for variant in variants})
@@ -159,8 +158,7 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
 
 @styled
 def cost_curves(group: RunGroup) -> list[Drawing]:
-    """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios
-    that have MLM++."""
+    """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
     ratios = {variant.p for variant in group.select(PLUS)}
     variants = [variant for variant in group.select(EXLM, MLM, PLUS) if variant.p in ratios]
     labels = {variant: variant.label for variant in variants}

@@ -14,7 +14,7 @@ import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Results
-from exlm.paper.records import EXLM_ONLY, FineTuning, PretrainedRun
+from exlm.paper.finished_runs import EXLM_ONLY, FineTuning, PretrainedRun
 from exlm.paper.runs import Runs
 from exlm.paper.values import EXLM, METHODS, MLM, PLUS, Variant, rank
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
@@ -29,8 +29,7 @@ class RunGroup:
 
     Attributes:
         label: what they have in common, as a phrase.
-        variants: the runs by variant, in the order of the tables; one run for each pre-training
-            seed.
+        variants: the runs by variant, in the order of the tables, one for each pre-training seed.
         runs: the same runs as a list.
         finetunings: their fine-tunings that are compared, one for each run and task.
         tasks: the tasks of these: first the paper's, in its order, then all others.
@@ -119,8 +118,8 @@ def group_runs(runs: Runs) -> list[RunGroup]:
     for (settings, steps, exlm_only), _ in counts.most_common():
         same_settings = [run for run in all_runs if run.settings == settings]
         as_long = [run for run in same_settings if run.steps == steps]
-        if any(_uses_more(run, exlm_only) for run in as_long):
-            continue  # such as MLMs: they are in the groups of the runs that use more
+        if any(exlm_only < run.exlm_only for run in as_long):
+            continue  # such as MLMs: they are in the groups of the runs that use more settings
         agreeing = [run for run in same_settings if run.exlm_only.issubset(exlm_only)]
         in_earlier_groups = [run for group in groups for run in _all_runs(group)]
         groups.append(_by_variant(steps, agreeing, in_earlier_groups, runs))
@@ -128,11 +127,6 @@ def group_runs(runs: Runs) -> list[RunGroup]:
     labels = _labels([_all_runs(group) for group in groups])
     labelled = [RunGroup(label, group, runs) for label, group in zip(labels, groups, strict=True)]
     return sorted(labelled, key=lambda group: (-len(group.runs), group.label))
-
-
-def _uses_more(run: PretrainedRun, exlm_only: frozenset[tuple[str, object]]) -> bool:
-    """Whether a run has all these settings, and others of EXLM_ONLY."""
-    return exlm_only.issubset(run.exlm_only) and exlm_only != run.exlm_only
 
 
 def _without_smaller(groups: list[RunsOfVariants]) -> list[RunsOfVariants]:
@@ -199,8 +193,7 @@ def _hours_per_step(runs: list[PretrainedRun]) -> float:
 def _compared_finetunings(
     runs: list[PretrainedRun], finetunings: Iterable[FineTuning]
 ) -> list[FineTuning]:
-    """The fine-tunings of these runs, one for each run and task: of each task only those with the
-    most frequent settings."""
+    """One fine-tuning of each run and task, of those with the task's most frequent settings."""
     ids = {run.id for run in runs}
     candidates = [
         tuning for tuning in finetunings if tuning.model_id in ids and not tuning.from_scratch

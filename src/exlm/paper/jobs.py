@@ -25,8 +25,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Job:
-    """A function that writes a result file. It runs if the file is missing or was made with other
-    settings."""
+    """A function that writes a result file, unless there is one made with the same settings."""
 
     title: str  # what it does, for messages
     result: Path
@@ -35,14 +34,13 @@ class Job:
     needs: Path | None = None  # a file without which the job cannot be done
 
     @property
-    def record(self) -> Path:
-        """The file with the settings of the finished job: `result.settings.json` for
-        `result.json`."""
+    def settings_file(self) -> Path:
+        """It has the settings of the finished job: `result.settings.json` for `result.json`."""
         return self.result.with_suffix(".settings.json")
 
     def finished(self) -> bool:
         """Whether the result file exists and was made with these settings."""
-        return self.result.exists() and made_with(self.settings, self.record)
+        return self.result.exists() and made_with(self.settings, self.settings_file)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
@@ -68,7 +66,7 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
             stopped.append(f"{job.result.parent}: {error}")
             print(f"stopped: {error}", flush=True)
             continue
-        write_json(job.record, job.settings)
+        write_json(job.settings_file, job.settings)
         print(f"done in {time.monotonic() - begin:.0f} s", flush=True)
     if stopped:
         raise TrainingStopped("; ".join(stopped))
@@ -107,8 +105,7 @@ def in_own_process(function: Callable[..., Result], *arguments: object) -> Resul
 
 
 def _prepare_process(threads: int) -> None:
-    """Prepares the new process: it ends if its caller is killed, has as many threads, and
-    transformers are silent."""
+    """The process ends if its caller is killed, has as many threads, and prints less."""
     # Ctrl-C now reaches only the calling process, which passes it on once.
     os.setpgrp()
     end_with_parent()

@@ -4,9 +4,9 @@ of the experiments, and measurements of cost."""
 from collections.abc import Iterable, Sequence
 
 from exlm.paper.estimates import Number
+from exlm.paper.finished_runs import Cost, PretrainedRun, ScoredRun, StepCost
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Entry, Table, TableRow
-from exlm.paper.records import Cost, PretrainedRun, ScoredRun, StepCost
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table
 from exlm.paper.values import LISTED, METHODS, MLM, PAPER_COST, percent, title
@@ -37,15 +37,15 @@ def _step_cost(step: StepCost, times: float) -> TableRow:
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
-    """All pre-trainings, each followed by its fine-tunings that the experiments compare; then all
-    other fine-tunings and all baselines."""
+    """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
     rows = [row for group in groups for row in _rows_of_group(group)]
     others = "other fine-tunings: of other models, of random weights, or with rarer settings"
     for tuning in runs.finetunings:
-        row = _scored_row(tuning, "fine-tuning", tuning.name)
+        row = _scored_row(tuning, "fine-tuning", f"{title(tuning.task)} from {tuning.model}")
         rows.append(row | {"group": others if groups else "fine-tunings"})
-    for baseline in sorted(runs.baselines, key=lambda run: (run.baseline, run.task)):
-        rows.append(_scored_row(baseline, "baseline", baseline.name) | {"group": "baselines"})
+    for baseline in sorted(runs.baselines, key=lambda run: (run.model, run.task)):
+        row = _scored_row(baseline, "baseline", f"{title(baseline.task)}, {baseline.model}")
+        rows.append(row | {"group": "baselines"})
     # A vanilla MLM may belong to several groups, but is listed once.
     by_id: dict[Entry, TableRow] = {}
     for row in rows:
@@ -95,8 +95,7 @@ def _scored_row(run: ScoredRun, kind: str, what: str) -> TableRow:
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
-    """Files and runs that are in no other table, with the reason. Fine-tunings and baselines are
-    all in the table of `mine_table`."""
+    """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
     used = {run.id for group in groups for run in group.runs}
     rows: list[TableRow] = []
     for path in sorted(runs.damaged, key=lambda path: path.parent):

@@ -74,8 +74,7 @@ def _moments(values: Tensor) -> dict[str, float]:
 
 
 def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The batch, as many sequences at a time as have `LOGITS` logits. One sequence may have
-    more."""
+    """The batch in pieces of at most `LOGITS` logits; a piece of one sequence may have more."""
     masks = int((batch["labels"] != IGNORED).sum(1).max())
     states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
     sequences = max(1, LOGITS // (states * model.config.vocab_size))
@@ -108,8 +107,7 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
-    """The entropies [...], in bits, of distributions [..., V]. A token with probability 0 adds
-    nothing."""
+    """The entropies [...], in bits, of distributions [..., V]; a probability of 0 adds nothing."""
     log_probabilities = log_probabilities.double()
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 

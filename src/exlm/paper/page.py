@@ -21,8 +21,7 @@ TableRow = dict[str, Entry]  # by the title of the column
 
 
 def as_text(entry: Entry) -> str:
-    """An entry as text. Integers have no digit after the decimal point, floats one, and None is a
-    dash."""
+    """An entry as text: integers without decimals, floats with one, and a dash for None."""
     if isinstance(entry, int | float):
         return str(Number(entry, digits=0 if isinstance(entry, int) else 1))
     return "–" if entry is None else str(entry)

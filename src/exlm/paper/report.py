@@ -1,12 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads every run into a record (records.py), and the numbers of all runs into
-one data frame. `group_runs` (groups.py) puts runs that can be compared into groups, and sorts them
-by `Variant` (values.py), that is by what the experiments vary. `Results` (estimates.py) has the
-numbers of a variant as means over seeds. Of these, tables.py makes the tables of the experiments,
-comparisons.py those that decide, and listings.py lists of what was found; figures.py draws figures,
-and page.py writes all of it."""
+`find_runs` (runs.py) reads all runs (finished_runs.py), and their numbers into one data frame.
+`group_runs` (groups.py) puts runs that can be compared into groups, and sorts them by `Variant`
+(values.py), that is by what the experiments vary. `Results` (estimates.py) has the numbers of a
+variant as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
+those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
+writes all of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -113,8 +113,7 @@ def _experiment_section(
     table_of: Callable[[RunGroup], Table],
     figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
 ) -> Section:
-    """The section of one experiment: each group's table and figures, and commands that make the
-    missing runs."""
+    """Each group's table and figures of an experiment, and commands for the missing runs."""
     blocks: list[Table | Drawing] = []
     missing = []
     for group in groups:
@@ -130,8 +129,7 @@ def _experiment_section(
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
-    """The section of a main table, for the groups fine-tuned on one of its tasks, and for the
-    baselines that had the same data."""
+    """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
     main = MAIN_TABLES[name]
     tasks = [task for its_tasks in main.finetune.values() for task in its_tasks]
     tuned = [group for group in groups if set(tasks) & set(group.tasks)]
@@ -183,8 +181,7 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
-    """The command of an experiment, with the recipe saved beside the largest group's runs, if
-    there is one."""
+    """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
     recipes = [run.study / "recipe.yaml" for run in runs if run.study]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.paper.records import (
+from exlm.paper.finished_runs import (
     Baseline,
     Cost,
     FineTuning,
@@ -25,7 +25,7 @@ from exlm.paper.records import (
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
-Record = TypeVar("Record")
+Parsed = TypeVar("Parsed")
 Run = TypeVar("Run", bound=PretrainedRun | ScoredRun)
 
 
@@ -100,11 +100,11 @@ def find_runs(roots: list[str]) -> Runs:
 
 
 def _read_all(
-    folders: Iterable[Path], name: str, parse: Callable[[Path, Json], Record | None]
-) -> tuple[dict[Path, Record], dict[Path, str]]:
+    folders: Iterable[Path], name: str, parse: Callable[[Path, Json], Parsed | None]
+) -> tuple[dict[Path, Parsed], dict[Path, str]]:
     """By folder, what `parse` makes of a folder and the content of the JSON file `name` in it; and
     by path, what is wrong with those of the files that cannot be used."""
-    records = {}
+    parsed = {}
     damaged = {}
     for folder in folders:
         path = folder / name
@@ -112,14 +112,14 @@ def _read_all(
             continue
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            record = parse(folder, content)
+            result = parse(folder, content)
         # A damaged file, or one of another program, may raise anything.
         except Exception as error:
             damaged[path] = f"{type(error).__name__}: {error}"
             continue
-        if record is not None:
-            records[folder] = record
-    return records, damaged
+        if result is not None:
+            parsed[folder] = result
+    return parsed, damaged
 
 
 def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:

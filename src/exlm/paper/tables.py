@@ -8,9 +8,9 @@ from statistics import fmean, median
 import pandas as pd
 
 from exlm.paper.estimates import Number, Results, RowResults
+from exlm.paper.finished_runs import Baseline, ScoredRun
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import PAPER, Table, TableRow
-from exlm.paper.records import Baseline, ScoredRun
 from exlm.paper.values import (
     ABLATIONS,
     COLUMNS,
@@ -105,8 +105,7 @@ def main_variants(group: RunGroup) -> list[Variant]:
 def main_table(
     name: str, groups: Sequence[RunGroup], baselines: Sequence[Baseline], values: pd.DataFrame
 ) -> Table:
-    """A main table: results of other systems, then the paper's own, then ours by group, then
-    baselines, whose numbers are in `values`."""
+    """Other systems, then the paper's own, then ours by group, then baselines (of `values`)."""
     main = MAIN_TABLES[name]
     center = median if main.of_medians else fmean
     rows = _printed_rows(main)
@@ -115,15 +114,15 @@ def main_table(
         for variant in main_variants(group):
             row = variant_row(name, group, variant, main.columns, results)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.baseline for run in baselines):
-        runs = [run for run in baselines if run.baseline == baseline]
+    for model in dict.fromkeys(run.model for run in baselines):
+        runs = [run for run in baselines if run.model == model]
         ids = {run.task: run.id for run in runs}
         # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_one_run = values[values["source"].isin(ids.values())].assign(run=baseline)
+        as_one_run = values[values["source"].isin(ids.values())].assign(run=model)
         results_of_baseline = RowResults(as_one_run, center)
         row = {
             "group": "ours: baselines on the same data",
-            "model": title(baseline),
+            "model": model,
             "seeds": _seed_counts(runs),
             "runs": " ".join(run.id for run in runs),
         }
@@ -183,8 +182,7 @@ def _experiment_table(
 
 
 def ablation_table(group: RunGroup) -> Table:
-    """ExLM without one of its parts, and the vanilla MLM, with hours of training. Empty if there is
-    only one method."""
+    """ExLM with and without its parts, and the MLM. Empty if there is only one method."""
     k, p = group.base_states, group.base_ratio
     variants = {}
     for variant in group.variants:
@@ -201,8 +199,7 @@ def ablation_table(group: RunGroup) -> Table:
 
 
 def sweep_table(group: RunGroup) -> Table:
-    """Rows for each p and k; k = 1 is the vanilla MLM. The table is empty unless there are two
-    variants of ExLM."""
+    """Rows for each p and k (1: the vanilla MLM). Empty unless two variants are of ExLM."""
     variants = {*group.sweep(), *SWEEP} if len(group.select(EXLM)) > 1 else set()
     return _experiment_table("sweep", group, _by_ratio_and_states(variants), SWEEP)
 
@@ -219,8 +216,7 @@ def _by_ratio_and_states(variants: Iterable[Variant]) -> list[Variant]:
 
 
 def repeated_table(group: RunGroup) -> Table:
-    """The grid of p and r, with the numbers that the paper prints. Empty if no run repeated its
-    tokens."""
+    """The grid of p and r, beside the paper's numbers. Empty if no run repeated its tokens."""
     return _experiment_table("repeated-mlm", group, group.grid(), REPEATED)
 
 

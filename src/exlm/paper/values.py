@@ -108,16 +108,14 @@ def title(name: str) -> str:
 
 
 def texts(section: str, name: str, **phrases: str | int) -> tuple[str, str]:
-    """Title and sentences of a section or a table, with `phrases` in the place of their names in
-    braces."""
+    """Title and sentences of a section or a table; `phrases` replace their names in braces."""
     heading, sentences = TEXTS[section][name]
     return heading.format(**phrases), sentences.format(**phrases)
 
 
 @dataclass(frozen=True)
 class ClaimTerm:
-    """A term of the weighted sum that a claim says is positive; claims.yaml says what absent
-    entries mean."""
+    """A term of a claim's weighted sum; claims.yaml says what absent entries mean."""
 
     weight: float
     method: str

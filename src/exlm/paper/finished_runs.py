@@ -86,8 +86,7 @@ class PretrainedRun:
 
 
 def method_of(model: ArchitectureConfig) -> str:
-    """The method of a model with these switches, a key of METHODS. If the paper does not have the
-    objective, it is the objective."""
+    """The method of a model, a key of METHODS, or an objective that the paper does not have."""
     if model.objective not in ("exlm", "ctc"):
         return model.objective
     positions = "-1d" if model.rotary == "1d" else ""
@@ -130,7 +129,6 @@ class ScoredRun:
 
     Attributes:
         model: what tables call the model or the baseline.
-        name: the task and the model.
         model_id: the id of the pre-training that it started from, if that is known.
         options: the settings that compared runs may differ in, as text, empty where one is null:
             hyper-parameters, options of the task, precision, and the fine-tuning that it started
@@ -148,7 +146,6 @@ class ScoredRun:
             runs whose text here is equal were scored on the same rows."""
 
     model: str
-    name: str
     model_id: str | None = None
 
     def __init__(self, path: Path, result: Json) -> None:
@@ -209,13 +206,12 @@ class FineTuning(ScoredRun):
         self.from_scratch = bool(settings.get("from_scratch"))
         start = "/".join(Path(settings.get("model", "")).parts[-3:])
         self.model = f"random weights of {start}" if self.from_scratch else start
-        self.name = f"{title(self.task)} from {start}"
         self.best = result["best"] or "one setting"
         grid = result.get("cells")
         training = result["runs"][0]["settings"]["train"] if grid is None else sorted(grid)
-        options = _task_options(settings["task"])
+        task_options = _task_options(settings["task"])
         starts_later = settings.get("start_from") is not None
-        compared = [training, options, self.checksums, starts_later]
+        compared = [training, task_options, self.checksums, starts_later]
         self.compared = json.dumps(compared, sort_keys=True)
 
 
@@ -224,14 +220,11 @@ class Baseline(ScoredRun):
 
     def __init__(self, path: Path, result: Json) -> None:
         super().__init__(path, result)
-        self.baseline: str = result["settings"]["baseline"]
-        self.model = title(self.baseline)
-        self.name = f"{title(self.task)}, {self.model}"
+        self.model = title(result["settings"]["baseline"])
 
 
 def _options(settings: Json) -> dict[str, str]:
-    """The `options` of a run with these settings. A baseline started from no fine-tuning, as most
-    models did."""
+    """The `options` of a run; without `start_from`, it started from no fine-tuning."""
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
     for name, value in _task_options(settings["task"]).items():
         options[f"task.{name}"] = value
@@ -265,8 +258,7 @@ def _task_values(result: Json, task: str, main_part: str, is_questions: bool) ->
 
 
 def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for the tables. Metrics of question answering are
-    stored in percent."""
+    """What a stored score is multiplied by for tables; answers have theirs in percent already."""
     return 100.0 if metric_of(metric).is_share and not is_questions else 1.0
 
 
