@@ -12,7 +12,8 @@ from typing import Any
 
 from pages import fill, table
 
-from exlm.paper.values import MAIN_TABLES, title
+from exlm.paper.display import title
+from exlm.paper.paper_numbers import MAIN_TABLES
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import MOLECULENET

@@ -5,10 +5,11 @@ from statistics import stdev
 
 import pytest
 
-from exlm.paper import values as paper
+from exlm.paper.comparisons import CLAIMS
+from exlm.paper.display import ACCURACY
 from exlm.paper.estimates import Term, decide, weighted_sum
 from exlm.paper.report import report
-from exlm.paper.values import ACCURACY, Variant
+from exlm.paper.variants import Variant
 from tests.paper.fake_runs import finetuning, pretraining
 from tests.paper.reports import only_group, read_csv
 
@@ -63,7 +64,7 @@ def test_findings_say_what_the_numbers_say(grid):
     rows = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in rows}
     # every claim has models that are there
-    assert len(found) == len(rows) == len(paper.CLAIMS)
+    assert len(found) == len(rows) == len(CLAIMS)
     assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
     assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
     assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"

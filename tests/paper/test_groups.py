@@ -9,7 +9,7 @@ from exlm.paper.analyze import Space
 from exlm.paper.groups import group_runs
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.values import Variant
+from exlm.paper.variants import Variant
 from tests.paper.fake_runs import efficiency, pretraining
 from tests.paper.reports import only_group, read_csv
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exlm.paper import values as paper
-from exlm.paper.values import Variant
+from exlm.paper import paper_numbers as paper
+from exlm.paper.variants import Variant
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from exlm import ExLMConfig
 from exlm.errors import InputError
 from exlm.model.evaluation import summary, zero_sums
-from exlm.paper import values as paper
+from exlm.paper.display import CURVES, HELD_OUT
 from exlm.paper.estimates import Number
 from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
@@ -190,9 +190,9 @@ def test_a_row_with_a_key_that_is_no_column_is_an_error():
 def test_the_report_reads_what_an_evaluation_writes():
     """The names of scores stand in two places: where they are found, and in display.yaml."""
     written = {*summary(zero_sums(ExLMConfig())), "nll_by_masks", "joint_nll_in_passes"}
-    places = [place.split("/") for place in paper.HELD_OUT]
+    places = [place.split("/") for place in HELD_OUT]
     assert {key for file, key, *_ in places if file == "evaluation"} <= written
-    assert set(paper.CURVES) <= written
+    assert set(CURVES) <= written
 
 
 class Page(HTMLParser):

@@ -9,11 +9,12 @@ from statistics import median, stdev
 import pandas as pd
 import pytest
 
+from exlm.paper.display import ACCURACY
 from exlm.paper.estimates import Results, Term, weighted_sum
 from exlm.paper.listings import runs_table
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.values import ACCURACY, Variant
+from exlm.paper.variants import Variant
 from tests.paper.fake_runs import finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv
 

@@ -3,33 +3,39 @@ its price, and which claims of the paper our runs show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from exlm.paper.display import ACCURACY, COMPARED_WITH_PLUS, HOURS, METHODS, title, yaml_content
 from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
 from exlm.paper.finished_runs import ScoredRun
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Table, TableRow
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table, variant_row
-from exlm.paper.values import (
-    ACCURACY,
-    CLAIMS,
-    COMPARED_WITH_PLUS,
-    EXLM,
-    HOURS,
-    METHODS,
-    MLM,
-    PLUS,
-    ClaimTerm,
-    Variant,
-    describe,
-    title,
-)
+from exlm.paper.variants import EXLM, MLM, PLUS, Variant, describe
 from exlm.tasks.labels.metrics import goodness
 
 # what the tables say of each result of `decide`
 UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
 AHEAD = {"yes": METHODS[EXLM], "no": METHODS[PLUS], **UNDECIDED}
 VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
+
+
+@dataclass(frozen=True)
+class ClaimTerm:
+    """A term of a claim's weighted sum; claims.yaml says what absent entries mean."""
+
+    weight: float
+    method: str
+    k: int | None = None
+    p: float | None = None
+    r: int = 1
+    quantity: str | None = None
+
+
+CLAIMS: dict[str, list[ClaimTerm]] = {}
+for _claim, _entries in yaml_content("claims.yaml").items():
+    CLAIMS[_claim] = [ClaimTerm(**term) for term in _entries]
 
 
 def mine_table(runs: Runs) -> Table:

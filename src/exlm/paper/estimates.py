@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from exlm.paper.values import DIGITS, Variant
+from exlm.paper.display import DIGITS
+from exlm.paper.variants import Variant
 
 
 @dataclass(frozen=True)

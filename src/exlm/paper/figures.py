@@ -14,25 +14,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.estimates import Number
-from exlm.paper.finished_runs import PretrainedRun
-from exlm.paper.groups import RunGroup
-from exlm.paper.page import Drawing
-from exlm.paper.values import (
+from exlm.paper.display import (
     ACCURACY,
     CORRUPTION,
     CURVES,
     ENTROPY,
-    EXLM,
-    MLM,
-    PLUS,
     STATE_ENTROPY,
     STYLE,
     TEXTS,
-    Variant,
     percent,
     title,
 )
+from exlm.paper.estimates import Number
+from exlm.paper.finished_runs import PretrainedRun
+from exlm.paper.groups import RunGroup
+from exlm.paper.page import Drawing
+from exlm.paper.variants import EXLM, MLM, PLUS, Variant
 from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small

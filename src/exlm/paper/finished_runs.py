@@ -12,7 +12,8 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.values import COLUMN_NAMES, HELD_OUT, HOURS, Variant, title, yaml_content
+from exlm.paper.display import COLUMN_NAMES, HELD_OUT, HOURS, title, yaml_content
+from exlm.paper.variants import Variant
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task

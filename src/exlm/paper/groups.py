@@ -13,10 +13,11 @@ from statistics import fmean
 import pandas as pd
 
 from exlm.paper.analyze import Space
+from exlm.paper.display import METHODS
 from exlm.paper.estimates import Results
 from exlm.paper.finished_runs import EXLM_ONLY, FineTuning, PretrainedRun
 from exlm.paper.runs import Runs
-from exlm.paper.values import EXLM, METHODS, MLM, PLUS, Variant, rank
+from exlm.paper.variants import EXLM, MLM, PLUS, Variant, rank
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
 RunsOfVariants = dict[Variant, list[PretrainedRun]]

@@ -3,13 +3,15 @@ of the experiments, and measurements of cost."""
 
 from collections.abc import Iterable, Sequence
 
+from exlm.paper.display import LISTED, METHODS, percent, title
 from exlm.paper.estimates import Number
 from exlm.paper.finished_runs import Cost, PretrainedRun, ScoredRun, StepCost
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Entry, Table, TableRow
+from exlm.paper.paper_numbers import PAPER_COST
 from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table
-from exlm.paper.values import LISTED, METHODS, MLM, PAPER_COST, percent, title
+from exlm.paper.variants import MLM
 
 
 def efficiency_table(costs: Iterable[Cost]) -> Table:

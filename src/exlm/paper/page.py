@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from exlm.paper.display import LATEX
 from exlm.paper.estimates import Number
-from exlm.paper.values import LATEX
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers

@@ -3,7 +3,7 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 
 `find_runs` (runs.py) reads all runs (finished_runs.py), and their numbers into one data frame.
 `group_runs` (groups.py) puts runs that can be compared into groups, and sorts them by `Variant`
-(values.py), that is by what the experiments vary. `Results` (estimates.py) has the numbers of a
+(variants.py), that is by what the experiments vary. `Results` (estimates.py) has the numbers of a
 variant as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
 those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
 writes all of it."""
@@ -15,12 +15,13 @@ from shlex import quote
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, mine_table, worth_table
+from exlm.paper.display import texts
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import efficiency_table, left_out_table, runs_table
 from exlm.paper.page import Drawing, Section, Table, write_report
+from exlm.paper.paper_numbers import MAIN_TABLES
 from exlm.paper.runs import Runs, find_runs
-from exlm.paper.values import MAIN_TABLES, texts
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'

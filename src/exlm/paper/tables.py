@@ -7,32 +7,13 @@ from statistics import fmean, median
 
 import pandas as pd
 
+from exlm.paper.display import COLUMNS, ENTROPY, HELD_OUT, HOURS, METHODS, percent, texts, title
 from exlm.paper.estimates import Number, Results, RowResults
 from exlm.paper.finished_runs import Baseline, ScoredRun
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import PAPER, Table, TableRow
-from exlm.paper.values import (
-    ABLATIONS,
-    COLUMNS,
-    ENTROPY,
-    EXLM,
-    HELD_OUT,
-    HOURS,
-    MAIN_TABLES,
-    METHODS,
-    MLM,
-    PLUS,
-    REPEATED,
-    SWEEP,
-    MainTable,
-    PrintedRow,
-    Variant,
-    describe,
-    percent,
-    rank,
-    texts,
-    title,
-)
+from exlm.paper.paper_numbers import ABLATIONS, MAIN_TABLES, REPEATED, SWEEP, MainTable, PrintedRow
+from exlm.paper.variants import EXLM, MLM, PLUS, Variant, describe, rank
 
 
 def as_table(
