@@ -79,16 +79,7 @@ class DownstreamConfig:
     train: FinetuneConfig = FinetuneConfig()
 
 
-def analyze(
-    experiment: Experiment,
-    output: str,
-    data: DataConfig,
-    model: ArchitectureConfig = ArchitectureConfig(),
-    train: LoopConfig = LoopConfig(),
-    tasks: dict[str, DownstreamConfig] | None = None,
-    own_processes: bool = True,
-    **options: Any,
-) -> None:
+def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) -> None:
     """Makes the runs that an experiment of the paper still lacks; the same command goes on after an
     interruption.
 
@@ -97,45 +88,45 @@ def analyze(
             some of its parts, the MLM, and MLM++: an MLM with so many updates that they cost as
             much as ExLM's), `sweep` (numbers of states and mask ratios), `entropy` (models of grid
             and sweep, not fine-tuned), or `efficiency` (step cost).
-        output: directory for all runs; experiments with the same recipe share it.
-        data: corpus and batches. `mask_ratio` holds for ablations and step cost; the experiment
-            itself sets `repeat`.
-        model: the architecture. Its k holds for ablations and step cost; the experiment itself sets
-            `objective`.
-        train: length and optimizer of every pre-training; only MLM++ trains longer.
-        tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the
-            model's pre-training.
         own_processes: a new process for each training; without it memory grows and updates become
             slower.
-        options: the other settings of `Study`."""
+        options: the settings of `Study`."""
     if distributed.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
-    train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
-    data = replace(data, mask_ratio=data.one_mask_ratio)
-    study = Study(output=output, data=data, model=model, train=train, tasks=tasks, **options)
+    study = Study(**options)
+    data = replace(study.data, mask_ratio=study.data.one_mask_ratio)
+    # MLM++ has more updates, but the same warm-up
+    study = replace(study, data=data, train=study.train.with_warmup_steps())
     # all jobs now, to refuse early what one of them could not do; the steps of MLM++ need the cost
     jobs = study.jobs(experiment)
-    write_yaml(Path(output) / "recipe.yaml", study)
+    write_yaml(Path(study.output) / "recipe.yaml", study)
     if experiment in ("efficiency", "ablations"):
         cost = study.cost_job()
         run_jobs([cost], own_processes)
         jobs = study.jobs(experiment, read_or_empty(cost.result)["ratio"])
     run_jobs(jobs, own_processes)
     print(
-        f"all of {experiment} is in {output}; "
-        f"exlm report {output} --output DIR makes tables and figures of it"
+        f"all of {experiment} is in {study.output}; "
+        f"exlm report {study.output} --output DIR makes tables and figures of it"
     )
 
 
 @dataclass(frozen=True)
 class Study:
-    """All that decides what is run, as recipe.yaml has it; `analyze` describes `output`, `data`,
-    `model`, `train` and `tasks`.
+    """All that decides what is run, as recipe.yaml has it.
 
     Attributes:
+        output: directory for all runs; experiments with the same recipe share it.
+        data: corpus and batches. `mask_ratio` holds for ablations and step cost; the experiment
+            itself sets `repeat`.
+        model: the architecture. Its k holds for ablations and step cost; the experiment itself sets
+            `objective`.
+        train: length and optimizer of every pre-training; only MLM++ trains longer.
         prior: what is added to links between states, and its schedule. Every ExLM
             uses it, no MLM does.
         space: the mask ratios, repetitions and numbers of states that the experiments try.
+        tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the
+            model's pre-training.
         seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
         pretrain_seeds: the seeds of pre-training; by default only 0.
         cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
@@ -144,8 +135,8 @@ class Study:
 
     output: str
     data: DataConfig
-    model: ArchitectureConfig
-    train: LoopConfig
+    model: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    train: LoopConfig = LoopConfig()
     prior: PriorSchedule = PriorSchedule()
     space: Space = Space()
     tasks: dict[str, DownstreamConfig] | None = None

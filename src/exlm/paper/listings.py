@@ -1,5 +1,5 @@
-"""The tables of the report that list what was found on disk: runs, what is left out of the tables
-of the experiments, and measurements of cost."""
+"""The tables of the report that list what was found on disk: runs, what is in no other table, and
+measurements of cost."""
 
 from collections.abc import Iterable, Sequence
 

@@ -85,8 +85,9 @@ def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
 
 
 def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
+    pretrainings = f"{len(runs.pretrainings)}, in groups of equal settings: {len(groups)}"
     counts = {
-        "Pre-trainings": f"{len(runs.pretrainings)}, in groups of equal settings: {len(groups)}",
+        "Pre-trainings": pretrainings if groups else 0,
         "Fine-tunings": len(runs.finetunings),
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
