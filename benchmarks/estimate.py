@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -205,13 +204,14 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     counter, batch = Estimate(), random_batch(shape)
     exact_level(CPU)  # is found out once in a process, which takes numbers
     pads = "vocabulary" not in without
+    links_at_once = 0 if "heads" in without else transition.MOST_LINKS_AT_ONCE["cuda"]
     arrange = modeling_exlm.arrange
 
     def arranged(*args: Any) -> Any:
         with unset_fake_temporarily():
             return arrange(*args)
 
-    attention = SimpleNamespace(get_interface=lambda *_: counter.masked_attention)
+    attention = {"sdpa": counter.masked_attention}
     patches: list[AbstractContextManager[Any]] = [
         mock.patch.object(modeling_exlm, "arrange", arranged),
         mock.patch.object(ExLMModel, "removes_padding", lambda *_: "unpadded" not in without),
@@ -223,9 +223,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
         mock.patch.object(emission, "_add_product", counter.add_product),
         mock.patch.dict(emission.CHUNK, cpu=2**28 if pads else 2**26),
         mock.patch.dict(emission.VOCABULARY_MULTIPLE, cpu=64 if pads else 1),
-        mock.patch.dict(
-            transition.SMALL, cpu=0 if "heads" in without else transition.SMALL["cuda"]
-        ),
+        mock.patch.dict(transition.MOST_LINKS_AT_ONCE, cpu=links_at_once),
         # A fake model is where it should be.
         mock.patch.object(PreTrainedModel, "to", lambda model, _: model),
         mock.patch.dict(alignment.BACKENDS, c=counter.align),
@@ -246,7 +244,7 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
             lattice = model.exlm.expand(**batch)
         stack.enter_context(torch.autocast("cpu", torch.bfloat16))
         stack.enter_context(counter)
-        model(**batch, lattice=lattice).loss.backward()
+        model(lattice=lattice).loss.backward()
     return counter
 
 

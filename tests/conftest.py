@@ -56,8 +56,8 @@ def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
 @pytest.fixture(autouse=True)
 def _quick_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interval at the end of a fine-tuning, which takes longer than to train a tiny model."""
-    monkeypatch.setattr(scores, "QUICK_DRAWS", 10)
-    monkeypatch.setattr(scores, "LEAST_QUICK_DRAWS", 10)
+    monkeypatch.setattr(scores, "QUICK_RESAMPLES", 10)
+    monkeypatch.setattr(scores, "LEAST_QUICK_RESAMPLES", 10)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import grid_cells
 from exlm_command import main
 from exlm_command.commands import COMMANDS, function_of
-from exlm_command.parser import build_parser, settings
+from exlm_command.parser import build_parser, settings, types_of_options
 from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -380,7 +380,7 @@ def test_help_describes_every_option(capsys, command):
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
     assert f"example: exlm {command} " in text
-    assert all(word.upper() in text for word in COMMANDS[command].words)
+    assert all(positional.upper() in text for positional in COMMANDS[command].positionals)
     options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed
@@ -502,26 +502,47 @@ ALLOWED = {  # what a room may import; the modules of the root count as rooms
 }
 
 
-def imported_rooms(path):
-    """The first word behind `exlm.` of every import from the package."""
+TASK_FOLDERS = {  # which other folders a folder of the room `tasks` may import
+    "labels": set(),
+    "rows": {"labels"},
+    "tables": {"rows", "labels"},
+    "questions": {"rows", "labels"},
+    "baselines": {"tables", "rows", "labels"},
+}
+
+
+def imported_names(path, package):
+    """The first word behind `package` of every import from it."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        yield from (name.split(".")[1] for name in names if name.startswith("exlm."))
+        inside = [name for name in names if name.startswith(f"{package}.")]
+        yield from (name.removeprefix(f"{package}.").split(".")[0] for name in inside)
 
 
 @pytest.mark.parametrize("room", ALLOWED)
 def test_imports_go_down_only(room):
     place = ROOT / "src/exlm" / room
     for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
-        for target in imported_rooms(path):
+        for target in imported_names(path, "exlm"):
             assert target in ALLOWED[room] | {room}, f"{path} imports {target}"
+
+
+@pytest.mark.parametrize("folder", TASK_FOLDERS)
+def test_imports_of_tasks_go_down_only(folder):
+    not_allowed = set(TASK_FOLDERS) - TASK_FOLDERS[folder] - {folder}
+    for path in (ROOT / "src/exlm/tasks" / folder).glob("*.py"):
+        imported = set(imported_names(path, "exlm.tasks"))
+        assert not imported & not_allowed, path
+        assert folder != "labels" or imported <= {"labels"}, path
 
 
 def test_every_room_has_its_rule():
     rooms = {path.stem for path in (ROOT / "src/exlm").iterdir() if path.suffix in ("", ".py")}
     assert rooms - {"__init__", "__main__", "__pycache__", "recipes", "shipped"} == set(ALLOWED)
+    folders = {path.parent.name for path in (ROOT / "src/exlm/tasks").glob("*/*.py")}
+    assert folders == set(TASK_FOLDERS)
 
 
 def test_ops_import_torch_alone():
@@ -534,3 +555,22 @@ def test_ops_import_torch_alone():
                 modules = [node.module]
             inside = [module for module in modules if not module.startswith("exlm.ops")]
             assert all(module.split(".")[0] in outside for module in inside), path.name
+
+
+def test_the_types_of_options_are_known_to_the_command_line():
+    """They are read from attributes of jsonargparse that are not public: if this fails, these have
+    changed (`types_of_options`)."""
+    types = types_of_options(build_parser("finetune"))
+    assert types["seeds"] == list[int] and types["task.label_columns"] == list[str]
+
+
+def test_progress_bars_do_not_fill_a_log():
+    code = (
+        "import time; from exlm_command import main; main()\n"
+        "from tqdm import tqdm\n"
+        "for _ in tqdm(range(50)): time.sleep(0.02)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert "50/50" in done.stderr and done.stderr.count("it/s") == 2

@@ -16,8 +16,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
-from exlm.data.files import LONGEST
-from exlm.data.frames import read_frame, read_json
+from exlm.data.files import LONGEST, read_json
+from exlm.data.frames import read_frame
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.pretrain.settings import ArchitectureConfig
@@ -253,7 +253,7 @@ def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(["question"] * 10))
     assert len(read_json(path)) == 10
-    monkeypatch.setattr("exlm.data.frames.LARGEST", 50)
+    monkeypatch.setattr("exlm.data.files.LARGEST", 50)
     with pytest.raises(InputError, match="more than 50 characters"):
         read_json(path)
 

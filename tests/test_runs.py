@@ -18,6 +18,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.runs import finished_result, resumable_directory
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
@@ -114,12 +115,15 @@ def test_every_default_of_a_model_that_is_not_recorded_is_compared():
     """In whatever way a version recorded it."""
     model = ArchitectureConfig()
     left_out = [x for x in fields(model) if x.metadata.get("identity") == "if changed"]
-    assert {f"model.{x.name}": getattr(model, x.name) for x in left_out} == DEFAULTS
+    defaults = {f"model.{x.name}": getattr(model, x.name) for x in left_out}
+    assert defaults | {"start": None} == DEFAULTS
     for name, value in DEFAULTS.items():
         for recorded in ({}, {name: None}, {name: value}):
             assert first_difference(recorded, {}) is None
-            assert first_difference(recorded, {name: "other"}) == (name, repr(value), "'other'")
-            assert first_difference({name: "other"}, recorded) == (name, "'other'", repr(value))
+            before = "not recorded" if value is None else repr(value)
+            now = "the default" if value is None else repr(value)
+            assert first_difference(recorded, {name: "other"}) == (name, before, "'other'")
+            assert first_difference({name: "other"}, recorded) == (name, "'other'", now)
 
 
 def interrupted(path: Path, settings: dict, *names: str) -> list[str]:
@@ -146,7 +150,7 @@ def test_what_an_interrupted_command_leaves_is_for_the_same_command_alone(tmp_pa
 
 def test_a_model_whose_outputs_are_no_numbers_ends_with_exit_status_3(monkeypatch):
     def command() -> None:
-        score_predictions("regression", np.zeros((3, 1)), np.full((3, 1), np.nan))
+        score_predictions(LABEL_TYPES["regression"], np.zeros((3, 1)), np.full((3, 1), np.nan))
 
     monkeypatch.setattr(parser, "function_of", lambda name: command)
     monkeypatch.setattr(parser, "settings", lambda name, arguments: {})

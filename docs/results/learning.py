@@ -54,7 +54,7 @@ from exlm.pretrain.held_out import (
 )
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.randomness import Purpose, draw, uniform
+from exlm.randomness import Purpose, random_bits, uniform
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
@@ -91,7 +91,9 @@ def one_mask_in_a_tenth(**options: Any) -> dict[str, Tensor]:
     """`mask_tokens`, but a tenth of the sequences has one mask, whatever the share of masks."""
     batch = mask_tokens(**options)
     # The last counter sets this draw apart from that of a sequence's share.
-    bits = draw(Purpose.MASK_SHARE, options["seed"], options["epoch"], options["examples"], 1)
+    bits = random_bits(
+        Purpose.MASK_SHARE, options["seed"], options["epoch"], options["examples"], 1
+    )
     few = uniform(bits) < 0.1
     alone = mask_tokens(**{**options, "masks": 1})
     return {

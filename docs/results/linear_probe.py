@@ -103,10 +103,8 @@ def probe_task(
 ) -> tuple[float, float]:
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
-    numbers = {entry.name: entry.score for entry in NUMBER_METRICS}
-    classes = {entry.name: entry.score for entry in BINARY_METRICS}
-    regression = metric in numbers
-    score = numbers[metric] if regression else classes[metric]
+    regression = metric in NUMBER_METRICS
+    score = NUMBER_METRICS[metric] if regression else BINARY_METRICS[metric]
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():
@@ -132,7 +130,7 @@ def probe(
 def parts_of(task: TaskConfig, table: TextTable, rows_to_split: np.ndarray) -> RowSplit:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
     every_row = np.arange(len(table.texts))
-    split = split_rows(task, table, 0, rows_to_split, groups=every_row)
+    split = split_rows(task, table, seed=0, rows_to_split=rows_to_split, groups=every_row)
     if task.dataset not in GLUE:
         return split
     carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0, groups=every_row)

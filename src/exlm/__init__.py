@@ -3,7 +3,9 @@
 
 Importing the package registers its models with transformers, so that
 `AutoModelForMaskedLM.from_pretrained` and its siblings load ExLM directories without remote
-code. Only the command line imports it without them: each command imports what it needs."""
+code. So the models cannot wait until someone asks for a name of this module. They take seconds
+to import, which is too long for `exlm models`: the command line alone imports the package
+without them, and each command imports what it needs."""
 
 import exlm_command
 from exlm.storage.shipped import model_path

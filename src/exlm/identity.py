@@ -2,6 +2,7 @@
 same. It has all settings of dataclasses, but for fields that are marked otherwise."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -12,9 +13,9 @@ NOT_IDENTITY = {"identity": "never"}
 # did: an identity has it only where it differs from the default.
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
-# The settings of a model with IDENTITY_IF_CHANGED. Some versions recorded them with their default
-# too, or as null, others not.
-DEFAULTS = {"model.state_share": 0.5}
+# What a run did whose identity lacks a setting, or has null in its place: the settings of a model
+# with IDENTITY_IF_CHANGED, and no weights to start from.
+DEFAULTS: dict[str, Any] = {"model.state_share": 0.5, "start": None}
 LONGEST = 80  # characters of a value in a message
 
 
@@ -39,36 +40,44 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
-    """Name, earlier value and value, for a message, of the first setting of `now` that was another
-    one `before`; None if all are the same. What was recorded only `before` is no setting of `now`:
-    earlier versions recorded some that change nothing. Only in a dictionary, whose settings are
-    named `dictionary.name`, it is one that has its default now."""
-    for name in now | DEFAULTS:
-        earlier = _value(before, name)
-        value = _value(now, name)
-        if isinstance(value, dict) and isinstance(earlier, dict):
-            inner = first_difference(earlier, dict.fromkeys(earlier) | value)
-            if inner:
-                inner_name, earlier_in_words, in_words = inner
-                return f"{name}.{inner_name}", earlier_in_words, in_words
-        elif _as_cut(earlier) != _as_cut(value):
-            is_recorded = name in before or earlier is not None
-            earlier_in_words = repr(earlier)[:LONGEST] if is_recorded else "not recorded"
-            in_words = "the default" if value is None else repr(value)[:LONGEST]
-            return name, earlier_in_words, in_words
+    """Name, earlier value and value, for a message, of the first setting that was another one
+    `before` than `now`; None if all are the same."""
+    # Earlier versions recorded some settings that change nothing.
+    names = now.keys() | DEFAULTS.keys()
+    earlier = complete({name: value for name, value in before.items() if name in names})
+    current = complete(now)
+    for name in current | earlier:
+        if earlier.get(name) != current.get(name):
+            value_before = _in_words(earlier.get(name), "not recorded")
+            return name, value_before, _in_words(current.get(name), "the default")
     return None
 
 
-def _as_cut(value: Any) -> Any:
-    """A list of names as earlier versions recorded it, which cut names at their commas and dropped
-    the spaces there; any other value as it is."""
+def complete(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity as all versions have it, however it was recorded, so that equal ones are those of
+    the same run: with DEFAULTS, without dictionaries (the setting `dataset` of a dictionary `task`
+    is `task.dataset`), and names of columns cut at their commas, as earlier versions did."""
+    recorded = {name: _cut(value) for name, value in _settings(identity) if value is not None}
+    return DEFAULTS | recorded
+
+
+def _settings(identity: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All settings by name, also those in dictionaries."""
+    for name, value in identity.items():
+        if isinstance(value, dict):
+            for inner_name, inner_value in _settings(value):
+                yield f"{name}.{inner_name}", inner_value
+        else:
+            yield name, value
+
+
+def _cut(value: Any) -> Any:
+    """A list of names cut at their commas; any other value as it is."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         return value
-    pieces = [piece.strip() for name in value for piece in name.split(",")]
+    pieces = [piece.strip() for piece in ",".join(value).split(",")]
     return [piece for piece in pieces if piece]
 
 
-def _value(identity: dict[str, Any], name: str) -> Any:
-    """A setting of an identity, or its default in DEFAULTS; None if it has neither."""
-    value = identity.get(name)
-    return DEFAULTS.get(name) if value is None else value
+def _in_words(value: Any, missing: str) -> str:
+    return missing if value is None else repr(value)[:LONGEST]

@@ -1,19 +1,19 @@
 """Random numbers of training, each a pure function of its purpose, the seed, and counters such as
 the epoch and the example.
 
-The purpose comes first, so that draws for two purposes differ even where their seeds and counters
-are the same numbers."""
+The purpose comes first, so that the numbers for two purposes differ even where their seeds and
+counters are the same."""
 
 from enum import IntEnum
 
 import numpy as np
 
-# The version of all draws: a run begun with another version cannot go on exactly.
-DRAWS_VERSION = 2
+# The version of all random numbers: a run begun with another version cannot go on exactly.
+RANDOM_NUMBERS_VERSION = 2
 
 
 class Purpose(IntEnum):
-    """What a draw is for; draws for different purposes are independent."""
+    """What random numbers are for; those for different purposes are independent."""
 
     MASK_POSITIONS = 1
     MASK_COUNT = 2
@@ -26,13 +26,13 @@ class Purpose(IntEnum):
     SAMPLED_FILLING = 9
 
 
-def draw(*parts: int | np.ndarray) -> np.ndarray:
-    """Random bits: uint64 of the broadcast shape of `parts`, which are a Purpose, a seed, and
+def random_bits(*keys: int | np.ndarray) -> np.ndarray:
+    """Random bits: uint64 of the broadcast shape of `keys`, which are a Purpose, a seed, and
     counters such as an epoch and the numbers of examples (chained SplitMix64 finalisers)."""
     state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        for part in parts:
-            state = state ^ np.asarray(part).astype(np.uint64)
+        for key in keys:
+            state = state ^ np.asarray(key).astype(np.uint64)
             state = state + np.uint64(0x9E3779B97F4A7C15)
             state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -21,7 +21,7 @@ HELP = ("-h", "--help")
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
 # runs). Then importing `exlm` does not import all models.
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
-# words that name something on disk
+# positional arguments that name something on disk
 ON_DISK = ("model", "input")
 # options that name a file if their value has a dot; names of data sets have none
 FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
         is_running = True
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, _interrupt)
+        _set_progress()
     name, *others = arguments or [""]
     try:
         _run(name, others)
@@ -46,6 +47,14 @@ def main(arguments: list[str] | None = None) -> None:
         # Python would try to write it once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _set_progress() -> None:
+    """Lets progress bars move once in ten minutes where they do not move on a screen, but fill a
+    log. They are made by tqdm, which reads these variables when it is imported."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_MININTERVAL", "600")
+        os.environ.setdefault("TQDM_MAXINTERVAL", "600")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -62,71 +71,73 @@ def _run(name: str, others: list[str]) -> None:
         return
     if name not in COMMANDS:
         _leave(2, _unknown(name))
-    words = list(takewhile(_is_word, others))
-    options = others[len(words) :]
+    values = list(takewhile(_is_value, others))
+    options = others[len(values) :]
     if not set(HELP) & set(options):
         try:
             has_recipe = any(option.partition("=")[0] == "--config" for option in options)
-            if words or not has_recipe:
-                words = _as_arguments(name, words)
+            if values or not has_recipe:
+                values = _as_arguments(name, values)
             if name == "recipes" and not options:
-                recipes(*words)
+                recipes(*values)
                 return
-            _check_paths(name, words)
+            _check_paths(name, values)
             # settings may be printed before the file is there
             if not any(option.startswith("--print_config") for option in options):
-                _check_files(name, words, options)
+                _check_files(name, values, options)
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
     # imports the command, most often with PyTorch
     from exlm_command.parser import run
 
-    status, message = run(name, [*words, *options])
+    status, message = run(name, [*values, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
 
 
-def _is_word(argument: str) -> bool:
-    """Whether it is no option. `-` is a word: standard input."""
+def _is_value(argument: str) -> bool:
+    """Whether it is no option. `-` is a value: standard input."""
     return argument == "-" or not argument.startswith("-")
 
 
 def _as_arguments(name: str, values: list[str]) -> list[str]:
     """The values before the options as arguments of the parser: a recipe becomes --config. Raises
     CommandLineError if their number is wrong or there is no such recipe."""
-    words = COMMANDS[name].words
-    required = [word for word, count in words.items() if count in (None, "+")]
-    too_many = len(values) > len(words) and not {"*", "+"} & set(words.values())
+    positionals = COMMANDS[name].positionals
+    required = [positional for positional, count in positionals.items() if count in (None, "+")]
+    too_many = len(values) > len(positionals) and not {"*", "+"} & set(positionals.values())
     if too_many or len(values) < len(required):
-        names = " and ".join(word.upper() for word in required or words)
+        names = " and ".join(positional.upper() for positional in required or positionals)
         alone = " alone" if too_many else ""
         raise CommandLineError(f"give {names}{alone} before the options (exlm {name} --help)")
-    if "recipe" in words and len(values) == len(words):
+    if "recipe" in positionals and len(values) == len(positionals):
         return [*values[:-1], "--config", recipe_path(values[-1])]
     return values
 
 
 def _check_paths(name: str, values: list[str]) -> None:
-    """Raises CommandLineError if a word names something that is not there."""
-    for word, value in zip(COMMANDS[name].words, values, strict=False):
-        if word not in ON_DISK or value == "-" or os.path.exists(value):
+    """Raises CommandLineError if a positional argument names something that is not there."""
+    for positional, value in zip(COMMANDS[name].positionals, values, strict=False):
+        if positional not in ON_DISK or value == "-" or os.path.exists(value):
             continue
         names = ""
-        if word == "model":
+        if positional == "model":
             # a part of the library that needs no PyTorch
             from exlm.storage.shipped import shipped_models
 
             if value in shipped_models():
                 continue
             names = ", or give a name that exlm models lists"
-        raise CommandLineError(f"{value} does not exist; check the path of {word.upper()}{names}")
+        raise CommandLineError(
+            f"{value} does not exist; check the path of {positional.upper()}{names}"
+        )
 
 
-def _check_files(name: str, words: list[str], options: list[str]) -> None:
+def _check_files(name: str, values: list[str], options: list[str]) -> None:
     """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
     there."""
-    by_position = zip(COMMANDS[name].words, words, strict=False)
+    by_position = zip(COMMANDS[name].positionals, values, strict=False)
     by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
     for option, value in [*by_position, *by_name]:
         is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value

@@ -11,15 +11,15 @@ import yaml
 
 
 class CommandLineError(Exception):
-    """The words of the command line cannot be used; the message says why."""
+    """The command line cannot be used; the message says why."""
 
 
 class Command(NamedTuple):
-    """A command, as `commands.yaml` describes it. `words` has, for each argument without an
-    option's name, how many there are, as in argparse."""
+    """A command, as `commands.yaml` describes it. `positionals` has, for each argument without an
+    option's name, how many values it takes, as in argparse."""
 
     module: str
-    words: dict[str, str | None]
+    positionals: dict[str, str | None]
     summary: str
     example: str
 
@@ -33,29 +33,29 @@ def function_of(name: str) -> Callable:
     return getattr(import_module(COMMANDS[name].module), name)
 
 
-def similar(word: str, names: Collection[str]) -> list[str]:
-    """The name that is spelled like `word`, or else up to three whose last part is like its last
-    part."""
-    matches = get_close_matches(word, names, n=1, cutoff=0.8)
+def similar(misspelled: str, names: Collection[str]) -> list[str]:
+    """The name that is spelled like `misspelled`, or else up to three whose last section is spelled
+    like its last section."""
+    matches = get_close_matches(misspelled, names, n=1, cutoff=0.8)
     if matches:
         return matches
-    last_part = _last_part(word)
+    section = _last_section(misspelled)
     for name in names:
-        last_part_of_name = _last_part(name)
-        is_similar = get_close_matches(last_part, [last_part_of_name], n=1, cutoff=0.7)
-        if last_part in last_part_of_name or is_similar:
+        section_of_name = _last_section(name)
+        is_similar = get_close_matches(section, [section_of_name], n=1, cutoff=0.7)
+        if section in section_of_name or is_similar:
             matches.append(name)
-    # those with the same last part are the first
-    matches.sort(key=lambda name: _last_part(name) != last_part)
+    # those with the same last section are the first
+    matches.sort(key=lambda name: _last_section(name) != section)
     return matches[:3]
 
 
-def _last_part(name: str) -> str:
+def _last_section(name: str) -> str:
     """`steps` of the option `train.steps`, `exlm-1M` of the recipe `molecules/exlm-1M`."""
     return re.split("[./]", name)[-1]
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """The end of a message about a misspelled word; "" if there are no names like it."""
+    """The end of a message about a misspelled name; "" if there are none like it."""
     choices = " or ".join(names)
     return f"; did you mean {choices}?" if choices else ""

@@ -64,7 +64,9 @@ def build_parser(name: str) -> ArgumentParser:
     function = function_of(name)
     command = COMMANDS[name]
     forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-    usage = " ".join(forms[count].format(word.upper()) for word, count in command.words.items())
+    usage = " ".join(
+        forms[count].format(positional.upper()) for positional, count in command.positionals.items()
+    )
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
@@ -75,15 +77,16 @@ def build_parser(name: str) -> ArgumentParser:
     docstring = parse_docstring(function.__doc__ or "")
     helps = {entry.arg_name: entry.description for entry in docstring.params}
     # a recipe arrives as --config
-    words = {word: count for word, count in command.words.items() if word != "recipe"}
-    for word, count in words.items():
-        word_type = str if count else hints[word]
-        parser.add_argument(word, type=word_type, nargs=count, help=helps[word])
+    positionals = {**command.positionals}
+    positionals.pop("recipe", None)
+    for positional, count in positionals.items():
+        value_type = str if count else hints[positional]
+        parser.add_argument(positional, type=value_type, nargs=count, help=helps[positional])
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML recipe; later options override it"
     )
     group = parser.add_argument_group(command.summary)
-    group.add_function_arguments(function, as_group=False, skip={*words} or None)
+    group.add_function_arguments(function, as_group=False, skip={*positionals} or None)
     return parser
 
 

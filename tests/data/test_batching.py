@@ -8,7 +8,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
-from exlm.randomness import Purpose, draw, uniform
+from exlm.randomness import Purpose, random_bits, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(
@@ -110,7 +110,7 @@ def test_padding_is_never_masked():
 
 
 def test_random_bits_are_uniform_and_independent():
-    draws = uniform(draw(3, np.arange(200)[:, None], np.arange(500)))
+    draws = uniform(random_bits(3, np.arange(200)[:, None], np.arange(500)))
     assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
@@ -119,8 +119,8 @@ def test_random_bits_are_uniform_and_independent():
 def test_no_two_purposes_share_a_stream():
     """Whatever the seed, epoch and example, also where a seed has the number of a purpose."""
     counters = np.meshgrid(*[np.arange(12)] * 3, indexing="ij")
-    streams = [draw(purpose, *counters) for purpose in Purpose] + [
-        draw(p, *counters[:2])[..., 0] for p in Purpose
+    streams = [random_bits(purpose, *counters) for purpose in Purpose] + [
+        random_bits(p, *counters[:2])[..., 0] for p in Purpose
     ]
     bits = np.concatenate([stream.ravel() for stream in streams])
     assert len(np.unique(bits)) == len(bits)
@@ -128,12 +128,12 @@ def test_no_two_purposes_share_a_stream():
 
 @pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 2), (9000, 4)])
 def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
-    plan = _batches(Sequences(3000), budget)
-    batches = plan.batches_of_epoch(0)
+    masked = _batches(Sequences(3000), budget)
+    batches = masked.batches_of_epoch(0)
     all_groups = [group for batch in batches for group in batch]
     assert sorted(np.concatenate(all_groups)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
-    sizes = [len(group) * plan.lengths_with_ends[group].max() for group in all_groups]
+    sizes = [len(group) * masked.plan.lengths[group].max() for group in all_groups]
     # Leftovers join a group.
     assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
@@ -145,39 +145,39 @@ def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
         shortest = rng.integers(1, 60)
         lengths = rng.integers(shortest, shortest + rng.integers(1, 200), rng.integers(1, 60))
         budget = int((lengths.max() + 2) * rng.uniform(1, 12))
-        plan = _batches(Sequences(lengths=lengths), budget)
-        batches = plan.batches_of_epoch(0)
+        masked = _batches(Sequences(lengths=lengths), budget)
+        batches = masked.batches_of_epoch(0)
         groups = [group for batch in batches for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
         tokens = [
-            sum(len(group) * plan.lengths_with_ends[group].max() for group in batch)
+            sum(len(group) * masked.plan.lengths[group].max() for group in batch)
             for batch in batches
         ]
         exceeding = [step for step, number in enumerate(tokens) if number > budget]
-        assert len(exceeding) <= 1 and max(tokens) < budget + plan.tokens_per_group
+        assert len(exceeding) <= 1 and max(tokens) < budget + masked.plan.tokens_per_group
         for step in exceeding:
-            longest = max(plan.lengths_with_ends[group].max() for group in batches[step])
+            longest = max(masked.plan.lengths[group].max() for group in batches[step])
             assert tokens[step] <= budget + 7 * longest
 
 
 def test_padding_stays_below_six_percent():
-    plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
+    masked = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
     padded = sum(
-        len(group) * plan.lengths_with_ends[group].max()
-        for batch in plan.batches_of_epoch(0)
+        len(group) * masked.plan.lengths[group].max()
+        for batch in masked.batches_of_epoch(0)
         for group in batch
     )
-    assert plan.lengths_with_ends.sum() / padded > 0.94
+    assert masked.plan.lengths.sum() / padded > 0.94
 
 
 def test_a_batch_mixes_lengths_and_a_group_does_not():
     """No batch is of short or of long sequences only, so that its gradient is that of the
     corpus."""
     source = Sequences(6000)
-    plan = _batches(source, 8192)
+    masked = _batches(source, 8192)
     tokens = []
-    for batch in plan.batches_of_epoch(0)[:-1]:
-        lengths = [plan.lengths_with_ends[group] for group in batch]
+    for batch in masked.batches_of_epoch(0)[:-1]:
+        lengths = [masked.plan.lengths[group] for group in batch]
         assert all(np.ptp(group) <= 16 for group in lengths)
         assert lengths[0].min() > 45 and (len(batch) < 4 or lengths[-1].max() < 35)
         tokens.append(np.concatenate(lengths).mean())
@@ -186,8 +186,8 @@ def test_a_batch_mixes_lengths_and_a_group_does_not():
 
 def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
-        plan = _batches(Sequences(count), 4096)
-        groups = [group for batch in plan.batches_of_epoch(0) for group in batch]
+        masked = _batches(Sequences(count), 4096)
+        groups = [group for batch in masked.batches_of_epoch(0) for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(count))
         assert all(len(group) for group in groups)
 
@@ -199,11 +199,12 @@ def test_steps_run_through_epochs_that_differ():
         for a, b in zip(batches.batches_of_epoch(0), batches.batches_of_epoch(1), strict=True)
     )
     ids = [
-        batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps_per_epoch + 3, 3)
+        batches(step)[0][1]["input_ids"].tolist()
+        for step in (3, batches.plan.steps_per_epoch + 3, 3)
     ]
     assert ids[0] == ids[2] != ids[1]
     assert (
-        _batches(Sequences(), 512)(batches.steps_per_epoch + 3)[0][1]["input_ids"].tolist()
+        _batches(Sequences(), 512)(batches.plan.steps_per_epoch + 3)[0][1]["input_ids"].tolist()
         == ids[1]
     )
 
@@ -247,7 +248,7 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
     for budget in range(200, 600, 13):
         for rank in (0, 1):
             share = MaskedBatches(Sequences(seed=budget), TOKENIZER, budget, 100, 0.15, 0, rank, 2)
-            for step in range(share.steps_per_epoch):
+            for step in range(share.plan.steps_per_epoch):
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
 
@@ -350,3 +351,11 @@ def test_an_unpadded_batch_that_fits_is_one_micro_batch_of_the_same_masked_seque
         assert _inputs_and_labels(together) == _inputs_and_labels(parts)
     cut = MaskedBatches(source, TOKENIZER, 4096, 512, 0.3, seed=0, without_padding=True)
     assert len(cut(0)) > 1  # what does not fit is cut as before
+
+
+def test_joined_groups_may_be_cut_though_their_tokens_fit():
+    """One long sequence: with padding, the others have many more tokens than they are."""
+    source = Sequences(lengths=[498] + [2] * 200)
+    batches = MaskedBatches(source, TOKENIZER, 8192, 2000, 0.3, seed=0, without_padding=True)
+    assert batches.plan.lengths.sum() <= 2000
+    assert [len(batch["input_ids"]) for _, batch in batches(0)] == [101, 100]

@@ -237,6 +237,7 @@ def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
         "kept_invalid": 0,
         "unknown_tokens": 0,
         "spelled_pieces": 0,
+        "contradictory_marks": 0,
         "duplicates": 0,
         "train_examples": 2,
         "valid_examples": 0,
@@ -409,8 +410,8 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("header.csv", b"smiles,y\n", "header.csv has no rows"),
         (
             "two.csv",
-            b"smiles,SMILES\nC,C\n",
-            "two.csv: cannot tell the text column; set text_column to one of: smiles, SMILES",
+            b"Smiles,SMILES\nC,C\n",
+            "two.csv: cannot tell the text column; set text_column to one of: Smiles, SMILES",
         ),
         ("twice.csv", b"smiles,y,y\nC,1,2\n", "twice.csv: two columns are called 'y'; rename"),
         ("in.docx", b"x", "in.docx is no .smi, .txt, "),
@@ -607,3 +608,12 @@ def test_a_manifest_cannot_name_files_elsewhere(smi, tmp_path):
         (tmp_path / "out/manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(InputError, match="manifest of .* is damaged"):
             Corpus(tmp_path / "out")
+
+
+def test_marks_that_contradict_each_other_are_counted(tmp_path, capsys):
+    """Before molecules are standardized, which takes the marks away."""
+    file = _write(tmp_path / "in.smi", ["C/C=C(/C)/O", "C/C=C/C", "CCO"])
+    for how in ("none", "canonical"):
+        manifest = _prepare(file, tmp_path / how, held_out=0, standardize=how)
+        assert manifest["counts"]["contradictory_marks"] == 1
+        assert "1 molecules have marks / and \\ that contradict" in capsys.readouterr().out

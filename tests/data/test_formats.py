@@ -16,9 +16,10 @@ from rdkit import Chem
 
 from exlm.data import chunks, files
 from exlm.data.chemistry import molecule_problem, standardize
-from exlm.data.chunks import output_path
+from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
-from exlm.data.frames import number_columns, read_file, read_frame, write_frame
+from exlm.data.frames import read_file, read_frame, write_frame
+from exlm.data.numbers import number_columns
 from exlm.data.prepare import prepare
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
@@ -221,6 +222,8 @@ def test_a_table_without_a_header_line_loses_no_row(tmp_path):
         (["review", "stars"], "review"),
         (["Compound", "Structure (SMILES)"], "Structure (SMILES)"),
         (["whatever"], "whatever"),
+        (["SMILES", "smiles"], "smiles"),  # the exact name wins
+        (["SMILES", "Smiles"], None),
         (["smiles", "text"], None),
         (["drug", "sequence"], None),
         (["a", "b"], None),
@@ -485,9 +488,11 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "a.conll", content))
     assert frame["tokens"].tolist() == [["EU", "rejects"], ["foo"], ["#", "hit"]]
     assert frame["tags"][0] == ["B-ORG", "O"] and frame["column 2"][2] == ["NN", "VB"]
-    frame, faults = read_file(write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n"))
+    frame, problems = read_file(
+        write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n")
+    )
     assert frame["tokens"][0] == ["New York", "is"]
-    assert faults == {1: "lines of several widths"}
+    assert problems == {1: "lines of several widths"}
     # comments with as many fields as the words have
     content = "# sent_id = 0\nEU NNP B-NP B-ORG\n# NN O O\n\n# newpar\n"
     frame = read_frame(write(tmp_path / "c.conll", content))
@@ -607,9 +612,9 @@ def test_a_list_of_sentences_is_no_table(tmp_path):
 
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = [(text, record.fault) for text, record in read_rows(Source(str(path), "csv", None))]
+    rows = [(text, record.problem) for text, record in read_rows(Source(str(path), "csv", None))]
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
-    assert read_file(path).faults == {1: "3 fields instead of 2"}
+    assert read_file(path).problems == {1: "3 fields instead of 2"}
 
 
 def test_jsonl_keeps_every_digit_and_type(tmp_path):
@@ -697,13 +702,13 @@ def test_semicolons_divide_rows_of_unlike_numbers_of_cells_and_a_note_says_so(
     tmp_path, capsys, name
 ):
     path = write(tmp_path / name, "smiles;y;z\nCCO;1\nCC;1;2\nC;5;6;7\nN;8\n")
-    frame, faults = read_file(path)
+    frame, problems = read_file(path)
     assert frame.to_dict("list") == {
         "smiles": ["CCO", "CC", "C", "N"],
         "y": ["1", "1", "5", "8"],
         "z": ["", "2", "6", ""],
     }
-    assert faults == {2: "4 fields instead of 3"}
+    assert problems == {2: "4 fields instead of 3"}
     assert (
         "is read as cells between semicolons, and 3 of its first 4 rows have another number of "
         "cells than the header line (3); correct them" in capsys.readouterr().err
@@ -795,6 +800,42 @@ def test_a_header_may_begin_with_a_hash(tmp_path, text):
 def test_a_name_of_several_lines_is_no_line_of_its_own(tmp_path):
     path = write(tmp_path / "a.csv", '"IC50; \n[nM]",smiles\n1,CCO\n2,CC\n')
     assert texts(path) == rows(path) == ["CCO", "CC"]
+
+
+GERMAN = "smiles;MW;note\nCCO;46,07;a, b\nCCF;1.048,1;x\n"  # as Excel writes it
+
+
+@pytest.mark.parametrize(
+    ("content", "decimal", "first_row"),
+    [
+        (GERMAN, ",", "CCO;46,07;a, b;0,25"),
+        (GERMAN.replace("46,07", "46.07"), ".", "CCO;46.07;a, b;0.25"),  # two decimal signs
+        (GERMAN.replace("46,07", "46").replace("1.048,1", "48"), ".", "CCO;46;a, b;0.25"),
+        ("smiles,MW\nCCO,46.07\nCCF,48.1\n", None, "CCO,46.07,0.25"),
+        ("smiles\tMW\nCCO\t46,07\nCCF\t48,1\n", None, 'CCO,"46,07",0.25'),
+    ],
+)
+def test_a_csv_file_has_the_semicolons_and_the_decimal_sign_of_its_input(
+    tmp_path, capsys, content, decimal, first_row
+):
+    path = write(tmp_path / "a.csv", content)
+    target = tmp_path / "out.csv"
+    layout = output_layout(path, TableOptions(), target)
+    table = read_frame(path).assign(score=[0.25, np.nan])
+    write_frame(table, target, layout=layout)
+    assert target.read_text().splitlines()[1] == first_row
+    expected = ["0.25" if decimal != "," else "0,25", ""]
+    assert read_frame(target).astype(str).equals(table.assign(score=expected).astype(str))
+    has_note = "out.csv has semicolons between its cells" in capsys.readouterr().err
+    assert has_note == (decimal == ".")
+
+
+def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):
+    path = write(tmp_path / "a.csv", GERMAN)
+    target = tmp_path / "out.tsv"
+    layout = output_layout(path, TableOptions(), target)
+    write_frame(read_frame(path).assign(score=0.25), target, layout=layout)
+    assert pd.read_csv(target, sep="\t")["score"].tolist() == [0.25, 0.25]
 
 
 def test_blank_lines_above_a_table_are_left_out(tmp_path):

@@ -160,12 +160,15 @@ def test_a_saved_tokenizer_leaves_out_the_spaces_around_a_text_alone(kind, text,
         tokenizer = train_text_tokenizer(kind, ["The sky is blue. The sea is blue."] * 9, 300)
     expected = tokenizer(text, pair, return_offsets_mapping=True)
     tokenizer([text, pair], padding=True, truncation=True, max_length=4)
-    save_tokenizer(tmp_path, tokenizer)
+    before = tokenizer.backend_tokenizer.to_str()
+    save_tokenizer(tmp_path, tokenizer, max_length=7)
+    assert tokenizer.backend_tokenizer.to_str() == before and tokenizer.model_max_length > 7
     written = (tmp_path / "tokenizer.json").read_text()
     definition = json.loads(written)
     assert definition["truncation"] is None and definition["padding"] is None
 
     stock = AutoTokenizer.from_pretrained(tmp_path)
+    assert stock.model_max_length == 7
     spaced = stock(f" \n{text}\t ", f"  {pair} ", return_offsets_mapping=True)
     assert spaced["input_ids"] == expected["input_ids"]
     for (start, stop), (begin, end) in zip(

@@ -86,6 +86,15 @@ def test_what_cannot_be_used_is_named(tiny_config, tiny_batch, head):
         model(inputs_embeds=torch.zeros(4, 7, 32))
 
 
+def test_a_lattice_takes_the_place_of_the_batch_that_it_was_made_of(tiny_config, tiny_batch):
+    model = ExLMForMaskedLM(tiny_config()).eval()
+    lattice = model.exlm.expand(**tiny_batch)
+    assert torch.equal(model(lattice=lattice).loss, model(**tiny_batch).loss)
+    for name, tensor in tiny_batch.items():
+        with pytest.raises(InputError, match=f"{name} cannot be used: the lattice has all"):
+            model(lattice=lattice, **{name: tensor})
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_is_loaded_by_its_auto_class_with_either_attention(
     tiny_config, tiny_batch, tmp_path, head

@@ -93,7 +93,7 @@ def test_tasks_read_the_layers_that_they_are_told_to(tiny_config, tiny_batch, po
     torch.manual_seed(0)
     switches = {"expanded_layers": 1, "boundary_states": boundary, "classifier_pooling": pooling}
     late = ExLMForSequenceClassification(tiny_config(**switches)).eval()
-    assert late.config.read_layers == 1
+    assert late.config.task_layers == 1
     torch.manual_seed(0)
     told = ExLMForSequenceClassification(
         tiny_config(task_layers=1, classifier_pooling=pooling)

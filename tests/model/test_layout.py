@@ -114,6 +114,32 @@ def test_states_that_are_read_are_those_of_the_whole_sequence(tiny_config, tiny_
     torch.testing.assert_close(ours[real], whole[real], atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("switches", [{}, {"objective": "mlm", "repeat": 2}], ids=str)
+def test_embeddings_take_the_places_of_their_tokens(
+    tiny_config, tiny_batch, remove_padding, switches
+):
+    """Also in an unpadded row."""
+    model = ExLMModel(tiny_config(**switches)).eval()
+    remove_padding()
+    mask = tiny_batch["attention_mask"]
+    embedded = model.embeddings(tiny_batch["input_ids"])
+    expected = model(tiny_batch["input_ids"], mask).last_hidden_state[mask.bool()]
+    ours = model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state[mask.bool()]
+    assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("switches", LAYOUTS, ids=str)
+def test_hidden_states_of_every_layer_beside_those_that_are_read(tiny_config, tiny_batch, switches):
+    model = ExLMModel(tiny_config(**switches)).eval()
+    lattice = model.expand(**tiny_batch)
+    expected, real = hidden_states(model, lattice, "states")
+    ours, of_layers = model.encode(
+        lattice, lattice.state_index, lattice.state_lengths, every_layer=True
+    )
+    torch.testing.assert_close(ours[real], expected[real], atol=1e-5, rtol=1e-4)
+    assert len(of_layers) == model.config.num_hidden_layers + 1
+
+
 def test_the_last_layer_does_not_compute_what_nobody_reads(tiny_config, tiny_batch):
     model = ExLMModel(tiny_config()).eval()
     rows = []

@@ -444,7 +444,7 @@ def test_batches_are_expanded_without_the_network(tiny_config, tiny_batch, switc
     config = tiny_config(**switches)
     lattice = expand_batch(config, **tiny_batch)
     model = ExLMForMaskedLM(config).eval()
-    assert torch.equal(model(**tiny_batch, lattice=lattice).loss, model(**tiny_batch).loss)
+    assert torch.equal(model(lattice=lattice).loss, model(**tiny_batch).loss)
 
 
 @pytest.mark.parametrize("switches", [{}, {"rotary": "1d"}, {"repeat": 2}, {"expanded_layers": 1}])
@@ -587,7 +587,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
     encoder = model if kind is ExLMModel else model.exlm
     reads_masks = kind is ExLMForMaskedLM
     lattice = encoder.expand(**inputs) if reads_masks else encoder.task_input(**inputs)
-    depth = 2 if reads_masks else model.config.read_layers
+    depth = 2 if reads_masks else model.config.task_layers
     assert len(full.hidden_states) == depth + 1
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
     for i in range(1, depth + 1):

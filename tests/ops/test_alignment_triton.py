@@ -172,7 +172,7 @@ for batch, targets, states in [(1, 1, 1), (64, 79, 316), (2, 3, 2048)]:
     alignment_triton.forward_backward(
         torch.zeros(batch, targets, states), torch.zeros(batch, states, states), *lengths
     )
-for kernel in alignment_triton._sweep, alignment_triton._edge_posterior:
+for kernel in alignment_triton._sweep, alignment_triton._link_posterior:
     for compiled in kernel.device_caches[0][0].values():
         with open("kernel.cubin", "wb") as file:
             file.write(compiled.kernel)
@@ -191,7 +191,7 @@ def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path, architecture):
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
     assert (
-        sorted({name for name, *_ in kernels}) == ["_edge_posterior", "_sweep"]
+        sorted({name for name, *_ in kernels}) == ["_link_posterior", "_sweep"]
         and len(kernels) == 4
     )
     for _, shared_bytes, usage in kernels:

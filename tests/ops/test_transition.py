@@ -85,7 +85,7 @@ def assert_equal_to_dense(inputs, edges, tolerance):
 @pytest.mark.parametrize("together", [False, True])
 def test_the_mixture_equals_all_heads_written_at_once(together, heads, kind, dtype, monkeypatch):
     if together:  # as a GPU does it where lattices are small
-        monkeypatch.setitem(transition.SMALL, "cpu", 2**24)
+        monkeypatch.setitem(transition.MOST_LINKS_AT_ONCE, "cpu", 2**24)
     query, key, gate = features(heads)
     edges = edge_mask(STATES, 6)
     if kind == "large":
@@ -206,7 +206,7 @@ def test_a_prior_is_added_to_the_scores_of_every_head(
     together, heads, order, sticky, dtype, monkeypatch
 ):
     if together:
-        monkeypatch.setitem(transition.SMALL, "cpu", 2**24)
+        monkeypatch.setitem(transition.MOST_LINKS_AT_ONCE, "cpu", 2**24)
     inputs = [x.to(dtype).requires_grad_() for x in features(heads)]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(order, sticky), ORDINAL, COPY)

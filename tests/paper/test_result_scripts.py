@@ -54,7 +54,7 @@ def test_a_tenth_of_the_sequences_has_one_mask_whatever_their_shares(corpus):
     source, examples = Corpus(str(corpus), "train"), np.arange(200)
     tokens, token_counts = source.gather(examples)
     batch = learning.one_mask_in_a_tenth(
-        tokens=tokens,
+        token_ids=tokens,
         token_counts=token_counts,
         examples=examples,
         tokenizer=load_tokenizer(str(corpus)),

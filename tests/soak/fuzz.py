@@ -203,7 +203,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
         kept = len(found.examples)
         if kept + len(said) != len(texts):
             return f"{len(texts)} rows gave {kept} examples and {len(said)} reasons"
-        if lengths is not None and int(lengths.sum()) != len(found.tokens):
+        if lengths is not None and int(lengths.sum()) != len(found.token_ids):
             return "lengths and tokens do not agree"
         return None
 

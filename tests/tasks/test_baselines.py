@@ -27,6 +27,7 @@ from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
 from exlm_command import main
@@ -169,6 +170,68 @@ def test_spellings_of_a_protein_are_in_one_part(tmp_path):
     assert (frame.groupby("id")["split"].nunique() == 1).all() and frame["split"].nunique() == 3
 
 
+def test_what_is_no_protein_is_left_out_as_by_a_model_of_proteins(tmp_path):
+    rng = np.random.default_rng(0)
+    proteins = ["".join(rng.choice(list("KRAGDE"), 20)) for _ in range(40)]
+    frame = pd.DataFrame({"sequence": [*proteins, "AC1GT"], "y": np.arange(41) % 7})
+    path, out = str(tmp_path / "proteins.csv"), str(tmp_path / "out")
+    frame.to_csv(path, index=False)
+    task = TaskConfig("", label_columns=["y"], task_type="regression", split="random")
+    results = baseline("tfidf-lr", path, out, task, [0])
+    reason = "not a protein: not in the model's vocabulary: 1"
+    assert results["runs"][0]["left_out"] == 1
+    invalid = pd.read_csv(tmp_path / "out/invalid_rows.csv")
+    assert invalid[["row", "reason"]].values.tolist() == [[41, reason]]
+    assert predicted(out, path, str(tmp_path / "p.csv"))["problem"].tolist() == [*[""] * 40, reason]
+    kept = predicted(out, path, str(tmp_path / "q.csv"), on_invalid="keep")
+    assert kept["predicted y"].notna().all()
+
+
+def test_words_that_are_no_proteins_are_all_used(tmp_path):
+    path = tmp_path / "words.csv"
+    words = [f"{word}{i}" for i in range(10) for word in ("good", "fine", "bad", "awful")]
+    pd.DataFrame({"text": words, "good": [0, 0, 1, 1] * 10}).to_csv(path, index=False)
+    results = baseline("tfidf-lr", str(path), str(tmp_path / "out"), TaskConfig(""), [0])
+    assert results["runs"][0]["left_out"] == 0
+
+
+def test_marks_that_contradict_each_other_are_reported(table, capsys):
+    frame = pd.read_csv(table)
+    frame.loc[0, "smiles"] = "C/C=C(/C)/O"
+    frame.to_csv(table, index=False)
+    run(table, "regression", "ecfp-knn")
+    assert "rows kept: 1 (see invalid_rows.csv), the first: row 1" in capsys.readouterr().out
+    reasons = pd.read_csv(table.parent / "out/invalid_rows.csv")["reason"]
+    assert "contradict each other" in reasons[0]
+
+
+def test_a_baseline_that_draws_nothing_is_fitted_once_to_one_split(table, monkeypatch):
+    frame = pd.read_csv(table)
+    frame["part"] = np.resize(["train", "train", "valid", "test"], len(frame))
+    frame.to_csv(table, index=False)
+    fits = []
+
+    def fit(inputs):
+        fits.append(inputs.seed)
+        return entry.fit_predict(inputs)
+
+    for name, split, fitted in [
+        ("ecfp-knn", "column:part", [0]),
+        ("ecfp-knn", "random", [0, 1]),
+        ("ecfp-rf", "column:part", [0, 1]),
+    ]:
+        fits.clear()
+        entry = BASELINES[name]
+        monkeypatch.setitem(BASELINES, name, replace(entry, fit_predict=fit))
+        task = TaskConfig("", label_columns=["weight"], task_type="regression", split=split)
+        output = table.parent / f"{name}-{split[:6]}"
+        results = baseline(name, str(table), str(output), task, [0, 1])
+        assert fits == fitted
+        first, second = (run["scores"] for run in results["runs"])
+        assert (first == second) == (len(fitted) == 1)
+        monkeypatch.undo()
+
+
 def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys):
     run(table, "multilabel")
     first = (table.parent / "out/seed-0/result.json").stat().st_mtime_ns
@@ -179,7 +242,9 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     assert frame["problem"].notna().tolist() == [False] * 120 + [True]
     test = frame[frame["split"] == "test"]
     values = test[["predicted amine", "predicted ring"]].to_numpy()
-    scores = score_predictions("multilabel", test[["amine", "ring"]].to_numpy(), values)
+    scores = score_predictions(
+        LABEL_TYPES["multilabel"], test[["amine", "ring"]].to_numpy(), values
+    )
     assert scores == results["runs"][1]["scores"]["test"]
     report = evaluate(str(table.parent / "out"), str(table), resamples=0)
     for label in ("amine", "ring"):

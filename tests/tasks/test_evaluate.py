@@ -61,6 +61,11 @@ def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, m
     assert f"12 rows, {report['counts']['test']['positives']['median']:.0f} of them positive" in out
     assert f"95% interval over rows {low:.4f} to {high:.4f}" in out
     assert "with so few rows this number is a rough guess" in out
+    medians = [
+        f"{name} {report['test'][name]['median']:.4f}"
+        for name in ("average_precision", "accuracy", "f1", "matthews")
+    ]
+    assert f"\ntest also {', '.join(medians)} (medians)\n" in out
 
 
 def test_the_errors_of_several_labels_count_alike(tuned, molecules):

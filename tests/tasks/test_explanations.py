@@ -14,6 +14,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.rows.table import make_table
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.explain import explain, write_page
 from exlm_command import main
 from tests.tasks.tiny_models import predicted
@@ -42,7 +43,7 @@ def test_masking_what_matters_matters(molecules):
         return np.array([[float((example["input_ids"] == bromine).sum())] for example in examples])
 
     explained = explain(
-        table, tokens.examples, count_bromine, tokenizer, {"max_length": 64}, molecules=True
+        table, tokens.examples, count_bromine, tokenizer, SavedTask(max_length=64), molecules=True
     )
     assert [span.text for span in explained[0].spans] == ["C", "C", "C", "(", "Br", ")", "C", "Br"]
     assert explained[0].changes[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 1]
@@ -111,7 +112,7 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
         return np.zeros((len(examples), 1))
 
     [explained] = explain(
-        table, tokens.examples, count_masks, tokenizer, {"max_length": 64}, molecules=False
+        table, tokens.examples, count_masks, tokenizer, SavedTask(max_length=64), molecules=False
     )
     words = [span.text for span in explained.spans]
     assert words[0] == "Ada" and "Rome" in words and words[-3:] == ["Not", "Lima", "!"]
@@ -128,13 +129,13 @@ def test_residues_of_proteins_are_masked_one_by_one():
     table, tokens = TextReader(tokenizer, 64, molecules=False).read(
         make_table(FileRows(frame), "rows", "sequence", [])
     )
-    saved = {"max_length": 64, "standardize": "none"}
+    saved_task = SavedTask(max_length=64)
     (explanation,) = explain(
         table,
         tokens.examples,
         lambda examples: np.zeros((len(examples), 1)),
         tokenizer,
-        saved,
+        saved_task,
         False,
     )
     assert [span.text for span in explanation.spans] == ["M", "K", "V", "A"]

@@ -24,6 +24,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.datasets import fill_in, resolve
@@ -209,7 +210,7 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
         labels, values = (
             test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen")
         )
-        scores.append(score_predictions("binary", labels, values)["roc_auc"])
+        scores.append(score_predictions(LABEL_TYPES["binary"], labels, values)["roc_auc"])
     summary = {"mean": np.mean(scores), "std": np.std(scores, ddof=1), "median": np.median(scores)}
     assert report["test"]["roc_auc"] == pytest.approx(
         summary | {"min": min(scores), "max": max(scores)}
@@ -566,7 +567,7 @@ def test_a_task_reads_the_layers_that_are_asked_for(pretrained, table, tmp_path)
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
     results = finetune(str(tmp_path / "out"), str(pretrained), task, replace(FAST, layers=1), [0])
     assert results["settings"]["precision"] in ("bf16", "fp32")
-    assert AutoConfig.from_pretrained(tmp_path / "out" / "seed-0").read_layers == 1
+    assert AutoConfig.from_pretrained(tmp_path / "out" / "seed-0").task_layers == 1
 
 
 def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_path):

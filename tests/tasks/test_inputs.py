@@ -97,7 +97,7 @@ def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
         embed(chemist, path, str(tmp_path / name))
     frame, table = (
         pd.read_parquet(tmp_path / "a.parquet"),
-        pd.read_csv(tmp_path / "a2.csv", dtype={"key": str}),
+        pd.read_csv(tmp_path / "a2.csv", sep=";", dtype={"key": str}),
     )
     vectors = np.load(tmp_path / "a.npy")
     for found in (frame, table):

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.labels.metrics import goodness, in_digits, summarise
+from exlm.tasks.labels.metrics import METRICS, goodness, in_digits, summarise
 from exlm.tasks.labels.scores import confusion, metric_names, score_classes, score_predictions
 
 NAN = np.nan
@@ -22,7 +22,9 @@ def test_small_numbers_keep_digits_that_count_and_counts_are_whole():
 
 def test_binary_scores_by_hand():
     labels = np.array([[0.0], [0.0], [1.0], [1.0], [NAN]])
-    scores = score_predictions("binary", labels, np.array([[0.1], [0.6], [0.55], [0.9], [0.0]]))
+    scores = score_predictions(
+        LABEL_TYPES["binary"], labels, np.array([[0.1], [0.6], [0.55], [0.9], [0.0]])
+    )
     assert scores["roc_auc"] == pytest.approx(3 / 4)  # 3 of 4 pairs in order
     assert scores["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert scores["accuracy"] == pytest.approx(3 / 4)
@@ -35,14 +37,16 @@ def test_multilabel_averages_over_tasks_with_both_classes():
     # Task 0 ranks perfectly, task 1 inversely, task 2 has one class, task 3 no label.
     labels = np.array([[0, 0, 1, NAN], [1, 1, 1, NAN], [NAN, 1, NAN, NAN]])
     predictions = np.array([[0.2, 0.9, 0.8, 0.5], [0.7, 0.1, 0.3, 0.5], [0.0, 0.2, 0.1, 0.5]])
-    scores = score_predictions("multilabel", labels, predictions)
+    scores = score_predictions(LABEL_TYPES["multilabel"], labels, predictions)
     assert scores["roc_auc"] == 0.5
     assert scores["tasks_scored"] == 2
     assert scores["accuracy"] == pytest.approx((1 + 0 + 0.5) / 3)
 
 
 def test_no_scorable_task_gives_nan():
-    scores = score_predictions("binary", np.array([[1.0], [1.0]]), np.array([[0.3], [0.9]]))
+    scores = score_predictions(
+        LABEL_TYPES["binary"], np.array([[1.0], [1.0]]), np.array([[0.3], [0.9]])
+    )
     assert math.isnan(scores["roc_auc"]) and scores["tasks_scored"] == 0
     assert scores["accuracy"] == 0.5
 
@@ -50,7 +54,7 @@ def test_no_scorable_task_gives_nan():
 def test_multiclass_scores_by_hand():
     labels = np.array([[0.0], [1.0], [2.0], [2.0], [NAN]])
     predictions = np.eye(3)[[0, 2, 2, 2, 1]]
-    scores = score_predictions("multiclass", labels, predictions)
+    scores = score_predictions(LABEL_TYPES["multiclass"], labels, predictions)
     assert scores["accuracy"] == pytest.approx(3 / 4)
     assert scores["macro_f1"] == pytest.approx((1 + 0 + 0.8) / 3)
 
@@ -60,11 +64,11 @@ def test_f1_and_matthews_by_formula():
     labels = np.array([[1.0]] * (tp + fn) + [[0.0]] * (fp + tn) + [[NAN]])
     # 0.5 counts as 1
     predictions = np.array([[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]])
-    scores = score_predictions("binary", labels, predictions)
+    scores = score_predictions(LABEL_TYPES["binary"], labels, predictions)
     assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
     product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
     assert scores["matthews"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(product))
-    swapped = score_predictions("binary", 1 - labels, predictions)
+    swapped = score_predictions(LABEL_TYPES["binary"], 1 - labels, predictions)
     assert swapped["matthews"] == pytest.approx(-scores["matthews"])
 
 
@@ -74,7 +78,7 @@ def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
         [[0.2, 0.9, 0], [0.8, 0.1, 0], [0.3, 0.9, 0], [0.6, 0.2, 0], [0.9, 0.7, 0]]
     )
     tasks = [([0, 1, 1, 0, 1], [0, 1, 0, 1, 1]), ([1, 1, 0, 0], [1, 0, 0, 1])]
-    scores = score_predictions("multilabel", labels, predictions)
+    scores = score_predictions(LABEL_TYPES["multilabel"], labels, predictions)
     assert scores["f1"] == pytest.approx(np.mean([f1_score(*task) for task in tasks]))
     assert scores["matthews"] == pytest.approx(
         np.mean([matthews_corrcoef(*task) for task in tasks])
@@ -84,7 +88,7 @@ def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
 def test_multiclass_matthews():
     truth, guess = [0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 2, 0, 2]
     scores = score_predictions(
-        "multiclass", np.array(truth, dtype=float)[:, None], np.eye(3)[guess]
+        LABEL_TYPES["multiclass"], np.array(truth, dtype=float)[:, None], np.eye(3)[guess]
     )
     assert scores["matthews"] == pytest.approx(matthews_corrcoef(truth, guess))
     assert scores["macro_f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
@@ -94,26 +98,28 @@ def test_multiclass_matthews():
     "label,guess,f1", [(1, 0.9, 1.0), (1, 0.1, 0.0), (0, 0.9, 0.0), (0, 0.1, 0.0)]
 )
 def test_one_class_alone_has_no_correlation_and_a_defined_f1(label, guess, f1):
-    scores = score_predictions("binary", np.full((3, 1), float(label)), np.full((3, 1), guess))
+    scores = score_predictions(
+        LABEL_TYPES["binary"], np.full((3, 1), float(label)), np.full((3, 1), guess)
+    )
     assert scores["matthews"] == 0 and scores["f1"] == f1
     assert scores["accuracy"] == float(label == round(guess)) and math.isnan(scores["roc_auc"])
 
 
 def test_guessing_one_class_of_many_has_no_correlation():
     labels = np.array([[0.0], [1.0], [2.0]])
-    scores = score_predictions("multiclass", labels, np.eye(3)[[1, 1, 1]])
+    scores = score_predictions(LABEL_TYPES["multiclass"], labels, np.eye(3)[[1, 1, 1]])
     assert scores["matthews"] == 0 and scores["accuracy"] == pytest.approx(1 / 3)
 
 
 def test_pearson_by_formula_and_spearman_by_ranks():
     truth, guess = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 2.5, 3.0, 20.0])
-    scores = score_predictions("regression", truth[:, None], guess[:, None])
+    scores = score_predictions(LABEL_TYPES["regression"], truth[:, None], guess[:, None])
     x, y = truth - truth.mean(), guess - guess.mean()
     assert scores["pearson"] == pytest.approx((x @ y) / math.sqrt((x @ x) * (y @ y)))
     assert scores["spearman"] == pytest.approx(1) and scores["pearson"] < 0.99
-    shifted = score_predictions("regression", truth[:, None], 3 - 2 * guess[:, None])
+    shifted = score_predictions(LABEL_TYPES["regression"], truth[:, None], 3 - 2 * guess[:, None])
     assert shifted["pearson"] == pytest.approx(-scores["pearson"])
-    constant = score_predictions("regression", truth[:, None], np.ones((4, 1)))
+    constant = score_predictions(LABEL_TYPES["regression"], truth[:, None], np.ones((4, 1)))
     assert math.isnan(constant["pearson"]) and math.isnan(constant["spearman"])
 
 
@@ -121,7 +127,7 @@ def test_regression_scores_are_means_over_tasks():
     labels = np.array([[1.0, 10.0], [2.0, NAN], [3.0, 30.0], [4.0, 20.0]])
     predictions = labels + np.array([[1.0, 3.0], [1.0, 99.0], [1.0, 3.0], [1.0, 3.0]])
     predictions[1, 1] = 99.0
-    scores = score_predictions("regression", labels, predictions)
+    scores = score_predictions(LABEL_TYPES["regression"], labels, predictions)
     assert scores["rmse"] == pytest.approx(2)
     assert scores["mae"] == pytest.approx(2)
     assert scores["r2"] == pytest.approx(((1 - 4 / 5) + (1 - 27 / 200)) / 2)
@@ -129,7 +135,9 @@ def test_regression_scores_are_means_over_tasks():
 
 
 def test_constant_values_leave_correlations_undefined():
-    scores = score_predictions("regression", np.array([[2.0], [2.0]]), np.array([[1.0], [3.0]]))
+    scores = score_predictions(
+        LABEL_TYPES["regression"], np.array([[2.0], [2.0]]), np.array([[1.0], [3.0]])
+    )
     assert scores["rmse"] == 1
     assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
 
@@ -139,29 +147,30 @@ def test_constant_values_leave_correlations_undefined():
     [(name, metric) for name, labels in LABEL_TYPES.items() for metric in labels.metrics],
 )
 def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
+    label_type = LABEL_TYPES[task_type]
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = labels
-    if LABEL_TYPES[task_type].has_classes:
+    if label_type.has_classes:
         good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
     # one unit per row, and one that is neither labelled nor predicted
-    if LABEL_TYPES[task_type].of_units:
+    if label_type.of_units:
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
-    best = score_predictions(task_type, labels, good)[metric.name]
-    worst = score_predictions(task_type, labels, 1 - good)[metric.name]
-    assert best < worst if metric.is_error else best > worst
-    assert goodness(best, metric.name) > goodness(worst, metric.name)
-    assert metric.is_error or best == 1
-    assert metric.name in metric_names(task_type, None)
+    best = score_predictions(label_type, labels, good)[metric]
+    worst = score_predictions(label_type, labels, 1 - good)[metric]
+    assert best < worst if METRICS[metric].is_error else best > worst
+    assert goodness(best, metric) > goodness(worst, metric)
+    assert METRICS[metric].is_error or best == 1
+    assert metric in metric_names(label_type, None)
 
 
 def test_diverged_or_misshapen_predictions_are_refused():
     labels = np.array([[0.0], [1.0]])
     with pytest.raises(Diverged, match="1 of 2 predictions are not finite"):
-        score_predictions("binary", labels, np.array([[NAN], [0.5]]))
+        score_predictions(LABEL_TYPES["binary"], labels, np.array([[NAN], [0.5]]))
     for task_type in ("binary", "regression"):
         with pytest.raises(ValueError, match=r"\[rows, labels\]"):
-            score_predictions(task_type, labels, np.ones((2, 3)))
+            score_predictions(LABEL_TYPES[task_type], labels, np.ones((2, 3)))
 
 
 def test_summarise_gives_median_mean_sample_deviation_and_range():
@@ -211,18 +220,20 @@ def test_f1_of_entities_by_hand(truth, predicted, score):
             if name != "-":
                 labels[row, unit] = classes.index(name)
     np.testing.assert_equal(entity_f1(labels, predictions, classes), score)
-    scores = score_predictions("token_classification", labels, predictions, classes=classes)
+    scores = score_predictions(
+        LABEL_TYPES["token_classification"], labels, predictions, class_names=classes
+    )
     np.testing.assert_equal(scores["entity_f1"], score)
 
 
 def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
     labels = np.array([[0.0], [0.0], [0.0], [1.0], [1.0]])
     predictions = np.eye(3)[[0, 0, 1, 1, 2]]
-    of_classes = score_classes("multiclass", labels, predictions, ["a", "b", "c"])
+    of_classes = score_classes(LABEL_TYPES["multiclass"], labels, predictions, ["a", "b", "c"])
     assert of_classes["a"] == pytest.approx({"rows": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8})
     assert of_classes["b"] == pytest.approx({"rows": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5})
     assert of_classes["c"] == {"rows": 0, "precision": 0, "recall": 0, "f1": 0}
-    table = confusion("multiclass", labels, predictions, ["a", "b", "c"])
+    table = confusion(LABEL_TYPES["multiclass"], labels, predictions, ["a", "b", "c"])
     assert [list(row.values()) for row in table.values()] == [[2, 1, 0], [0, 1, 1], [0, 0, 0]]
 
     classes = ["O", "B-PER", "B-LOC"]
@@ -233,11 +244,11 @@ def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
         "PER": pytest.approx({"entities": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8}),
     }
     # the unit without a label does not count
-    units = confusion("token_classification", tags, outputs, classes)
+    units = confusion(LABEL_TYPES["token_classification"], tags, outputs, classes)
     assert units["O"] == {"O": 2, "B-PER": 0, "B-LOC": 1}
 
 
 def test_only_tags_of_entities_have_entities():
-    assert metric_names("token_classification", ["O", "B-X"])[0] == "entity_f1"
+    assert metric_names(LABEL_TYPES["token_classification"], ["O", "B-X"])[0] == "entity_f1"
     for classes in (["H", "E", "C"], ["O"], ["0", "1"], ["B-X", "noun"], None):
         assert not has_entities(classes)

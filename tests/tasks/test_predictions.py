@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-)
+from rdkit import Chem
+from transformers import AutoConfig
 
 from exlm import InputError
+from exlm.data.frames import write_frame
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -23,6 +23,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted
@@ -141,6 +142,29 @@ def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_pat
         np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
 
 
+def test_what_a_model_keeps_of_its_task_has_the_same_keys_in_all_versions():
+    earlier = {
+        "task_type": "token_classification",
+        "text_column": "sequence",
+        "pair_column": None,
+        "classes": ["E", "H"],
+        "words": None,
+        "molecules": False,
+        "unit": "\\S",
+    }
+    saved_task = SavedTask.from_json(earlier)
+    assert saved_task.class_names == ["E", "H"] and saved_task.unit_pattern == r"\S"
+    assert saved_task.standardize == "none" and saved_task.temperature is None
+    written = saved_task.to_json()
+    assert written["molecules"] is False and "words" not in written
+    assert {name: written[name] for name in ("classes", "unit")} == {
+        "classes": ["E", "H"],
+        "unit": r"\S",
+    }
+    assert SavedTask.from_json(written) == saved_task
+    assert SavedTask(binary_names=["no", "yes"]).to_json()["words"] == ["no", "yes"]
+
+
 def test_predictions_are_float32_whatever_the_training_was_unless_told(tuned, molecules, tmp_path):
     trained = shutil.copytree(tuned("regression") / "seed-0", tmp_path / "model")
     table = str(molecules / "table.csv")
@@ -176,9 +200,9 @@ def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus,
     save_model(tmp_path / "model", ExLMForMaskedLM(late), tokenizer)
     task = TaskConfig(str(molecules / "table.csv"), label_columns=["ring"], split="random")
     finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FAST, [0])
-    assert late.read_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").read_layers == 2
+    assert late.task_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").task_layers == 2
     finetune(str(tmp_path / "first"), str(tmp_path / "model"), task, replace(FAST, layers=1), [0])
-    assert AutoConfig.from_pretrained(tmp_path / "first").read_layers == 1
+    assert AutoConfig.from_pretrained(tmp_path / "first").task_layers == 1
 
 
 def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
@@ -214,6 +238,31 @@ def test_a_column_that_differs_in_capitals_is_that_of_the_training(tuned, molecu
     assert capitals["predicted weight"].tolist() == usual["predicted weight"].tolist()
 
 
+def test_the_structures_of_an_sdf_are_read_not_a_property_called_as_the_training_column(
+    molecules, tmp_path, capsys
+):
+    """`Molecule` is the text column of the training, and a property with other molecules."""
+    frame = pd.read_csv(molecules / "table.csv").rename(columns={"smiles": "Molecule"})
+    frame[["Molecule", "weight"]].to_csv(tmp_path / "table.csv", index=False)
+    task = TaskConfig(str(tmp_path / "table.csv"), text_column="Molecule", split="random")
+    model = str(tmp_path / "tuned")
+    finetune(model, str(molecules / "model"), task, FAST, [0])
+    smiles = [Chem.CanonSmiles(text) for text in frame["Molecule"][:3]]
+    blocks = [Chem.MolToMolBlock(Chem.MolFromSmiles(text)) for text in smiles]
+    records = [f"{block}> <Molecule>\nC\n\n$$$$\n" for block in blocks]
+    (tmp_path / "new.sdf").write_text("".join(records))
+    pd.DataFrame({"Molecule": [*smiles, "C"]}).to_csv(tmp_path / "new.csv", index=False)
+    expected = predicted(model, str(tmp_path / "new.csv"), str(tmp_path / "p.csv"))
+    found = predicted(model, str(tmp_path / "new.sdf"), str(tmp_path / "q.csv"))
+    properties = predicted(
+        model, str(tmp_path / "new.sdf"), str(tmp_path / "r.csv"), text_column="Molecule"
+    )
+    title = "predicted weight"
+    np.testing.assert_allclose(found[title], expected[title][:3], rtol=1e-5)
+    np.testing.assert_allclose(properties[title], expected[title][3], rtol=1e-5)
+    assert "has no column" not in capsys.readouterr().err
+
+
 def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monkeypatch):
     """An earlier model does not say that it knows molecules. Its training is read once."""
     model = tmp_path / "model"
@@ -246,3 +295,15 @@ def test_a_label_called_class_keeps_its_probability(molecules, tuned):
     )
     assert found["predicted class"].between(0.001, 0.999).all()
     assert set(found["most probable class"]) <= {0, 1}
+
+
+def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
+    shares = [np.array([[0.2], [0.9], [np.nan]])]
+    predicted_values = {}
+    for names in (["False", "True"], ["no", "yes"]):
+        saved_task = SavedTask("binary", label_columns=["y"], binary_names=names)
+        columns = OutputMeaning(saved_task).columns(shares, None)
+        write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
+        lines = (tmp_path / "p.jsonl").read_text().splitlines()
+        predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
+    assert predicted_values == {"True": [False, True, None], "yes": ["no", "yes", None]}

@@ -216,7 +216,7 @@ def test_no_seed_is_trained_if_another_one_cannot_be(bert, files):
     frame["label"] = [int(i < 6) for i in range(40)]
     frame.to_csv(files / "few.csv", index=False)
     rows = np.arange(40)
-    splits = [random_split(rows, FRACTIONS, seed, rows)["valid"] for seed in range(30)]
+    splits = [random_split(rows, FRACTIONS, seed=seed, groups=rows)["valid"] for seed in range(30)]
     is_mixed = [len(set(frame["label"][rows])) == 2 for rows in splits]
     seeds = [is_mixed.index(True), is_mixed.index(False)]
     task = TaskConfig(str(files / "few.csv"), split="random", molecules=False)

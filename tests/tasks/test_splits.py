@@ -22,6 +22,7 @@ from exlm.tasks.rows.splits import (
     random_split,
     scaffold_split,
     split_hash,
+    split_method,
 )
 from exlm.tasks.rows.table import make_table
 
@@ -40,9 +41,15 @@ def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
     assert sum(2 in part for part in giants) == 1  # they are one group of their own
 
 
-def split_usable(kind, table, seed=0):
+def split_usable(setting, table, seed=0):
     """The rows that can be used, each a group of its own."""
-    return make_split(kind, table, seed, table.usable, np.arange(len(table.texts)))
+    return make_split(
+        split_method(setting),
+        table,
+        seed=seed,
+        rows_to_split=table.usable,
+        groups=np.arange(len(table.texts)),
+    )
 
 
 def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
@@ -102,19 +109,19 @@ def test_scaffolds_keep_chirality_and_rows_restrict():
 
 def test_random_split_partitions_by_seed():
     each = np.arange(100)  # every row is a group of its own
-    split = random_split(each, FRACTIONS, 3, each)
+    split = random_split(each, FRACTIONS, seed=3, groups=each)
     assert [len(split[part]) for part in ("train", "valid", "test")] == [80, 10, 10]
     assert sorted(np.concatenate(list(split.values()))) == list(range(100))
-    assert as_lists(split) == as_lists(random_split(each, FRACTIONS, 3, each))
-    assert as_lists(split) != as_lists(random_split(each, FRACTIONS, 4, each))
-    carved = random_split(split["train"], (0.9, 0.1, 0.0), 3, each)
+    assert as_lists(split) == as_lists(random_split(each, FRACTIONS, seed=3, groups=each))
+    assert as_lists(split) != as_lists(random_split(each, FRACTIONS, seed=4, groups=each))
+    carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=3, groups=each)
     assert len(carved["valid"]) == 8 and not len(carved["test"])
     assert set(carved["valid"]) < set(split["train"])
 
 
 def test_rows_of_a_group_stay_together():
     groups = np.arange(100) // 3 * 3
-    split = random_split(range(100), FRACTIONS, 3, groups)
+    split = random_split(range(100), FRACTIONS, seed=3, groups=groups)
     parts = [set(groups[rows]) for rows in split.values()]
     assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & parts[2]
     assert sum(map(len, split.values())) == 100 and 78 <= len(split["train"]) <= 80
@@ -217,6 +224,8 @@ def test_make_split_explains_what_it_cannot_do(table):
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"
         ):
             split_usable(kind, table)
+    with pytest.raises(InputError, match="the split parts needs a file for each"):
+        split_usable("parts", table)
     with pytest.raises(InputError, match="10 of 10 .* the scaffold c1ccccc1, .* task.split random"):
         split_usable("scaffold", table)
     with pytest.raises(InputError, match="9 of 10 molecules have no rings"):

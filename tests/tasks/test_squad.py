@@ -311,6 +311,15 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
         )
 
 
+def test_of_two_columns_that_differ_in_capitals_the_very_name_counts(tmp_path):
+    row = {"Question": "What?", "Context": "Ann ran.", "answer": "Ann"}
+    pd.DataFrame([{**row, "question": "Who?"}]).to_csv(tmp_path / "a.csv", index=False)
+    assert read_questions(tmp_path / "a.csv")[0]["question"].tolist() == ["Who?"]
+    pd.DataFrame([{**row, "QUESTION": "Who?"}]).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(InputError, match="two columns are called 'question'"):
+        read_questions(tmp_path / "b.csv")
+
+
 def test_tables_of_questions_without_a_header_are_trained_on(tmp_path, tiny_config, tokenizer):
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
@@ -783,3 +792,11 @@ def test_the_real_questions_have_their_answers_in_place(data_dir):
         if has_answer(window)
     ]
     assert np.mean(exact) > 0.95  # the others begin or end inside a token
+
+
+def test_a_column_in_another_case_is_a_column_of_its_own(tmp_path):
+    content = "question,Question,Context\nwho?,no. 7,Ada was here.\n"
+    (tmp_path / "a.csv").write_text(content)
+    questions, problems = read_questions(tmp_path / "a.csv", labelled=False)
+    assert not problems
+    assert questions[["question", "context"]].values.tolist() == [["who?", "Ada was here."]]

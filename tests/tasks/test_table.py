@@ -20,7 +20,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.labels.cells import read_numbers
+from exlm.tasks.labels.cells import read_numbers, zeros_and_ones
 from exlm.tasks.labels.column_labels import read_labels
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.duplicates import (
@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import chosen_parts, make_split
+from exlm.tasks.rows.splits import SplitMethod, chosen_parts, make_split
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable, make_table
 
@@ -42,6 +42,27 @@ def write(path: Path, text: str) -> Path:
 
 def load_table(path: Path, *columns, **options) -> TextTable:
     return make_table(read_file(path), path, *columns, **options)
+
+
+def examples(function) -> list[list[str]]:
+    """The lines of the table in a docstring, without its head."""
+    lines = [line.strip() for line in function.__doc__.splitlines()]
+    table = [line.strip("|") for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")] for line in table[2:]]
+
+
+@pytest.mark.parametrize(("cells", "numbers"), examples(read_numbers))
+def test_numbers_are_read_as_the_docstring_says(cells, numbers):
+    read = read_numbers(pd.Series(re.findall("`(.+?)`", cells)))
+    np.testing.assert_array_equal(read, [float(number) for number in numbers.split(", ")])
+
+
+@pytest.mark.parametrize(("cells", "names", "labels"), examples(zeros_and_ones))
+def test_zeros_and_ones_are_read_as_the_docstring_says(cells, names, labels):
+    frame = pd.DataFrame({"y": re.findall("`(.+?)`", cells)})
+    binary_names = None if names == "None" else names.split(", ")
+    read = zeros_and_ones(frame, frame.apply(read_numbers), binary_names)
+    np.testing.assert_array_equal(read["y"], [float(label) for label in labels.split(", ")])
 
 
 def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
@@ -99,7 +120,7 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     header, *rows = cells.splitlines()
     text = "\n".join([f"smiles,{header}", *(f"C,{row}" for row in rows)])
     table = load_table(write(tmp_path / "a.csv", text), None, None)
-    assert (table.task_type, table.classes) == (task, classes)
+    assert (table.task_type, table.class_names) == (task, classes)
     assert table.label_columns == header.split(",")
 
 
@@ -131,13 +152,15 @@ def test_class_labels_are_indices_and_missing_stays_nan(tmp_path):
 def test_classes_of_a_number_column_do_not_depend_on_missing_values(tmp_path):
     path = tmp_path / "a.parquet"
     pd.DataFrame({"SMILES": ["C", "CC", "CCC"], "y": [1, None, 3]}).to_parquet(path)
-    table = load_table(path, None, ["y"], "multiclass")
-    assert table.classes == ["1", "3"]
+    table = load_table(path, None, ["y"], task_type="multiclass")
+    assert table.class_names == ["1", "3"]
     np.testing.assert_array_equal(table.labels[:, 0], [0, np.nan, 1])
 
 
 def test_prediction_table_has_no_labels(tmp_path):
-    table = load_table(write(tmp_path / "a.csv", 'SMILES\nCC\n""\nCO\n'), None, [], "binary")
+    table = load_table(
+        write(tmp_path / "a.csv", 'SMILES\nCC\n""\nCO\n'), None, [], task_type="binary"
+    )
     assert table.labels.shape == (3, 0)
     assert table.usable.tolist() == [True, False, True]
     assert table.task_type == "binary"
@@ -203,7 +226,9 @@ def test_prediction_table_has_no_labels(tmp_path):
 )
 def test_unusable_tables_are_explained(tmp_path, text, arguments, message):
     with pytest.raises(InputError) as caught:
-        load_table(write(tmp_path / "a.csv", text), *arguments)
+        text_column, label_columns, *task_type = arguments
+        path = write(tmp_path / "a.csv", text)
+        load_table(path, text_column, label_columns, task_type=task_type[0] if task_type else None)
     assert message in str(caught.value) and "a.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -260,9 +285,9 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     path = write(
         tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n'
     )
-    frame, faults = read_file(path)
+    frame, problems = read_file(path)
     assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
-    assert list(faults) == [3, 5]
+    assert list(problems) == [3, 5]
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems[2:4] == ["no label", "3 fields instead of 2"]
@@ -327,7 +352,9 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
-    split = make_split("parts", table, 0, table.usable, np.arange(4))
+    split = make_split(
+        SplitMethod("parts"), table, seed=0, rows_to_split=table.usable, groups=np.arange(4)
+    )
     assert (
         split["train"].tolist() == [0, 1]
         and split["valid"].tolist() == [3]
@@ -445,12 +472,17 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
 def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels):
     path = write(tmp_path / "a.csv", "\n".join(["smiles,y", *(f"CC,{cell}" for cell in cells)]))
     table = load_table(path, None, ["y"], positive=positive)
-    assert (table.task_type, table.binary_names, table.classes) == ("binary", words, None)
+    assert (table.task_type, table.binary_names, table.class_names) == ("binary", words, None)
     np.testing.assert_array_equal(table.labels[:, 0], labels)
     assert table.inferred.get("positive") == (words[1] if words and not positive else None)
     # another table may have 0 and 1, or one of the words alone
     other = pd.DataFrame({"smiles": ["C", "CC"], "y": [words[1] if words else "1", ""]})
-    assert make_table(FileRows(other), "b.csv", None, ["y"], "binary", words).labels[0, 0] == 1
+    assert (
+        make_table(
+            FileRows(other), "b.csv", None, ["y"], task_type="binary", class_names=words
+        ).labels[0, 0]
+        == 1
+    )
 
 
 CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
@@ -478,22 +510,28 @@ def test_equal_labels_of_any_type_are_equal(cells, words):
     frame = pd.DataFrame({"text": list("abc"), "y": pd.Series(cells)})
     task_type = "binary" if words else "multiclass"
     classes = words or ["0", "1"]
-    table = make_table(FileRows(frame), "a.csv", None, ["y"], task_type, classes)
+    table = make_table(
+        FileRows(frame), "a.csv", None, ["y"], task_type=task_type, class_names=classes
+    )
     assert table.labels[:2, 0].tolist() == [classes.index("1"), classes.index("0")]
 
 
 def test_a_one_is_no_label_where_it_could_mean_either():
     frame = pd.DataFrame({"text": ["a", "b"], "y": [1, 0]})
     with pytest.raises(InputError, match="'1' is no binary label"):
-        make_table(FileRows(frame), "a.csv", None, ["y"], "binary", ["yes", "no"])
+        make_table(
+            FileRows(frame), "a.csv", None, ["y"], task_type="binary", class_names=["yes", "no"]
+        )
 
 
 def test_classes_are_called_as_their_cells_say():
     long = ["12345678901234567", "12345678901234568", "12345678901234567"]
     frame = pd.DataFrame({"text": list("abc"), "y": long, "code": ["02", "01", "02"]})
-    table = make_table(FileRows(frame), "a.csv", "text", ["y"], "multiclass")
-    assert table.classes == sorted(set(long)) and table.labels[:, 0].tolist() == [0, 1, 0]
-    assert make_table(FileRows(frame), "a.csv", "text", ["code"], "multiclass").classes == [
+    table = make_table(FileRows(frame), "a.csv", "text", ["y"], task_type="multiclass")
+    assert table.class_names == sorted(set(long)) and table.labels[:, 0].tolist() == [0, 1, 0]
+    assert make_table(
+        FileRows(frame), "a.csv", "text", ["code"], task_type="multiclass"
+    ).class_names == [
         "01",
         "02",
     ]
@@ -515,13 +553,16 @@ def test_positive_is_one_of_two_words_of_all_columns():
 
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
-    assert make_table(FileRows(frame), "a.csv", None, ["y"]).classes == ["maybe", "no", "yes"]
+    assert make_table(FileRows(frame), "a.csv", None, ["y"]).class_names == ["maybe", "no", "yes"]
     with pytest.raises(InputError, match="positive is 'yes'; it must be one of two classes"):
         make_table(FileRows(frame), "a.csv", None, ["y"], positive="yes")
     two = frame[:2]
-    assert make_table(FileRows(two), "a.csv", None, ["y"], "multiclass").classes == ["no", "yes"]
+    assert make_table(FileRows(two), "a.csv", None, ["y"], task_type="multiclass").class_names == [
+        "no",
+        "yes",
+    ]
     with pytest.raises(InputError, match="'yes' is no regression label"):
-        make_table(FileRows(two), "a.csv", None, ["y"], "regression")
+        make_table(FileRows(two), "a.csv", None, ["y"], task_type="regression")
     frame = frame[:2].assign(z=["no", "no"])
     table = make_table(FileRows(frame), "a.csv", None, ["y", "z"])
     assert table.task_type == "multilabel" and table.labels.tolist() == [[1, 0], [0, 0]]
@@ -555,7 +596,9 @@ def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
     with pytest.raises(InputError, match="row 1: .* can be read in several ways; write the"):
         make_table(FileRows(frame), "a.csv", None, ["y"])
-    assert make_table(FileRows(frame), "a.csv", None, ["y"], "multiclass").classes == sorted(cells)
+    assert make_table(
+        FileRows(frame), "a.csv", None, ["y"], task_type="multiclass"
+    ).class_names == sorted(cells)
 
 
 def test_a_minus_and_spaces_of_typography_are_read():
@@ -582,7 +625,7 @@ def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
     frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
     with pytest.raises(InputError, match="row 3: '>2,30' is no regression label"):
-        make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
+        make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
 
 
 @pytest.mark.parametrize(
@@ -611,7 +654,7 @@ def canonical(smiles: str) -> str:
 def test_the_range_of_numbers_is_said():
     """A -99 for a missing answer shows in it."""
     frame = pd.DataFrame({"text": ["a", "b", "c", "d"], "y": [1.5, 5, -99, 3], "z": [""] * 4})
-    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], "regression")
+    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], task_type="regression")
     line = "4 texts, regression of y (-99 to 5, median 2.25), z (no label)"
     assert describe_table(table, False).startswith(line)
 
@@ -620,7 +663,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     frame = pd.DataFrame(
         {"smiles": ["OCC", "C", "CCO", "C(O)C", "C", "CC"], "y": [1, 2, 2, 6, 2, None]}
     )
-    table = make_table(FileRows(frame), "a.csv", None, ["y"], "regression")
+    table = make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
     groups = find_groups(table, canonical)
     assert groups.tolist() == [0, 1, 0, 0, 1, 5]
     in_words = describe_duplicates(table, groups)
@@ -633,14 +676,16 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert drop.problems[4] == "the same text or molecule as row 2"
     assert resolve_duplicates(table, groups, "keep", None) is table
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
-    of_pairs = make_table(FileRows(pairs), "a.csv", "a", ["y"], "regression", pair_column="b")
+    of_pairs = make_table(
+        FileRows(pairs), "a.csv", "a", ["y"], task_type="regression", pair_column="b"
+    )
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
     assert count_shared(groups, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), groups, "mean", None)
     # rows of a test file are not merged with those of a train file
     rows = FileRows(frame)
-    files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], "regression")
+    files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], task_type="regression")
     groups = find_groups(files, canonical)
     apart = resolve_duplicates(files, groups, "drop", files.parts)
     assert apart.usable.tolist() == drop.usable.tolist() * 2
@@ -657,7 +702,7 @@ def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeyp
     files = FileRows(frame)
     if split == "parts":
         files = {part: FileRows(frame.iloc[places]) for part, places in rows.items()}
-    table = make_table(files, "a.csv", "smiles", ["y"], "regression")
+    table = make_table(files, "a.csv", "smiles", ["y"], task_type="regression")
     groups = find_groups(table, canonical)
     parts = chosen_parts(TaskConfig("a.csv", split=split), table)
     merged = resolve_duplicates(table, groups, "mean", parts)
@@ -667,7 +712,7 @@ def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeyp
 
 def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
     frame = pd.DataFrame({"text": ["a", "a", "b"], "y": [1, None, 2], "z": [None, 3, None]})
-    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], "regression")
+    table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], task_type="regression")
     kept = resolve_duplicates(table, find_groups(table, str), "drop", None)
     assert kept.usable.tolist() == [True, False, True]
     np.testing.assert_equal(kept.labels[[0, 2]], [[1, 3], [2, np.nan]])
@@ -687,18 +732,20 @@ def test_an_index_is_a_column_unless_it_counts_the_rows(tmp_path):
 def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
     frame = pd.DataFrame({"text": [f"text {i}" for i in range(6)], "y": ["1", "01", "2"] * 2})
     frame.to_csv(tmp_path / "a.csv", index=False)
-    table = load_table(tmp_path / "a.csv", None, ["y"], "multiclass")
-    assert table.classes == ["01", "1", "2"]
+    table = load_table(tmp_path / "a.csv", None, ["y"], task_type="multiclass")
+    assert table.class_names == ["01", "1", "2"]
     rows = FileRows(frame)
     with pytest.raises(InputError, match="'01' is no multiclass label"):
-        make_table(rows, "a.csv", "text", ["y"], "multiclass", ["1", "2"])
+        make_table(rows, "a.csv", "text", ["y"], task_type="multiclass", class_names=["1", "2"])
 
 
 def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["low", "very high", "high"]})
     classes = ["high", "low"]
     with pytest.raises(InputError, match="'very high' is no multiclass label"):
-        make_table(FileRows(frame), "t.csv", None, ["y"], "multiclass", classes)
+        make_table(
+            FileRows(frame), "t.csv", None, ["y"], task_type="multiclass", class_names=classes
+        )
     labels = read_labels(frame[["y"]], "t.csv", "multiclass", classes, skip_unknown=True)
     np.testing.assert_array_equal(labels.values[:, 0], [1, np.nan, 0])
     printed = capsys.readouterr().err
@@ -709,7 +756,7 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
 def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": [0, 2, 1]})
     with pytest.raises(InputError, match="'2' is no binary label"):
-        make_table(FileRows(frame), "t.csv", None, ["y"], "binary")
+        make_table(FileRows(frame), "t.csv", None, ["y"], task_type="binary")
     labels = read_labels(frame[["y"]], "t.csv", "binary", None, skip_unknown=True)
     np.testing.assert_array_equal(labels.values[:, 0], [0, np.nan, 1])
     assert "1 rows have a label that cannot be scored, the first row 2" in capsys.readouterr().err
@@ -718,8 +765,10 @@ def test_rows_that_are_neither_of_two_classes_are_counted(capsys):
 def test_classes_of_a_model_in_another_encoding_are_the_same():
     frame = pd.DataFrame({"text": ["a", "b"], "y": ["caf\u00e9", "the"]})
     classes = ["cafe\u0301", "the"]
-    table = make_table(FileRows(frame), "a.csv", "text", ["y"], "multiclass", classes)
-    assert table.labels.T.tolist() == [[0, 1]] and table.classes == classes
+    table = make_table(
+        FileRows(frame), "a.csv", "text", ["y"], task_type="multiclass", class_names=classes
+    )
+    assert table.labels.T.tolist() == [[0, 1]] and table.class_names == classes
 
 
 def test_the_positives_of_several_labels_are_said():
@@ -731,12 +780,12 @@ def test_the_positives_of_several_labels_are_said():
 def test_what_was_not_determined_is_no_class():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["low", "ND", "high", "?", "low", "high"]})
     table = make_table(FileRows(frame), "t.csv", None, None)
-    assert table.classes == ["high", "low"] and table.problems[1] == "no label"
+    assert table.class_names == ["high", "low"] and table.problems[1] == "no label"
     notes = remarks_on_labels(table)
     assert len(notes) == 2 and "1 cells of the labels say 'ND'" in notes[0]
     numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "NT", "#N/A", "low", "-"]})
     with pytest.raises(InputError, match="'low' is no .* 2 such cells in all: 'low', '-'"):
-        make_table(FileRows(numbers), "t.csv", None, ["y"], "regression")
+        make_table(FileRows(numbers), "t.csv", None, ["y"], task_type="regression")
 
 
 def test_a_header_in_the_middle_of_joined_files_is_no_row(tmp_path):
@@ -768,7 +817,7 @@ def test_the_column_of_a_split_is_no_label(tmp_path):
     path = write(tmp_path / "a.csv", "\n".join(["smiles,toxicity,fold", *rows]) + "\n")
     for split in ("column:fold", "column:fold=2"):
         table = load_labelled(TaskConfig(str(path), split=split))
-        assert table.label_columns == ["toxicity"] and table.classes == ["safe", "toxic"]
+        assert table.label_columns == ["toxicity"] and table.class_names == ["safe", "toxic"]
 
 
 def test_numbers_of_a_workbook_say_nothing_of_how_texts_are_written():
@@ -789,7 +838,7 @@ def test_words_that_most_rows_have_alone_are_no_classes_by_themselves():
     rows = FileRows(pd.DataFrame({"text": [f"t{i}" for i in range(27)], "name": names}))
     with pytest.raises(InputError, match="25 different words in 27 rows.*task_type multiclass"):
         make_table(rows, "t.csv", None, ["name"])
-    assert len(make_table(rows, "t.csv", None, ["name"], "multiclass").classes) == 25
+    assert len(make_table(rows, "t.csv", None, ["name"], task_type="multiclass").class_names) == 25
 
 
 def test_errors_of_excel_are_missing_labels():

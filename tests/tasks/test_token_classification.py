@@ -24,7 +24,7 @@ from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.table import make_table
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
-from exlm.tasks.saved_task import TunedModel, load_saved_task
+from exlm.tasks.saved_task import SavedTask, TunedModel, load_saved_task
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import UnitMeaning
 from exlm.tasks.tables.token_classification import TokenClassification
@@ -266,14 +266,15 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
     tokens = TableTokens([{}] * 3, np.full((3, 3), -1))
-    task = {"task_type": "token_classification", "unit": RESIDUE, "classes": ["H", "E"]}
-    task["precision"] = "fp32"
+    saved_task = SavedTask(
+        task_type="token_classification", unit_pattern=RESIDUE, class_names=["H", "E"]
+    )
     rows = np.flatnonzero(table.usable)
-    found = UnitMeaning(task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
+    found = UnitMeaning(saved_task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
-        and spelled(found, table.texts, task["classes"], task["unit"]) == ["", "", ""]
+        and spelled(found, table.texts, ["H", "E"], RESIDUE) == ["", "", ""]
     )
 
 
@@ -299,7 +300,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
         str(out), model, TaskConfig(data, task_type="token_classification"), FAST, [0]
     )
     assert report["test"]["accuracy"]["mean"] > 0.9
-    assert load_saved_task(str(out))["classes"] == sorted(map(str, tags))
+    assert load_saved_task(str(out)).class_names == sorted(map(str, tags))
     found = predicted(str(out), data, str(tmp_path / "predicted.csv"))
     for words, labels in zip(found["tokens"], found["predicted label"], strict=True):
         assert len(json.loads(words)) == len(labels.split())
@@ -321,7 +322,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
     task = TokenClassification(EncoderSource(str(biologist)), config)
-    assert task.table.classes == ["E", "H"]
+    assert task.table.class_names == ["E", "H"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
@@ -373,6 +374,13 @@ def test_many_numbers_are_no_classes_of_residues(tmp_path):
         TokenClassification(EncoderSource(model), config)
 
 
+def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):
+    proteins(20).rename(columns={"label": "state, 2"}).to_csv(tmp_path / "a.csv", index=False)
+    as_the_command_line_cuts_it = ["state", "2"]
+    config = TaskConfig(str(tmp_path / "a.csv"), label_columns=as_the_command_line_cuts_it)
+    assert TokenClassification.load_table(config).label_columns == ["state, 2"]
+
+
 def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
     frame = pd.DataFrame({"token": ["Anna", "lives", "in", "a", "town"], "tag": ["B-PER", *"OOOO"]})
     frame.to_csv(tmp_path / "long.csv", index=False)
@@ -389,4 +397,4 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
 def test_several_labels_in_a_cell_are_told_how_to_be_read():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "topics": ["010; 101", "010", "101"]})
     with pytest.raises(InputError, match="several labels need a column for each"):
-        make_table(FileRows(frame), "a.csv", "text", ["topics"], "multilabel")
+        make_table(FileRows(frame), "a.csv", "text", ["topics"], task_type="multilabel")

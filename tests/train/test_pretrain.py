@@ -35,7 +35,7 @@ from exlm.pretrain.batches import most_positions
 from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model
@@ -175,17 +175,17 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
 
 def test_a_signal_during_the_last_evaluation_is_no_less_a_stop(recipe, whole, monkeypatch):
     """Nothing that would follow the run, such as the next one of a grid, is begun."""
-    measure = run.measure_held_out
+    evaluate = run.evaluate_held_out
 
-    def measure_and_stop(*arguments):
+    def evaluate_and_stop(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
-        return measure(*arguments)
+        return evaluate(*arguments)
 
     recipe["train"] = replace(recipe["train"], eval_every=0)
-    monkeypatch.setattr(run, "measure_held_out", measure_and_stop)
+    monkeypatch.setattr(run, "evaluate_held_out", evaluate_and_stop)
     with pytest.raises(Interrupted, match=f"after step {STEPS} of {STEPS}"):
         pretrain(**recipe)
-    monkeypatch.setattr(run, "measure_held_out", measure)
+    monkeypatch.setattr(run, "evaluate_held_out", evaluate)
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 
@@ -811,7 +811,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
 
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     held_out = Corpus(recipe["data"].corpus, "valid")
-    order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
+    order = np.argsort(random_bits(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
     rows = np.array([i for i in order if held_out.token_counts[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
         batch = mask_tokens(

@@ -8,7 +8,7 @@ Groups are cut into *micro-batches*, of which a process holds one in memory at a
 plans all batches and takes its share, so a resumed run needs only one integer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
 from typing import Any
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
-from exlm.randomness import Purpose, draw, uniform
+from exlm.randomness import Purpose, random_bits, uniform
 
 # Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
 # import: both are that of PyTorch's cross entropy.
@@ -34,7 +34,7 @@ GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
 TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
 TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
 
-# a share, or a range from which each sequence draws its own
+# a share, or a range from which each sequence samples its own
 MaskRatio = float | tuple[float, float]
 # of an epoch: a batch is a list of groups, a group an array of example numbers
 Batches = list[list[np.ndarray]]
@@ -71,22 +71,71 @@ def longest_first(
         waiting = waiting[size:]
 
 
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """How the examples of a corpus are divided into batches, anew in every epoch."""
+
+    lengths: np.ndarray  # [examples] tokens of each, with BOS and EOS
+    group_starts: np.ndarray  # [groups] see `_group_starts`
+    tokens_per_group: int  # about the most tokens of a group, with padding
+    steps_per_epoch: int  # how many batches an epoch has
+    seed: int  # of the order
+
+    def batches(self, epoch: int) -> Batches:
+        """All batches of one epoch, each with sequences of all lengths.
+
+        Sequences sorted by length are cut into groups, and neighbouring groups form *strata* of
+        `steps_per_epoch` groups. Every batch takes a random group of each stratum; the last one may
+        have fewer groups, so that the last batches have one less."""
+        key = random_bits(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
+        order = np.lexsort((key, -(self.lengths // LENGTH_STEP)))
+        groups = np.split(order, self.group_starts[1:])
+        group_key = random_bits(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
+        batches: Batches = [[] for _ in range(self.steps_per_epoch)]
+        for first in range(0, len(groups), self.steps_per_epoch):
+            stratum = first + np.argsort(group_key[first : first + self.steps_per_epoch])
+            for batch, group in zip(batches, stratum, strict=False):
+                batch.append(groups[group])
+        return batches
+
+    def smallest_batch(self) -> int:
+        """The fewest sequences that a batch can have: those of the smallest group of every stratum
+        that is full, since the groups after these are not in every batch."""
+        sizes = np.diff(self.group_starts, append=len(self.lengths))
+        steps = self.steps_per_epoch
+        full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
+        return int(full_strata.min(axis=1).sum())
+
+
+def plan_batches(lengths: np.ndarray, tokens_per_batch: int, seed: int) -> BatchPlan:
+    """The plan for sequences of these lengths [examples], BOS and EOS included. InputError if the
+    longest does not fit a batch."""
+    longest = int(lengths.max())
+    if longest > tokens_per_batch:
+        raise InputError(
+            f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
+            "raise tokens_per_batch"
+        )
+    groups_worth_it = max(
+        tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF)
+    )
+    groups_per_batch = max(1, min(GROUPS, groups_worth_it, tokens_per_batch // longest))
+    tokens_per_group = tokens_per_batch // groups_per_batch
+    group_starts = _group_starts(lengths, tokens_per_group)
+    steps_per_epoch = ceil(len(group_starts) / groups_per_batch)
+    return BatchPlan(lengths, group_starts, tokens_per_group, steps_per_epoch, seed)
+
+
 @dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest
-    sequence does not fit a batch, or a batch has fewer sequences than processes.
-
-    Attributes:
-        lengths_with_ends: [examples] tokens of each, with BOS and EOS.
-        tokens_per_group: about the most tokens of a group, with padding.
-        steps_per_epoch: how many batches an epoch has.
-        batches_of_epoch: from an epoch to all its batches."""
+    sequence does not fit a batch, or a batch has fewer sequences than processes."""
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
     # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; repeats do
     # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
-    # sequences, and less than `tokens_per_group`.
+    # sequences, and less than the tokens of a group.
     tokens_per_batch: int
     # About so many tokens, repeats included, are in memory at once. This and `repeat` do not change
     # a step's sequences.
@@ -96,71 +145,34 @@ class MaskedBatches:
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
     repeat: int = 1  # see `mask_tokens`
-    # Whether the model leaves padding out. Then a batch whose tokens all fit in memory is cut as
-    # one group: not at all, unless `tokens_per_group` exceeds `tokens_per_micro_batch`, or several
-    # processes share it.
+    # Whether the model leaves padding out. Then the groups of a batch whose tokens all fit in
+    # memory are joined before they are cut.
     without_padding: bool = False
+    plan: BatchPlan = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lengths_with_ends = np.asarray(self.source.token_counts, dtype=np.int64) + SPECIALS
-        longest = int(self.lengths_with_ends.max())
-        budget = self.tokens_per_batch
-        if longest > budget:
-            raise InputError(
-                f"the longest sequence has {longest} tokens but a batch may have {budget}; "
-                "raise tokens_per_batch"
-            )
-        groups_worth_it = max(budget // TOKENS_OF_GROUP, min(2, budget // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, groups_worth_it, budget // longest))
-        self.tokens_per_group = budget // groups_per_batch
-        self._starts = _group_starts(self.lengths_with_ends, self.tokens_per_group)
-        self.steps_per_epoch = ceil(len(self._starts) / groups_per_batch)
-        self._check_processes()
-        # The plan of one epoch is kept, because most steps need that of the step before.
-        self.batches_of_epoch = lru_cache(maxsize=1)(self._plan)
-
-    def _plan(self, epoch: int) -> Batches:
-        """All batches of one epoch, each with sequences of all lengths.
-
-        Sequences sorted by length are cut into groups, and neighbouring groups form strata of
-        `steps_per_epoch` groups. Every batch takes a random group of each stratum; the last one may
-        have fewer groups, so that the last batches have one less."""
-        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths_with_ends)))
-        order = np.lexsort((key, -(self.lengths_with_ends // LENGTH_STEP)))
-        groups = np.split(order, self._starts[1:])
-        group_key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
-        batches: Batches = [[] for _ in range(self.steps_per_epoch)]
-        for first in range(0, len(groups), self.steps_per_epoch):
-            stratum = first + np.argsort(group_key[first : first + self.steps_per_epoch])
-            for batch, group in zip(batches, stratum, strict=False):
-                batch.append(groups[group])
-        return batches
-
-    def _check_processes(self) -> None:
-        """InputError if a batch can have fewer sequences than there are processes: one with the
-        smallest group of every stratum (`_plan`)."""
-        sizes = np.diff(self._starts, append=len(self.lengths_with_ends))
-        # The groups after the last full stratum are not in every batch.
-        steps = self.steps_per_epoch
-        full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
-        if full_strata.min(axis=1).sum() < self.world:
+        lengths = np.asarray(self.source.token_counts, dtype=np.int64) + SPECIALS
+        self.plan = plan_batches(lengths, self.tokens_per_batch, self.seed)
+        if self.plan.smallest_batch() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "
                 "raise tokens_per_batch"
             )
+        # The plan of one epoch is kept, because most steps need that of the step before.
+        self.batches_of_epoch = lru_cache(maxsize=1)(self.plan.batches)
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
-        epoch, batch_in_epoch = divmod(step, self.steps_per_epoch)
+        epoch, batch_in_epoch = divmod(step, self.plan.steps_per_epoch)
         micro_batches = self._micro_batches(self.batches_of_epoch(epoch)[batch_in_epoch])
         result = []
         for number in range(self.rank, len(micro_batches), self.world):
             examples = micro_batches[number]
-            tokens, token_counts = self.source.gather(examples)
+            token_ids, token_counts = self.source.gather(examples)
             micro_batch = mask_tokens(
-                tokens=tokens,
+                token_ids=token_ids,
                 token_counts=token_counts,
                 examples=examples,
                 tokenizer=self.tokenizer,
@@ -173,24 +185,29 @@ class MaskedBatches:
         return result
 
     def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """A batch's groups, each cut into equally many parts that fit in memory. Without padding, a
-        batch whose tokens all fit is cut as if it were one group."""
+        """A batch's groups, each cut into equally many micro-batches: as many as the largest group
+        needs with its padding. Groups that were joined (`without_padding`) may be more than one
+        micro-batch, too, though all their tokens fit: with padding they are counted as a group of
+        `tokens_per_group` where they have more."""
+        lengths = self.plan.lengths
         whole = np.concatenate(groups)
-        needed = int(self.lengths_with_ends[whole].sum()) * self.repeat
+        needed = int(lengths[whole].sum()) * self.repeat
         if self.without_padding and needed <= self.tokens_per_micro_batch:
             groups = [whole]
-        tokens = max(len(group) * int(self.lengths_with_ends[group].max()) for group in groups)
+        tokens = max(len(group) * int(lengths[group].max()) for group in groups)
         # A group may exceed its budget by a few sequences, which are no reason for one more
         # micro-batch.
-        tokens = min(tokens, self.tokens_per_group)
+        tokens = min(tokens, self.plan.tokens_per_group)
         cuts = ceil(tokens * self.repeat / self.tokens_per_micro_batch)
         # Processes get equally many micro-batches, unless a group has fewer sequences than cuts.
         while cuts * len(groups) % self.world:
             cuts += 1
-        parts = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
-        if len(parts) < self.world:
-            return [np.array([example]) for group in groups for example in group]
-        return parts
+        micro_batches = []
+        for group in groups:
+            micro_batches += [group[cut::cuts] for cut in range(min(cuts, len(group)))]
+        if len(micro_batches) < self.world:
+            return [np.array([example]) for example in np.concatenate(groups)]
+        return micro_batches
 
 
 def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
@@ -212,7 +229,7 @@ def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
 
 
 def mask_tokens(
-    tokens: np.ndarray,
+    token_ids: np.ndarray,
     token_counts: np.ndarray,
     examples: np.ndarray,
     tokenizer: PreTrainedTokenizerBase,
@@ -225,16 +242,16 @@ def mask_tokens(
     """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
     -100 without a mask.
 
-    `tokens` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
+    `token_ids` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
     counts them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
     sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
-    every sequence draws its share uniformly. `masks` asks for exactly so many masked tokens
+    every sequence samples its share uniformly. `masks` asks for exactly so many masked tokens
     instead. BOS and EOS are added and never masked, not even between packed documents. Every token
     is repeated `repeat` times, each repeat masked on its own (Repeated MLM, section 3.1 of the
     paper)."""
     bos = tokenizer.bos_token_id
     eos = tokenizer.eos_token_id
-    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
+    ids = np.pad(token_ids, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos
     ids[np.arange(len(ids)), token_counts + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
@@ -243,13 +260,13 @@ def mask_tokens(
     available = maskable.sum(1)
     if masks is None:
         low, high = share_bounds(ratio)
-        share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
-        rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
+        share = low + (high - low) * uniform(random_bits(Purpose.MASK_SHARE, seed, epoch, examples))
+        rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, examples))
         count = np.floor(share * available + rounding).astype(np.int64)
     else:
         count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    key = random_bits(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
     key[~maskable] = np.iinfo(np.uint64).max  # so these come last
     order = np.argsort(key, axis=1, kind="stable")
     mask_rank = np.argsort(order, axis=1, kind="stable")
@@ -263,7 +280,7 @@ def mask_tokens(
 
 class ExLMDataCollator(TrainerCallback):
     """Masks rows for pre-training with a Trainer: a share of `mask_ratio` of a row's tokens, or a
-    share that each row draws from a range. Seed, epoch and the row's index alone decide which.
+    share that each row samples from a range. Seed, epoch and the row's index alone decide which.
 
     Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
     (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
@@ -283,7 +300,7 @@ class ExLMDataCollator(TrainerCallback):
 
     @property
     def epoch(self) -> int:
-        """The epoch whose masks are drawn; set it before an epoch begins if no Trainer does."""
+        """The epoch whose masks are sampled; set it before an epoch begins if no Trainer does."""
         return int(self._epoch)
 
     @epoch.setter
@@ -303,12 +320,12 @@ class ExLMDataCollator(TrainerCallback):
         texts = [self._without_ends(row["input_ids"]) for row in rows]
         token_counts = np.array([len(text) for text in texts])
         shape = (len(texts), token_counts.max(initial=0))
-        tokens = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
+        token_ids = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
         for row, text in enumerate(texts):
-            tokens[row, : len(text)] = text
+            token_ids[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
         return mask_tokens(
-            tokens, token_counts, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
+            token_ids, token_counts, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
         )
 
     def _without_ends(self, input_ids: Sequence[int]) -> list[int]:

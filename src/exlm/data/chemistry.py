@@ -23,7 +23,7 @@ REVERSED = {
     Chem.BondDir.ENDUPRIGHT: Chem.BondDir.ENDDOWNRIGHT,
     Chem.BondDir.ENDDOWNRIGHT: Chem.BondDir.ENDUPRIGHT,
 }
-SAMPLE = 100  # number of texts that `are_molecules` checks
+FIRST_TEXTS = 100  # how many texts say whether all are molecules
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
 # as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
@@ -122,15 +122,15 @@ def standardize(smiles: str, how: Standardize) -> str:
 
 
 def comparable(smiles: str, how: Standardize) -> str:
-    """The spelling by which equal molecules are recognised: as they are standardised, at least as
+    """The spelling by which equal molecules are recognised: as they are standardized, at least as
     canonical SMILES."""
     return standardize(smiles, "canonical" if how == "none" else how)
 
 
 def are_molecules(texts: Iterable[str]) -> bool:
     """Whether most of the first texts are molecules; empty ones do not count."""
-    sample = list(islice(filter(None, texts), SAMPLE))
-    return sum(molecule_problem(text) is None for text in sample) > len(sample) / 2
+    first_texts = list(islice(filter(None, texts), FIRST_TEXTS))
+    return sum(molecule_problem(text) is None for text in first_texts) > len(first_texts) / 2
 
 
 def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | None]:

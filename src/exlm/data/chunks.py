@@ -13,16 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.files import STANDARD_INPUT, digest
-from exlm.data.frames import (
-    FileRows,
-    as_text,
-    columns_with_format,
-    number_formats,
-    read_file_chunks,
-)
+from exlm.data.files import STANDARD_INPUT, digest, read_errors
+from exlm.data.formats import reader_name
+from exlm.data.frames import FileRows, as_text, read_file_chunks
+from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout, find_layout
+from exlm.data.numbers import number_spellings, shared_number_columns
 from exlm.data.tabular import TableOptions
-from exlm.errors import InputError, import_optional
+from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
     read_or_empty,
@@ -66,6 +63,25 @@ def output_path(
     return target
 
 
+def output_layout(input: str, options: TableOptions, target: Path) -> TableLayout:
+    """How the .csv file `target` is divided that has the rows of the file `input`: by semicolons,
+    if those divide the input, and then with its decimal sign. So the program that wrote the input
+    reads both alike. A note says if the sign is a point, because most programs that write
+    semicolons expect commas."""
+    if target.suffix != ".csv" or reader_name(input, options) not in ("csv", "tsv"):
+        return AS_PROGRAMS_WRITE
+    with read_errors(input):
+        layout = find_layout(input, ",", options.has_names)
+    if layout.separator != ";":
+        return AS_PROGRAMS_WRITE
+    if layout.decimal == ".":
+        note(
+            f"{target} has semicolons between its cells, as {input}, and decimal points in its "
+            "numbers; choose the point in a program that expects commas"
+        )
+    return layout
+
+
 def write_in_chunks(
     input: str,
     options: TableOptions,
@@ -87,12 +103,12 @@ def write_in_chunks(
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
         empty_chunks = []
-        formats_of_chunks = []
+        spellings_of_chunks = []
         for chunk in read_file_chunks(input, options, ROWS):
             empty_chunks.append(chunk.frame.iloc[[]])
-            formats_of_chunks.append(number_formats(input, chunk.frame))
+            spellings_of_chunks.append(number_spellings(input, chunk.frame))
         common = _common_types(empty_chunks)
-        numbers = columns_with_format(formats_of_chunks)
+        numbers = shared_number_columns(spellings_of_chunks)
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
@@ -158,15 +174,16 @@ def _join_tables(chunks: Sequence[Path], whole: Path) -> None:
 
 
 def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
-    schemas = [pa.schema([("cells", kind)]) for kind in types]
+    """A type that holds the cells of all these types; strings, if there is no other."""
+    schemas = [pa.schema([("cells", type_of_chunk)]) for type_of_chunk in types]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field("cells").type
     except pa.ArrowException:
         return pa.string()
 
 
-def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as another type; lists and records that become strings are JSON."""
-    if column.type == kind or not pa.types.is_nested(column.type) or kind != pa.string():
-        return column.cast(kind)
-    return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], kind)
+def _as_type(column: pa.ChunkedArray, new_type: pa.DataType) -> pa.ChunkedArray:
+    """A column as another type; lists and dicts that become strings are JSON."""
+    if pa.types.is_nested(column.type) and new_type == pa.string():
+        return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], new_type)
+    return column.cast(new_type)

@@ -72,11 +72,17 @@ def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
 
 
 def text_columns(columns: Iterable[str], names: str = f"{USUAL_NAMES}|{OTHER_NAMES}") -> list[str]:
-    """Those columns that have one of the usual `names`, a regular expression."""
+    """Those columns that have one of the usual `names`, a regular expression, in any case and with
+    any marks; of `question` and `Question` the one that is spelled as the usual name."""
+    columns_of_name: dict[str, list[str]] = {}
+    for column in columns:
+        plain_name = re.sub(r"[\W_]", "", str(column).lower())
+        if re.fullmatch(names, plain_name):
+            columns_of_name.setdefault(plain_name, []).append(column)
     return [
         column
-        for column in columns
-        if re.fullmatch(names, re.sub(r"[\W_]", "", str(column).lower()))
+        for plain_name, alike in columns_of_name.items()
+        for column in ([plain_name] if plain_name in alike else alike)
     ]
 
 

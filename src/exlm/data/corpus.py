@@ -31,24 +31,24 @@ INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SPECIALS = 2  # BOS and EOS, which batches add around every example
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
-# An example while a corpus grows: also the index of its split, the number of its document, and
+# An example while a corpus grows: also the index of its part, the number of its document, and
 # both halves of its text's hash.
 EXAMPLE = np.dtype(
-    [*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
+    [*INDEX.descr, ("part", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
 )
 
-Split = Literal["train", "valid"]
-SPLITS = get_args(Split)
+Part = Literal["train", "valid"]
+PARTS = get_args(Part)
 
 
 class Corpus:
-    """One split of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read
+    """One part of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read
     as one: the examples of the first, then those of the second, and so on.
 
     Attributes:
         token_counts: [examples] uint32, memory-mapped if it is one corpus; tokens of every example
             without special tokens.
-        corpus_hash: identifies tokens, split and tokenizer.
+        corpus_hash: identifies tokens, parts and tokenizer.
         tokenizer_hash: to compare with that of a model's tokenizer
             (`exlm.storage.tokenizers.tokenizer_hash`).
         molecules: whether the rows are molecules; None if the manifest does not say.
@@ -57,17 +57,16 @@ class Corpus:
     InputError if a path is no corpus, if a file is missing or has another size than when it was
     written, or if a corpus differs from the first in its tokenizer or in what its rows are."""
 
-    def __init__(self, paths: str | Path | Sequence[str | Path], split: Split = "train") -> None:
+    def __init__(self, paths: str | Path | Sequence[str | Path], part: Part = "train") -> None:
         self.paths = _as_paths(paths)
         self.path = self.paths[0]
         manifests = [_manifest(path) for path in self.paths]
         self.manifest = manifests[0]
         self.verify(contents=False)
-        kinds = [_kind(manifest) for manifest in manifests]
-        self._check_alike(kinds)
-        self.tokenizer_hash: str = kinds[0]["tokenizer_hash"]
-        self.molecules: bool | None = kinds[0]["molecules"]
-        self.standardize: str = kinds[0]["standardize"]
+        self._check_alike(manifests)
+        self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
+        self.molecules: bool | None = self.manifest["options"]["molecules"]
+        self.standardize: str = self.manifest["options"]["standardize"]
         hashes = [manifest["corpus_hash"] for manifest in manifests]
         self.corpus_hash: str = hashes[0]
         if len(hashes) > 1:
@@ -76,7 +75,7 @@ class Corpus:
         self._shards: list[np.ndarray] = []
         self._starts = [0]  # of each shard in the whole token stream, and the stream's end
         for path, manifest in zip(self.paths, manifests, strict=True):
-            index = _open_index(path / f"{split}.npy")
+            index = _open_index(path / f"{part}.npy")
             if indexes:
                 index = index.copy()
                 index["offset"] += self._starts[-1]
@@ -88,10 +87,19 @@ class Corpus:
         self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
         self.token_counts: np.ndarray = self._index["length"]
 
-    def _check_alike(self, kinds: list[dict[str, Any]]) -> None:
-        for path, kind in zip(self.paths, kinds, strict=True):
-            for name, value in kind.items():
-                if value != kinds[0][name]:
+    def _check_alike(self, manifests: list[dict[str, Any]]) -> None:
+        """InputError if a corpus differs from the first in what all must have in common."""
+        shared_facts = [
+            {
+                "tokenizer_hash": manifest["tokenizer_hash"],
+                "molecules": manifest["options"]["molecules"],
+                "standardize": manifest["options"]["standardize"],
+            }
+            for manifest in manifests
+        ]
+        for path, facts in zip(self.paths, shared_facts, strict=True):
+            for name, value in facts.items():
+                if value != shared_facts[0][name]:
                     raise InputError(
                         f"{path} and {self.path} differ in {name}; prepare it again with "
                         f"--tokenizer {self.path} and the other options of that corpus"
@@ -110,16 +118,16 @@ class Corpus:
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets = entries["offset"]
         lengths = entries["length"].astype(np.int64)
-        shape = (len(entries), int(lengths.max(initial=0)))
-        ids = np.full(shape, self.manifest["pad_token_id"], dtype=np.int64)
-        inside = np.arange(ids.shape[1]) < lengths[:, None]
+        places = np.arange(lengths.max(initial=0))
+        is_token = places < lengths[:, None]
+        token_ids = np.full(is_token.shape, self.manifest["pad_token_id"], dtype=np.int64)
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
         for shard in np.unique(shard_of[lengths > 0]):
-            rows = shard_of == shard
-            first = offsets[rows] - self._starts[shard]
-            position = (first[:, None] + np.arange(ids.shape[1]))[inside[rows]]
-            ids[inside & rows[:, None]] = self._shards[shard][position]
-        return ids, lengths
+            is_in_shard = shard_of == shard
+            first = offsets[is_in_shard] - self._starts[shard]
+            places_in_shard = (first[:, None] + places)[is_token[is_in_shard]]
+            token_ids[is_token & is_in_shard[:, None]] = self._shards[shard][places_in_shard]
+        return token_ids, lengths
 
     def verify(self, contents: bool = True) -> None:
         """Compares every file, or its size alone, with the manifest; InputError naming the first
@@ -136,7 +144,9 @@ def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a corpus; InputError if there is none of this format."""
+    """The manifest of a corpus; InputError if there is none of this format. That of an earlier
+    version is completed: `molecules` was called `check_molecules`, or may be unknown (None), and
+    nothing was standardized."""
     if not path.exists():
         raise InputError(
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
@@ -155,22 +165,13 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"the manifest of {path} is damaged: its token files are not those of a corpus; "
             "prepare again"
         )
-    return manifest
-
-
-def _kind(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What corpora that are read as one must have in common."""
     options = manifest.get("options", {})
-    return {
-        "tokenizer_hash": manifest["tokenizer_hash"],
-        # An earlier version called it check_molecules.
-        "molecules": options.get("molecules", options.get("check_molecules")),
-        "standardize": options.get("standardize", "none"),
-    }
+    added = {"molecules": options.get("check_molecules"), "standardize": "none"}
+    return {**manifest, "options": {**added, **options}}
 
 
 def _open_index(path: Path) -> np.ndarray:
-    """[examples] INDEX of a split of a corpus, memory-mapped; InputError if it is damaged."""
+    """[examples] INDEX of a part of a corpus, memory-mapped; InputError if it is damaged."""
     try:
         return np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
@@ -189,8 +190,8 @@ def describe(manifest: dict[str, Any], output: str) -> str:
 
 
 class CorpusWriter:
-    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary
-    decides the type."""
+    """Appends examples to token files in `folder` and sorts them into parts; the vocabulary decides
+    the type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder = folder
@@ -201,22 +202,22 @@ class CorpusWriter:
         self._tokens = 0
         self._in_shard = 0
 
-    def append(self, tokens: np.ndarray, examples: np.ndarray) -> None:
-        """Add examples [n] EXAMPLE, whose offsets are set here, and their tokens [sum of
-        lengths]."""
-        if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
+    def append(self, token_ids: np.ndarray, examples: np.ndarray) -> None:
+        """Appends examples [n] EXAMPLE without offsets, and their token ids [sum of lengths]."""
+        if self._in_shard and self._in_shard + len(token_ids) > SHARD_TOKENS:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
+        examples = examples.copy()
         examples["offset"] = self._tokens + np.cumsum(examples["length"]) - examples["length"]
         with open(self.folder / self.shards[-1], "ab") as file:
-            file.write(tokens.astype(self.dtype).tobytes())
+            file.write(token_ids.astype(self.dtype).tobytes())
         self._examples.append(examples)
-        self._tokens += len(tokens)
-        self._in_shard += len(tokens)
+        self._tokens += len(token_ids)
+        self._in_shard += len(token_ids)
 
-    def write_splits(self, drop_duplicates: bool = False) -> tuple[dict[str, np.ndarray], int]:
+    def write_parts(self, drop_duplicates: bool = False) -> tuple[dict[str, np.ndarray], int]:
         """Writes `train.npy` and `valid.npy`, on request without examples that have the hash of an
-        earlier one. Returns the lengths of the examples by split, and the number of duplicates."""
+        earlier one. Returns the lengths of the examples by part, and the number of duplicates."""
         examples = np.concatenate(self._examples)
         self._examples.clear()
         appended = len(examples)
@@ -224,8 +225,8 @@ class CorpusWriter:
             hashes = pd.DataFrame({half: examples[half] for half in ("high", "low")})
             examples = examples[~hashes.duplicated().to_numpy()]
         lengths = {}
-        for number, split in enumerate(SPLITS):
-            index = examples[["offset", "length"]][examples["split"] == number].astype(INDEX)
-            np.save(self.folder / f"{split}.npy", index)
-            lengths[split] = index["length"]
+        for number, part in enumerate(PARTS):
+            index = examples[["offset", "length"]][examples["part"] == number].astype(INDEX)
+            np.save(self.folder / f"{part}.npy", index)
+            lengths[part] = index["length"]
         return lengths, appended - len(examples)

@@ -14,7 +14,7 @@ TINTS = ("#BF9000", "#C55A11")  # of masks or sites, in turn, as in the paper
 COLUMNS = 3  # molecules in a row of a picture
 WIDTH, HEIGHT = 360, 260  # of a molecule, in pixels
 HEIGHT_WITHOUT_LEGEND = 240
-# a part of a filled text, and the mask or site that it fills (None: outside of them)
+# a piece of a filled text, and the mask or site that it fills (None: outside of them)
 Segment = tuple[str, int | None]
 Colours = dict[int, tuple[float, float, float, float]]  # by the number of an atom
 

@@ -4,6 +4,7 @@ be read."""
 import codecs
 import gzip
 import io
+import json
 import lzma
 import re
 import shutil
@@ -55,7 +56,7 @@ def read_errors(name: str | Path) -> Iterator[None]:
             reason = f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}"
             advice = (
                 "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
-                "iconv -f cp1252 -t utf-8"
+                f"iconv -f cp1252 -t utf-8 {name} > utf-8-{Path(name).name}"
             )
         raise InputError(f"{name} cannot be read: {reason}; {advice}") from error
 
@@ -100,6 +101,23 @@ def note_once(text: str) -> None:
     """Tells the user what should be known of a file; once, though a command may read it several
     times."""
     note(text)
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
+    with read_errors(path), open_text(path) as file:
+        try:
+            # In blocks, because one large read would take as much memory for a small file.
+            text = ""
+            while block := file.read(2**20):
+                text += block
+                if len(text) > LARGEST:
+                    raise ValueError(f"it has more than {LARGEST:,} characters")
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path} cannot be read: {first_line(error)}; correct the JSON"
+            ) from error
 
 
 def line_end(name: str) -> str:

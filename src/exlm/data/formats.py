@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
+from exlm.data.conll import are_tagged_words, read_conll
 from exlm.data.files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -25,16 +26,8 @@ from exlm.data.files import (
 from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
 from exlm.errors import InputError, first_line, import_optional
 
-LONGEST_SENTENCE = 100_000  # words
-# the columns of .conllu
-CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
-CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
-TAG = r"(O|[BIESLU]-\S+)"
-ENTITY_TAG = re.compile(TAG)
-# the first lines of a sentence with a running number, a word and its tag, as in GermEval
-NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
-HALF_CHARACTER_FAULT = "it has half a character (a surrogate)"
+HALF_CHARACTER_PROBLEM = "it has half a character (a surrogate)"
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(
     r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
@@ -64,9 +57,9 @@ def reader_name(path: str | Path, options: TableOptions) -> str | None:
     """The key of READERS for a file, or None. Of a .txt file and of standard input, the first lines
     decide: objects of JSON, sequences and their names, molecules and their names, tagged words, or
     a table; else each line is a text."""
-    kind = format_of(path)
-    if kind != "txt":
-        return kind
+    file_format = format_of(path)
+    if file_format != "txt":
+        return file_format
     with read_errors(path):
         lines = first_lines(str(path))
     if options.columns_if_missing or not options.header:
@@ -77,7 +70,7 @@ def reader_name(path: str | Path, options: TableOptions) -> str | None:
         return "fasta"
     if _are_molecules_with_names(lines):
         return "smi"
-    if _are_tagged_words(lines):
+    if are_tagged_words(lines):
         return "conll"
     return "tsv" if _are_cells(lines) else "lines"
 
@@ -92,18 +85,12 @@ def _are_sequences(lines: list[str]) -> bool:
 
 def _are_molecules_with_names(lines: list[str]) -> bool:
     """Whether each line has a molecule, and some have a name after it."""
-    words = [line.split() for line in lines[:10] if line.strip()]
+    words_of_lines = [line.split() for line in lines[:10] if line.strip()]
+    have_names = any(len(words) > 1 for words in words_of_lines)
     # A word of up to three letters may be a molecule by accident.
-    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
-    return may_be_smi and all(molecule_problem(line[0]) is None for line in words)
-
-
-def _are_tagged_words(lines: list[str]) -> bool:
-    """Whether each line has a word and, at its end, the tag of a named entity."""
-    words = [line.split() for line in lines if not line.startswith(("#", "-DOCSTART-"))]
-    return len(words) > 2 and all(
-        len(fields) > 1 and ENTITY_TAG.fullmatch(fields[-1]) for fields in words
-    )
+    are_long = any(len(words[0]) > 3 for words in words_of_lines)
+    may_be_molecules = have_names and are_long
+    return may_be_molecules and all(molecule_problem(words[0]) is None for words in words_of_lines)
 
 
 def _are_cells(lines: list[str]) -> bool:
@@ -154,11 +141,11 @@ def _jsonl(name: str, options: TableOptions) -> Iterator[Record]:
 
 
 def _with_whole_characters(cells: dict[str, Any]) -> Record:
-    """A row of JSON, which has a fault if it holds half a character: no file could hold that."""
+    """A row of JSON; one with half a character has a problem, because no file could hold that."""
     text = json.dumps(cells, ensure_ascii=False)
     if not HALF_CHARACTER.search(text):
         return Record(cells)
-    return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_FAULT)
+    return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_PROBLEM)
 
 
 def _parquet(name: str, options: TableOptions) -> Iterator[Record]:
@@ -190,64 +177,10 @@ def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
             check_length(sequence, name, "a sequence")
 
 
-def _conll(name: str, options: TableOptions) -> Iterator[Record]:
-    """Sentences between blank lines: a word in each line and after it its labels, the last of them
-    in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
-    numbers before the words, `tags` are the parts of speech (UPOS)."""
-    has_numbers = bool(NUMBERED_TAGS.search("\n".join(first_lines(name))))
-    for is_sentence, group in groupby(text_lines(name), _has_word):
-        lines = list(islice(group, LONGEST_SENTENCE + 1))
-        if is_sentence and len(lines) > LONGEST_SENTENCE:
-            raise InputError(
-                f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
-                "put a blank line between sentences"
-            )
-        rows = _without_comments(lines) if is_sentence else []
-        if rows and has_numbers:  # the first tag counts, a nested one stands before it here
-            rows = [[row[1], *row[3:], *row[2:3]] for row in rows if len(row) > 1]
-        if rows:
-            yield _sentence(rows)
-
-
-def _has_word(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith("-DOCSTART-")
-
-
-def _without_comments(lines: list[str]) -> list[list[str]]:
-    """The fields of the lines of a sentence, from the first that is no comment."""
-    separator = "\t" if any("\t" in line for line in lines) else None
-    rows = [[field.strip() for field in line.split(separator)] for line in lines]
-    for first, (line, fields) in enumerate(zip(lines, rows, strict=True)):
-        # A word may be #, too; it is labelled as the last word of its sentence is.
-        is_word = not line.startswith("#") or _are_labelled_alike(fields, rows[-1])
-        if is_word and not CONLL_COMMENT.match(line):
-            return rows[first:]
-    return []
-
-
-def _are_labelled_alike(fields: list[str], others: list[str]) -> bool:
-    """Whether the fields of two words are as many, and the last is an entity's tag in both or in
-    none."""
-    is_tag = bool(ENTITY_TAG.fullmatch(fields[-1]))
-    return len(fields) == len(others) and is_tag == bool(ENTITY_TAG.fullmatch(others[-1]))
-
-
-def _sentence(rows: list[list[str]]) -> Record:
-    width = len(rows[-1])
-    if any(len(fields) != width for fields in rows):
-        return Record({"tokens": [fields[0] for fields in rows]}, "lines of several widths")
-    if width == len(CONLL_U) and all(re.fullmatch(r"\d+([-.]\d+)?", row[0]) for row in rows):
-        # without ranges (1-2, of words that are written as one) and empty nodes (1.1)
-        words = [row for row in rows if row[0].isdecimal()]
-        return Record({name: [row[i] for row in words] for i, name in enumerate(CONLL_U)})
-    names = ["tokens", *[f"column {i}" for i in range(2, width)], "tags"][:width]
-    return Record({name: [fields[i] for fields in rows] for i, name in enumerate(names)})
-
-
 def _sdf(name: str, options: TableOptions) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. A property that is called as
     these, or as a usual column of texts, is the column `property NAME`: the structure is the text.
-    What RDKit cannot read has a fault."""
+    What RDKit cannot read has a problem."""
     text = ""
     # The added line ends the last structure.
     for line in chain(text_lines(name), ["$$$$"]):
@@ -271,8 +204,8 @@ def _structure(text: str, name: str) -> Record:
         columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
     check_different(columns, name)
-    fault = "RDKit cannot read this structure" if molecule is None else ""
-    return Record(dict(zip(columns, cells, strict=True)), fault)
+    problem = "RDKit cannot read this structure" if molecule is None else ""
+    return Record(dict(zip(columns, cells, strict=True)), problem)
 
 
 def _hub(name: str, options: TableOptions) -> Iterator[Record]:
@@ -296,11 +229,13 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 # Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
     "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
-    "parquet": _parquet, "fasta": _fasta, "conll": _conll, "sdf": _sdf, "xlsx": read_xlsx,
+    "parquet": _parquet, "fasta": _fasta, "conll": read_conll, "sdf": _sdf, "xlsx": read_xlsx,
     "lines": _lines, "hub": _hub,
 }  # fmt: skip
-SUFFIXES = {f".{kind}": kind for kind in ("smi", "txt", *READERS) if kind not in ("lines", "hub")}
+# The format that a file has, by the ending of its name
+SUFFIXES = {f".{name}": name for name in ("smi", "txt", *READERS) if name not in ("lines", "hub")}
 SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
 SUFFIXES |= {".conllu": "conll"}
-_PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"
-READABLE = f"{', '.join(SUFFIXES)} file ({_PACKED})"  # for messages
+READABLE = (  # for messages
+    f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"
+)

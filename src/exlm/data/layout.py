@@ -1,9 +1,9 @@
-"""What divides the cells of a table in a text file, and where its header line is, by its first
-lines."""
+"""What divides the cells of a table in a text file, where its header line is, and what its decimal
+sign is, by its first lines."""
 
 import csv
 import re
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from typing import NamedTuple
 
 from exlm.data.columns import USUAL_NAMES, text_columns
@@ -13,13 +13,20 @@ from exlm.errors import InputError
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # a header line as R writes it with its usual separator
 NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
+DECIMAL_COMMA = re.compile(r"-?(\d+|\d{1,3}(\.\d{3})+),\d+%?")
+DECIMAL_POINT = re.compile(r"-?\d+\.\d+%?")
 
 
-class Layout(NamedTuple):
-    """How the cells of a text are divided."""
+class TableLayout(NamedTuple):
+    """How a text is divided into cells."""
 
-    separator: str
+    separator: str = ","
     lines_above: int = 0  # lines above the table that are not blank
+    # A comma if numbers have one, and none has a point. Only cells between semicolons can tell.
+    decimal: str = "."
+
+
+AS_PROGRAMS_WRITE = TableLayout()
 
 
 class Fit(NamedTuple):
@@ -33,26 +40,37 @@ class Fit(NamedTuple):
     is_usual: bool
 
 
-def find_layout(name: str, usual: str, has_names: bool) -> Layout:
+def find_layout(name: str, usual: str, has_names: bool) -> TableLayout:
     """How the text of a file is divided; `has_names`: the table has a header line. Above it may
     stand `sep=;`, as Excel writes it, or comments: lines that begin with # and do not hold the
     separator of the rows. InputError if the header line is divided otherwise than all rows."""
     lines = first_lines(name)
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
     if named_separator:
-        layout = Layout(named_separator[1], 1)
+        lines_above = 1
+        separator = named_separator[1]
     else:
         comments = _comments_above(lines, usual, has_names)
-        layout = Layout(_separator(lines[len(comments) :], usual, has_names), len(comments))
+        lines_above = len(comments)
+        separator = _separator(lines[lines_above:], usual, has_names)
         if comments:
             note_once(
-                f"comments above the table {name} are left out (lines: {len(comments)}, the first: "
+                f"comments above the table {name} are left out (lines: {lines_above}, the first: "
                 f"{comments[0][:80]!r})"
             )
-    table = lines[layout.lines_above :]
+    table = lines[lines_above:]
     if has_names and table:
-        _check_header_line(name, table, layout.separator)
-    return layout
+        _check_header_line(name, table, separator)
+    return TableLayout(separator, lines_above, _decimal_sign(table, separator))
+
+
+def _decimal_sign(lines: list[str], separator: str) -> str:
+    if separator != ";":
+        return "."
+    cells = list(chain.from_iterable(csv.reader(lines, delimiter=separator)))
+    has_commas = any(map(DECIMAL_COMMA.fullmatch, cells))
+    has_points = any(map(DECIMAL_POINT.fullmatch, cells))
+    return "," if has_commas and not has_points else "."
 
 
 def _comments_above(lines: list[str], usual: str, has_names: bool) -> list[str]:

@@ -48,9 +48,9 @@ from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
-MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
+MOST_WORDS = 20_000  # most different words, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
-REPORTED_STRINGS = 20
+REPORTED_WORDS = 20
 REPORTED_FILES = 5
 FIRST_ROWS = 1000  # rows that say whether the input is SMILES or proteins
 NUCLEOTIDES = re.compile("[ACGTUN]{20,}", re.IGNORECASE)  # a protein would have other letters too
@@ -124,7 +124,7 @@ def _write_corpus(
     counts = _write_examples(
         writer, options, tokenizer_of_corpus, sources, known_molecules, workers
     )
-    lengths, duplicates = writer.write_splits(options.drop_duplicates)
+    lengths, duplicates = writer.write_parts(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
@@ -233,7 +233,7 @@ def _write_examples(
         str(writer.folder / "tokenizer.json"), tokenizer.unk_token_id, options
     )
     chunks = read_chunks(sources, options.text_column, options.documents == "row")
-    chunks = _with_progress(chunks, "tokenising")
+    chunks = _with_progress(chunks, "tokenizing")
     chunks_and_molecules = zip(chunks, chain(known_molecules, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
     with (
@@ -254,11 +254,11 @@ def _write_examples(
                     f"({row.reason}: {row.detail}); correct it or use on_invalid=skip"
                 )
             table.writerows(chunk.invalid)
-            writer.append(chunk.tokens, chunk.examples)
+            writer.append(chunk.token_ids, chunk.examples)
             for kind, count in chunk.counts.items():
                 counts[kind].update(count)
-                if len(counts[kind]) > MAX_STRINGS:
-                    counts[kind] = Counter(dict(counts[kind].most_common(MAX_STRINGS // 2)))
+                if len(counts[kind]) > MOST_WORDS:
+                    counts[kind] = Counter(dict(counts[kind].most_common(MOST_WORDS // 2)))
     return counts
 
 
@@ -288,8 +288,8 @@ def _statistics(
     return {
         "counts": content,
         "length_percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True)),
-        "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
-        "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
+        "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_WORDS)),
+        "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_WORDS)),
     }
 
 

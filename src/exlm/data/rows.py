@@ -1,4 +1,4 @@
-"""Turns rows into examples, a chunk at a time: checks, tokenises and hashes them."""
+"""Turns rows into examples, a chunk at a time: checks, tokenizes and hashes them."""
 
 import hashlib
 import re
@@ -13,14 +13,14 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import Standardize, molecule_problem, standardize
+from exlm.data.chemistry import Standardize, contradiction, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Chunk, Row
 from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
-from exlm.randomness import draw, uniform
+from exlm.randomness import random_bits, uniform
 
-# Reasons why a row is invalid.
+# Problems of rows, as they are called in manifests and in the column `reason` of skipped.csv
 TOO_LONG = "too_long"
 UNKNOWN = "unknown_token"
 NOT_REVERSIBLE = "not_reversible"
@@ -42,7 +42,7 @@ class PrepareOptions:
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
             they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the
-            same split, and so are rows that the tokenizer reads alike (wordpiece: without capitals
+            same part, and so are rows that the tokenizer reads alike (wordpiece: without capitals
             and accents). Packed documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of such rows.
         on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
@@ -111,10 +111,10 @@ class InvalidRow(NamedTuple):
 class TokenizedChunk:
     """The kept rows of a chunk, and what else was in the chunk."""
 
-    tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
+    token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled strings
+    counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled words
 
 
 def count_and_parse(
@@ -132,28 +132,23 @@ def count_and_parse(
     return counts, np.array(is_counted) if are_known else None
 
 
-class JudgedRow(NamedTuple):
-    """A row as a tokenizer reads it, and what is wrong with it."""
+class Problem(NamedTuple):
+    """Why a row is invalid."""
 
-    source: Row
-    text: str  # that of the source, standardized
-    tokens: list[int]
+    name: str  # such as TOO_LONG
+    detail: str
+
+
+class JudgedRow(NamedTuple):
+    """A row as a tokenizer reads it, and the first problem that it has."""
+
+    row: Row
+    text: str  # that of the row, standardized
+    token_ids: list[int]
     unknown_words: list[str]  # those that have no tokens
     spelled_words: list[str]  # those that are spelled, because they are not in the vocabulary
-    reason: str  # of the first thing that is wrong with the row, "" if nothing is
-    detail: str
+    problem: Problem | None
     is_kept: bool
-
-
-def _invalid_row(row: JudgedRow) -> InvalidRow:
-    return InvalidRow(
-        file=row.source.source,
-        row=row.source.number,
-        value=row.source.text,
-        reason=row.reason,
-        detail=row.detail,
-        action="kept" if row.is_kept else "skipped",
-    )
 
 
 @dataclass(frozen=True)
@@ -169,110 +164,141 @@ class RowTokenizer:
         chunk, known_molecules = chunk_and_molecules
         if known_molecules is None:
             known_molecules = np.zeros(len(chunk), bool)
-        judged = self._judged_rows(chunk, known_molecules)
-        kept = [row for row in judged if row.is_kept]
-        counted = [row for row in judged if row.is_kept or row.reason == UNKNOWN]
-        invalid = [_invalid_row(row) for row in judged if row.reason]
-        unknown = Counter(chain.from_iterable(row.unknown_words for row in counted))
-        spelled = Counter(chain.from_iterable(row.spelled_words for row in kept))
+        judged_rows = self._judged_rows(chunk, known_molecules)
+        kept = [judged for judged in judged_rows if judged.is_kept]
+        problems = [judged.problem.name for judged in judged_rows if judged.problem]
+        unknown = Counter[str]()
+        for judged in judged_rows:
+            if judged.is_kept or (judged.problem and judged.problem.name == UNKNOWN):
+                unknown.update(judged.unknown_words)
+        spelled = Counter(chain.from_iterable(judged.spelled_words for judged in kept))
         rows = Counter(
             rows=len(chunk),
-            blank=len(chunk) - len(judged),
-            skipped=len(judged) - len(kept),
-            kept_invalid=sum(row.reason != "" for row in kept),
+            blank=len(chunk) - len(judged_rows),
+            skipped=len(judged_rows) - len(kept),
+            kept_invalid=sum(judged.problem is not None for judged in kept),
             unknown_tokens=unknown.total(),
             spelled_pieces=spelled.total(),
         )
-        reasons = Counter(row.reason for row in invalid)
-        counts = {"rows": rows, "invalid": reasons, "unknown": unknown, "spelled": spelled}
-        tokens = np.fromiter(chain.from_iterable(row.tokens for row in kept), np.uint32)
-        return TokenizedChunk(tokens, self._examples(kept), invalid, counts)
+        if self.options.molecules:
+            contradictions = [contradiction(judged.row.text) for judged in kept]
+            rows["contradictory_marks"] = sum(map(bool, contradictions))
+        token_ids = chain.from_iterable(judged.token_ids for judged in kept)
+        return TokenizedChunk(
+            token_ids=np.fromiter(token_ids, np.uint32),
+            examples=self._examples(kept),
+            invalid=_invalid_rows(judged_rows),
+            counts={
+                "rows": rows,
+                "invalid": Counter(problems),
+                "unknown": unknown,
+                "spelled": spelled,
+            },
+        )
 
     def _judged_rows(self, chunk: Chunk, known_molecules: np.ndarray) -> list[JudgedRow]:
         """Those rows of a chunk that are not blank."""
-        numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
+        numbers = [number for number, row in enumerate(chunk) if row.text or row.problem]
         texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
         encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
-        judged = []
+        judged_rows = []
         for number, text, encoding in zip(numbers, texts, encodings, strict=True):
             row = chunk[number]
-            tokens = encoding.ids
-            unknown_words, spelled_words = self._unusual_words(text, tokens)
+            unknown_words, spelled_words = self._unusual_words(text, encoding.ids)
             is_known_molecule = bool(known_molecules[number])
-            reason, detail = self._judge(row, text, tokens, unknown_words, is_known_molecule)
-            may_keep = self.options.on_invalid == "keep" and reason not in (TOO_LONG, UNREADABLE)
-            judged.append(
-                JudgedRow(
-                    source=row,
-                    text=text,
-                    tokens=tokens,
-                    unknown_words=unknown_words,
-                    spelled_words=spelled_words,
-                    reason=reason,
-                    detail=detail,
-                    is_kept=not reason or may_keep,
-                )
+            problem = self._problem(row, text, encoding.ids, unknown_words, is_known_molecule)
+            judged = JudgedRow(
+                row=row,
+                text=text,
+                token_ids=encoding.ids,
+                unknown_words=unknown_words,
+                spelled_words=spelled_words,
+                problem=problem,
+                is_kept=problem is None or self._may_keep(problem),
             )
-        return judged
+            judged_rows.append(judged)
+        return judged_rows
 
-    def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
+    def _may_keep(self, problem: Problem) -> bool:
+        is_usable = problem.name not in (TOO_LONG, UNREADABLE)
+        return self.options.on_invalid == "keep" and is_usable
+
+    def _unusual_words(self, text: str, token_ids: list[int]) -> tuple[list[str], list[str]]:
         """The words that are outside the vocabulary: those without tokens, and spelled ones."""
         spelling = _spelling_ids(self.tokenizer_file)
-        if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
+        if self.unknown_id not in token_ids and spelling.isdisjoint(token_ids):
             return [], []
         # This encoding knows the words, and takes longer than a batch.
         encoding = _load(self.tokenizer_file).encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
-    def _judge(
+    def _problem(
         self,
         row: Row,
         text: str,
-        tokens: list[int],
+        token_ids: list[int],
         unknown_words: list[str],
         is_known_molecule: bool,
-    ) -> tuple[str, str]:
-        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
+    ) -> Problem | None:
+        """The first problem of a row, None if it has none."""
         if not text:
-            return UNREADABLE, row.fault
-        length = len(tokens) + SPECIALS
+            return Problem(UNREADABLE, row.problem)
+        length = len(token_ids) + SPECIALS
         if length > self.options.max_length and not self.options.packed:
-            return TOO_LONG, f"{length} tokens, at most {self.options.max_length}"
+            return Problem(TOO_LONG, f"{length} tokens, at most {self.options.max_length}")
         if self.options.molecules and not is_known_molecule:
             problem = molecule_problem(text)
             if problem is not None:
-                return UNPARSABLE, problem
+                return Problem(UNPARSABLE, problem)
         if unknown_words:
-            return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown_words))}"
+            different_words = " ".join(dict.fromkeys(unknown_words))
+            return Problem(UNKNOWN, f"not in the vocabulary: {different_words}")
         if self.options.molecules:
-            decoded = _load(self.tokenizer_file).decode(tokens, skip_special_tokens=False).strip()
+            tokenizer = _load(self.tokenizer_file)
+            decoded = tokenizer.decode(token_ids, skip_special_tokens=False).strip()
             if decoded != text:
-                return NOT_REVERSIBLE, f"decodes to {decoded}"
-        return "", ""
+                return Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
+        return None
 
     def _examples(self, kept: list[JudgedRow]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
-        differ in capitals may be, are in the same split."""
+        differ in capitals may be, are in the same part."""
         normalizer = _load(self.tokenizer_file).normalizer
         texts = [normalizer.normalize_str(row.text) if normalizer else row.text for row in kept]
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(row.tokens) for row in kept]
-        examples["document"] = [row.source.document for row in kept]
+        examples["length"] = [len(judged.token_ids) for judged in kept]
+        examples["document"] = [judged.row.document for judged in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
         # Without a purpose, because with one the same seed would divide earlier corpora otherwise.
-        bits = draw(self.options.seed, examples["high"])
-        examples["split"] = uniform(bits) < self.options.held_out
+        bits = random_bits(self.options.seed, examples["high"])
+        examples["part"] = uniform(bits) < self.options.held_out
         return examples
 
 
-def _words(encoding: Encoding, text: str, ids: Set[int | None]) -> list[str]:
-    """Those words of `text` that contain a token of `ids`. A word is what the tokenizer splits off
-    first."""
+def _invalid_rows(judged_rows: list[JudgedRow]) -> list[InvalidRow]:
+    """The lines of skipped.csv for those rows that have a problem."""
+    return [
+        InvalidRow(
+            file=judged.row.source,
+            row=judged.row.number,
+            value=judged.row.text,
+            reason=judged.problem.name,
+            detail=judged.problem.detail,
+            action="kept" if judged.is_kept else "skipped",
+        )
+        for judged in judged_rows
+        if judged.problem
+    ]
+
+
+def _words(encoding: Encoding, text: str, token_ids: Set[int | None]) -> list[str]:
+    """Those words of `text` that contain a token of `token_ids`. A word is what the tokenizer
+    splits off first."""
     pairs = zip(encoding.ids, encoding.word_ids, strict=True)
-    words = dict.fromkeys(word for token, word in pairs if token in ids)
-    spans = [encoding.word_to_chars(word) for word in words if word is not None]
+    numbers = dict.fromkeys(number for token_id, number in pairs if token_id in token_ids)
+    spans = [encoding.word_to_chars(number) for number in numbers if number is not None]
     return [text[slice(*span)] for span in spans if span]
 
 

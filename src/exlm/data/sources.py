@@ -28,7 +28,7 @@ NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 @dataclass(frozen=True)
 class Source:
-    """One file, standard input, or one split of a Hugging Face data set."""
+    """One file, standard input, or one part of a Hugging Face data set (there a split)."""
 
     name: str  # as it was given, or the path inside a directory
     reader: str  # key of READERS
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     number: int  # from 1
     document: int
     text: str
-    fault: str = ""  # why the row has no text, where that is known
+    problem: str = ""  # why the row has no text, where its format says so
 
 
 Chunk = list[Row]
@@ -115,7 +115,7 @@ def read_chunks(
         for number, (text, record) in enumerate(read_rows(source, text_column), 1):
             if rows_are_documents or not text:
                 document += 1
-            chunk.append(Row(source.name, number, document, text, record.fault))
+            chunk.append(Row(source.name, number, document, text, record.problem))
             size += len(text)
             if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
                 yield chunk
@@ -141,7 +141,7 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
             text = _text(cells.get(column), f"{source.name}, row {number}")
             # `NA` may be two residues, but not in a table
             is_missing = not is_list and len(cells) > 1 and text in MISSING_TEXTS
-            yield "" if is_missing or record.fault else text, record
+            yield "" if is_missing or record.problem else text, record
     if not number:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 

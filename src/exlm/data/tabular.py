@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.data.columns import check_different, listed
 from exlm.data.files import LARGEST, LONGEST, line_end, note_once, text_lines
-from exlm.data.layout import Layout, find_layout
+from exlm.data.layout import TableLayout, find_layout
 from exlm.errors import InputError, first_line, import_optional
 
 
@@ -22,6 +22,11 @@ class TableOptions(NamedTuple):
     columns_if_missing: tuple[str, ...] = ()  # of a table whose header line may be missing
     sheet: str | None = None  # of a workbook, the first where absent
 
+    @property
+    def has_names(self) -> bool:
+        """Whether a table certainly begins with the names of its columns."""
+        return self.header and not self.columns_if_missing
+
 
 AS_USUAL = TableOptions()
 
@@ -30,15 +35,14 @@ class Record(NamedTuple):
     """A row of a file."""
 
     cells: dict[Any, Any]  # by the name of the column; empty if the line is blank
-    fault: str = ""  # why the row should not be used
+    problem: str = ""  # why the row should not be used
 
 
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
     otherwise."""
     csv.field_size_limit(LONGEST)  # Python's own limit is lower
-    has_names = options.header and not options.columns_if_missing
-    layout = find_layout(name, usual, has_names)
+    layout = find_layout(name, usual, options.has_names)
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
     is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
@@ -78,7 +82,7 @@ def _quotes_enclose_cells(name: str) -> bool:
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, layout: Layout) -> Iterator[list[str]]:
+def _csv_rows(name: str, layout: TableLayout) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
     number = -layout.lines_above  # 0 is the header
@@ -149,7 +153,7 @@ def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
 
 def _records(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Iterator[Record]:
     """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
-    some are counted in a note; a row with more cells than the first has a fault."""
+    some are counted in a note; a row with more cells than the first has a problem."""
     first = next(filter(None, rows), None)
     if first is None:
         return
@@ -162,13 +166,13 @@ def _records(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Ite
         if not cells:
             yield Record({})
             continue
-        fault = ""
+        problem = ""
         if len(cells) > len(columns):
-            fault = f"{len(cells)} fields instead of {len(columns)}"
+            problem = f"{len(cells)} fields instead of {len(columns)}"
         elif len(cells) > 1 and cells == columns and not first_is_data:
-            fault = "repeats the names of the columns"
+            problem = "repeats the names of the columns"
         short_rows += len(cells) < len(columns)
-        yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), fault)
+        yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), problem)
     if short_rows:
         note_once(
             f"rows of {name} that have fewer than {len(columns)} cells: {short_rows}; "

@@ -85,7 +85,7 @@ BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": 
 
 # Characters of text to learn from. More would change little, and the trainer keeps all words in
 # memory.
-SAMPLE = 2**26
+MOST_CHARACTERS = 2**26
 SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
 ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
 
@@ -133,34 +133,34 @@ def alphabet_name(tokenizer: Tokenizer) -> str | None:
 
 
 def train_text_tokenizer(
-    kind: str, rows: Iterable[str], vocabulary_size: int
+    name: str, rows: Iterable[str], vocabulary_size: int
 ) -> "PreTrainedTokenizerFast":
-    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`,
-    evenly spaced. It has at most `vocabulary_size` tokens, special tokens included. InputError for
-    no text or a vocabulary below SMALLEST."""
+    """Learns the tokenizer `name` of TEXT_TOKENIZERS from at most MOST_CHARACTERS characters of
+    `rows`, evenly spaced. It has at most `vocabulary_size` tokens, special tokens included.
+    InputError for no text or a vocabulary below SMALLEST."""
     if vocabulary_size < SMALLEST:
         raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}")
-    sample = evenly_spaced(rows, SAMPLE)
-    if not sample:
+    texts = evenly_spaced(rows, MOST_CHARACTERS)
+    if not texts:
         raise InputError("no text found to learn a vocabulary from; check the input and its column")
-    return TEXT_TOKENIZERS[kind](sample, vocabulary_size)
+    return TEXT_TOKENIZERS[name](texts, vocabulary_size)
 
 
 def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
     """Every n-th of `rows`; n is the smallest power of two that leaves at most `characters`
     characters, or one row."""
-    sample: list[str] = []
+    spaced_rows: list[str] = []
     size = 0
     stride = 1
     for number, row in enumerate(rows):
         if number % stride == 0:
-            sample.append(row)
+            spaced_rows.append(row)
             size += len(row)
-        while size > characters and len(sample) > 1:
-            sample = sample[::2]
+        while size > characters and len(spaced_rows) > 1:
+            spaced_rows = spaced_rows[::2]
             stride *= 2
-            size = sum(map(len, sample))
-    return sample
+            size = sum(map(len, spaced_rows))
+    return spaced_rows
 
 
 def _bpe(rows: list[str], size: int) -> "PreTrainedTokenizerFast":

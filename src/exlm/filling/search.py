@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exlm.ops import alignment
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def viterbi(graph: Graph, length: int) -> Fillings:
 
 def generator(*counters: int) -> torch.Generator:
     """What makes the samples of these counters, such as a seed and the number of a text."""
-    bits = draw(Purpose.SAMPLED_FILLING, *counters)
+    bits = random_bits(Purpose.SAMPLED_FILLING, *counters)
     return torch.Generator().manual_seed(int(bits) >> 1)
 
 

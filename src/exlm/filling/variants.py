@@ -14,9 +14,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chunks import output_path
+from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import check_columns, choose_column
-from exlm.data.frames import number_columns, read_file, with_columns, write_frame
+from exlm.data.frames import read_file, with_columns, write_frame
+from exlm.data.numbers import number_columns
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, note
@@ -82,16 +83,15 @@ def score(
         sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    table = read_file(input, TableOptions(header, sheet=sheet))
+    options = TableOptions(header, sheet=sheet)
+    table = read_file(input, options)
     frame = table.frame
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
-    if not mutations_column:
-        has_mutants = "mutant" in frame and "mutations" not in frame
-        mutations_column = "mutant" if has_mutants else "mutations"
+    mutations_column = mutations_column or _find_mutations(frame)
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
         wild_source = "wild_type"
@@ -100,7 +100,7 @@ def score(
         wild_column = choose_column(frame.columns, text_column, input)
         wild_source = f"the column {wild_column!r}"
         wild_types = frame[wild_column]
-    cells = zip(wild_types, frame[mutations_column], table.faults_of_rows, strict=True)
+    cells = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
     variants = [
         _variant(clean_sequence(wild), str(mutations), first_position, problem)
         for wild, mutations, problem in cells
@@ -112,12 +112,19 @@ def score(
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
-    write_frame(result, target, numbers=number_columns(input, frame))
+    layout = output_layout(input, options, target)
+    write_frame(result, target, numbers=number_columns(input, frame), layout=layout)
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
         _print_correlations(frame[label_column], scores)
     return result
+
+
+def _find_mutations(frame: pd.DataFrame) -> str:
+    """The usual name of the column of mutations, and of two the first."""
+    has_mutants = "mutant" in frame and "mutations" not in frame
+    return "mutant" if has_mutants else "mutations"
 
 
 def _variant(wild: str, cell: str, first_position: int, problem: str) -> Variant:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize
 from exlm.data.columns import listed
-from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_FAULT
+from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
@@ -140,7 +140,7 @@ def _rows(texts: list[str]) -> FileRows:
     """The texts as rows. Those with half a character, which pandas cannot hold, have a fault."""
     frame = pd.DataFrame({"text": [HALF_CHARACTER.sub("\ufffd", text) for text in texts]})
     halves = [row for row, text in enumerate(texts) if HALF_CHARACTER.search(text)]
-    return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_FAULT))
+    return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_PROBLEM))
 
 
 def _files(model: str) -> tuple[tuple[str, int, int, int], ...]:

@@ -30,8 +30,8 @@ class ArchitectureConfig:
 
     Attributes:
         objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the
-            vanilla masked language model on the same encoder (one state per mask, no transitions:
-            the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without transitions, each mask
+            vanilla masked language model on the same encoder (one state per mask, no links:
+            the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without links, each mask
             aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
         rotary: `2d` (paper) rotates a share of each head's features by the copy index and the
@@ -103,7 +103,7 @@ class ArchitectureConfig:
             raise InputError(f"rotary_base is {self.rotary_base}; it must be a positive number")
         layers = self.num_hidden_layers
         allowed = ("all", *range(1, layers + 1))
-        # True is in `allowed`, since it equals 1.
+        # `true` in a recipe is a mistake, which Python would take for 1.
         if self.expanded_layers is True or self.expanded_layers not in allowed:
             raise InputError(
                 f"expanded_layers is {self.expanded_layers}; it must be all, or from 1 to {layers}"
@@ -124,11 +124,11 @@ class ArchitectureConfig:
                 f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
             )
 
-    def _check_range(self, names: Sequence[str], end: float, words: str) -> None:
+    def _check_range(self, names: Sequence[str], end: float, requirement: str) -> None:
         for name in names:
             value = getattr(self, name)
             if not 0 <= value < end:
-                raise InputError(f"{name} is {value}; it must {words}")
+                raise InputError(f"{name} is {value}; it must {requirement}")
 
     @property
     def head_dim(self) -> int:
@@ -137,13 +137,13 @@ class ArchitectureConfig:
 
     @property
     def has_links(self) -> bool:
-        """Whether states are linked by transitions."""
+        """Whether states are linked."""
         return OBJECTIVES[self.objective].has_links
 
     @property
     def limits_positions(self) -> bool:
-        """Whether a sequence can expand to max_position_embeddings positions at most: gated
-        transitions have a weight for each of them."""
+        """Whether a sequence can expand to max_position_embeddings positions at most: the
+        gated transition has a weight for each of them."""
         return self.has_links and self.transition == "gated"
 
     @property
@@ -198,7 +198,6 @@ class ArchitectureConfig:
             mask_token_id=tokenizer.mask_token_id,
             vocab_size=len(tokenizer),
             repeat=repeat,
-            task_layers=self.unexpanded_layers or self.num_hidden_layers,
             order_prior=order,
             sticky_prior=sticky,
         )
@@ -226,8 +225,9 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     classifier_dropout: float = 0.1  # before and inside the classification head
     # it reads the first state (paper), or the mean
     classifier_pooling: Literal["first", "mean"] = "first"
-    # how many layers embeddings and task heads read; None (models of earlier versions): all, or
-    # those before a late expansion. What reads them asks `read_layers`, which is never None
+    # how many of the first layers embeddings and the heads for tasks read: the hidden states after
+    # them are the model's embeddings, in every tool. None (models of earlier versions) becomes all,
+    # or those before a late expansion
     task_layers: int | None = None
     type_vocab_size = 1  # no setting: two texts are told apart by the token between them
 
@@ -246,6 +246,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
+        if self.task_layers is None:
+            self.task_layers = self.unexpanded_layers or self.num_hidden_layers
         check_at_least(self, vocab_size=1, repeat=1)
         self._check_range(["classifier_dropout"], 1, "lie in [0, 1)")
         self._check_range(["order_prior", "sticky_prior"], math.inf, "be 0 or a positive number")
@@ -262,16 +264,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         return self.pad_token_id or 0
 
     @property
-    def read_layers(self) -> int:
-        """How many of the first layers embeddings and the heads for tasks read: the hidden
-        vectors after them are the model's embeddings, in every tool."""
-        if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
-            raise InputError(
-                f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"
-            )
-        return self.task_layers or self.unexpanded_layers or self.num_hidden_layers
-
-    @property
     def tasks_copy_boundaries(self) -> bool:
         """Whether BOS and EOS have copies in the layers that tasks read."""
-        return self.states_per_boundary > 1 and self.read_layers > self.unexpanded_layers
+        assert self.task_layers is not None  # after __post_init__
+        return self.states_per_boundary > 1 and self.task_layers > self.unexpanded_layers

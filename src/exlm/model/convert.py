@@ -47,13 +47,13 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
         model = ExLMForMaskedLM(config)
         translated = {}
         for name in model.state_dict():
-            theirs = name
-            for our_part, their_part in THEIRS.items():
-                theirs = theirs.replace(our_part, their_part)
-            if "{}" in theirs:
-                tensors = [weights[theirs.format(kind)] for kind in ("q", "k", "v")]
+            their_name = name
+            for ours, theirs in THEIRS.items():
+                their_name = their_name.replace(ours, theirs)
+            if "{}" in their_name:
+                tensors = [weights[their_name.format(letter)] for letter in ("q", "k", "v")]
             else:
-                tensors = [weights[theirs]]
+                tensors = [weights[their_name]]
             translated[name] = torch.cat(tensors)
         translated["transition.positions.weight"] = weights[POSITIONS + ".weight"][PADDING_ROWS:]
     except KeyError as missing:

@@ -2,7 +2,7 @@
 question answering.
 
 In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first
-`config.read_layers` layers. What is not described at a head is as for `ExLMModel.task_input`."""
+`config.task_layers` layers. What is not described at a head is as for `ExLMModel.task_input`."""
 
 import torch
 from torch import Tensor, nn
@@ -42,17 +42,20 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
         [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         `hidden_states` end with the layer that is read."""
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
+        self.refuse_attentions(output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         pooling = self.config.classifier_pooling
-        pooled, layers = self.exlm.pool(sequences, attention_mask, pooling, every_layer)
+        pooled, hidden_states = self.exlm.pool(sequences, attention_mask, pooling, every_layer)
         logits = self.classifier(pooled)
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, self.config.problem_type)
-        return outputs.SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=layers)
+        return outputs.SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=hidden_states
+        )
 
 
 class ExLMForTokenClassification(ExLMPreTrainedModel):
@@ -82,17 +85,18 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
 
         If the model repeats its input, logits and `hidden_states` are those of each token's first
         repeat. `hidden_states` end with the layer that is read."""
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
+        self.refuse_attentions(output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, layers = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
+        hidden, hidden_states = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
         logits = linear(self.dropout(hidden), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, "single_label_classification")
-        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=layers)
+        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -120,11 +124,12 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
         [B] are given. Padding has a finite logit that is never chosen. `hidden_states` end with the
         layer that is read."""
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
+        self.refuse_attentions(output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, layers = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
+        hidden, hidden_states = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
         logits = linear(hidden, self.qa_outputs)
         # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
@@ -136,7 +141,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=layers
+            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states
         )
 
 

@@ -54,13 +54,19 @@ class Layout:
     mask: Tensor | None = None
     unpadded: Unpadded | None = None  # None if padded
 
+    def in_rows(self, vectors: Tensor) -> Tensor:
+        """Vectors [B, L, D] of all positions as [R, L, D], on the device of the layers."""
+        if self.unpadded is not None:
+            vectors = vectors[self.sequences.attention_mask][None]
+        return vectors.to(self.input_ids.device)
+
     def by_sequence(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden vectors [R, N, D] as [B, N, D]; after the end of a sequence
-        stand vectors of other positions."""
+        """The last layer's hidden states [R, N, D] as [B, N, D]; after the end of a sequence
+        stand those of other positions."""
         return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
-        """The hidden vectors [R, L, D] as [B, S, D], of the first copy of every input token."""
+        """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
         return at_tokens(self.by_sequence(hidden), self.sequences)
 
 
@@ -241,8 +247,8 @@ class ExLMAttention(nn.Module):
             queries = spans if output_positions is None else output_spans
             mixed = unpadded_attention(query, key, value, queries, spans, rate)
         else:
-            name = self.config._attn_implementation  # transformers sets it, to sdpa by default
-            attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention)
+            # Every model has a name here: transformers sets sdpa if none is asked for.
+            attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
             mixed, _ = attend(
                 self,
                 query,

@@ -1,11 +1,11 @@
 """Numbers that an evaluation sums over batches of held-out sequences, in float32.
 
-Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence
+Marginal numbers score every masked token alone. Joint numbers score all masked tokens of a sequence
 together, which is the purpose of links. Let f be the sum over all paths that emit the tokens
 (without the emissions of BOS and EOS), and Z_m the same sum with all emissions 1. Then f / Z_m is
 the tokens' probability among all fillings with as many tokens, m. Both sums can also be restricted
 to paths that give each mask one token. In one pass, an MLM's tokens are independent: its joint
-probability is a product. `exlm.model.passes` judges all masked tokens in several passes."""
+probability is a product. `exlm.model.passes` scores all masked tokens in several passes."""
 
 import math
 from typing import Any
@@ -42,9 +42,8 @@ def evaluate_batch(
     output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
     loss = model.objective.loss(output)
-    marginals = model.objective.marginals(output)
-    joint = model.objective.joint(output, marginals, judged=masked)
-    predictions = marginals[masked]
+    joint = model.objective.joint(output, scored=masked)
+    predictions = output.marginals[masked]
     answers = output.lattice.targets[masked]
     sums = {
         "joint_nll": -joint[masked.any(1)].sum(),
@@ -56,20 +55,20 @@ def evaluate_batch(
         "nll": -predictions.gather(1, answers[:, None]).double().sum(),
     }
     if model.config.has_links:
-        sums |= _path_numbers(output, model.config.num_states)
+        sums |= _sums_over_links(output, model.config.num_states)
     return {name: float(value) for name, value in sums.items()}
 
 
-def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
-    """The numbers of `evaluate_batch` that come with links."""
+def _sums_over_links(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
+    """The sums of `evaluate_batch` that come with links."""
     lattice = output.lattice
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
-    scores = torch.where(masked[:, :, None], output.emission, 0.0)
+    emission_of_masks = torch.where(masked[:, :, None], output.emission, 0.0)
     next_mask = lattice.target_of_state[:, :, None] + 1 == lattice.target_of_state[:, None, :]
     one_each = output.links.masked_fill(~next_mask, -torch.inf)
     all_one_each = sum_over_paths(output.no_emission, one_each, lattice)[with_masks]
-    judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
+    scored_one_each = sum_over_paths(emission_of_masks, one_each, lattice)[with_masks]
 
     visits = output.visits[masked]  # [masked tokens, N]
     rows, targets = masked.nonzero(as_tuple=True)
@@ -77,7 +76,7 @@ def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     copies = [of_own_mask & (lattice.state_copy[rows] == c) for c in range(1, num_states + 1)]
     by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
-        "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
+        "joint_nll_one_per_mask": (all_one_each - scored_one_each).sum(),
         "one_per_mask": (all_one_each - output.log_weight_of_all_paths[with_masks]).exp().sum(),
         "sequences": with_masks.sum(),
         **{f"by_state_{c}": share for c, share in enumerate(by_state, start=1)},

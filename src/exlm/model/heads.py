@@ -1,4 +1,4 @@
-"""The heads, which read the encoder's hidden vectors: prediction of tokens, links between states,
+"""The heads, which read the encoder's hidden states: prediction of tokens, links between states,
 classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
@@ -33,7 +33,7 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def emission_inputs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `exlm.ops.emission` takes besides targets: hidden vectors [..., D] in the precision
+        """What `exlm.ops.emission` takes besides targets: hidden states [..., D] in the precision
         of autocast, weight [V, D] and bias [V]. InputError if the layer was quantised."""
         if not isinstance(self.decoder.weight, Tensor):
             raise InputError(
@@ -79,7 +79,7 @@ class ExLMTransitionHead(nn.Module):
     def forward(
         self, states: Tensor, lattice: Lattice, prior: PriorStrength | None = None
     ) -> Tensor:
-        """Hidden vectors [B, N, D] of a lattice's states -> `links` [B, N, N], at least float32;
+        """Hidden states [B, N, D] of a lattice's states -> `links` [B, N, N], at least float32;
         `prior` replaces the configuration's."""
         target_of_state = lattice.target_of_state if self.is_sparse else None
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
@@ -115,7 +115,8 @@ class ExLMClassificationHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
-        # PyTorch's own: these vectors are few, and it draws as in earlier versions.
+        # PyTorch's own, not the faster one of `exlm.ops.dropout` as elsewhere: it drops what it
+        # dropped in earlier versions, and one vector per sequence takes no time.
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))

@@ -22,7 +22,7 @@ class ExLMMaskedLMOutput(MaskedLMOutput):
     `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] are those of each token's first state, at a
     [MASK] its log marginal distribution."""
 
-    # The fields of `exlm.ops.loss.LossSum`, for averages over several batches.
+    # those of `exlm.ops.loss.LossSum`, for averages over several batches
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None
@@ -62,63 +62,71 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> ExLMMaskedLMOutput:
-        """The loss if `labels` are given; logits without labels, or if `return_logits` asks for
-        them.
+        """The loss if `labels` or a lattice are given; logits without a loss, or if `return_logits`
+        asks for them.
 
         Args:
             input_ids, attention_mask: [B, S] with [MASK] in place.
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: the result of `expand` for these three; then `labels` only say that a loss is
-                wanted.
+            lattice: the result of `expand` for these three, and in place of them.
             prior: the order prior, if it is not the configuration's (a schedule over training).
             return_logits: whether to return logits, which need much time, with a loss. Default: in
                 evaluation mode.
             token_type_ids: as for `ExLMModel.task_input`.
             position_ids, inputs_embeds, output_attentions: InputError unless None or false.
-            output_hidden_states: whether to return the hidden vectors of the embedding and of every
+            output_hidden_states: whether to return the hidden states of the embedding and of every
                 layer, [B, S, D] each, of a masked token its first copy's."""
         check_token_types(token_type_ids)
         reason = "the masks are found by their ids, and their copies numbered, inside the model"
         refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
-        if lattice is None:
-            if input_ids is None:
-                raise InputError("give input_ids")
-            lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
+        self.refuse_attentions(output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states)
+        wants_loss = lattice is not None or labels is not None
+        if lattice is not None:
+            reason = "the lattice has all of its batch"
+            refuse(reason, input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+        else:
+            lattice = self._expanded(input_ids, attention_mask, labels)
         if return_logits is None:
             return_logits = not self.training
-        return_logits = return_logits or labels is None
+        return_logits = return_logits or not wants_loss
 
-        logits = layers = None
+        logits = hidden_states = None
         if return_logits or every_layer:
-            hidden, layers = self.exlm.encode(lattice, every_layer=every_layer)
+            hidden, hidden_states = self.exlm.encode(lattice, every_layer=every_layer)
             states = gather_positions(hidden, lattice.state_index.to(hidden.device))
         else:
             states = self.lattice_states(lattice)
         output = self.lattice_output(lattice, states, prior)
         if return_logits:
             logits = self._logits(hidden, output)
-        if labels is None:
-            return ExLMMaskedLMOutput(logits=logits, hidden_states=layers)
+        if not wants_loss:
+            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
         loss = self.objective.loss(output)
         return ExLMMaskedLMOutput(
             loss=loss.total / loss.count.clamp(min=1),
             logits=logits,
-            hidden_states=layers,
+            hidden_states=hidden_states,
             total=loss.total,
             count=loss.count,
             infeasible=loss.infeasible,
         )
+
+    def _expanded(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, labels: Tensor | None
+    ) -> Lattice:
+        if input_ids is None:
+            raise InputError("give input_ids")
+        return self.exlm.expand(input_ids, attention_mask, labels=labels)
 
     def _logits(self, hidden: Tensor, output: LatticeOutput) -> Tensor:
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
         lattice states."""
         lattice = output.lattice
         logits = self.head(at_tokens(hidden, lattice))
-        marginals = self.objective.marginals(output)
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         places = lattice.target_index[rows, targets]
-        logits[rows, places] = marginals[rows, targets].to(logits.dtype)
+        logits[rows, places] = output.marginals[rows, targets].to(logits.dtype)
         return logits
 
     def lattice_output(
@@ -129,8 +137,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         if states is None:
             states = self.lattice_states(lattice)
         lattice = lattice.to(states.device)
-        return LatticeOutput(lattice, states, self.head, self.transition, prior)
+        return LatticeOutput(lattice, states, self.objective, self.head, self.transition, prior)
 
     def lattice_states(self, lattice: Lattice) -> Tensor:
-        """Hidden vectors [B, N, D] of the lattice's states, which alone are read in training."""
+        """Hidden states [B, N, D] of the lattice's states, which alone are read in training."""
         return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths).hidden

@@ -17,16 +17,16 @@ from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
-# How several vectors become one.
+# How vectors of several tokens, or of the repeats of one, become one.
 Pooling = Literal["first", "mean"]
 
 
 class Encoded(NamedTuple):
-    """Hidden vectors: those after the last layer, and of every layer if these are asked for."""
+    """Hidden states: those after the last layer, and of every layer if these are asked for."""
 
     hidden: Tensor
-    # [B, S, D] of the input tokens, after the embedding and after every layer
-    layers: tuple[Tensor, ...] | None
+    # [B, S, D] each, of the input tokens, after the embedding and after every layer
+    hidden_states: tuple[Tensor, ...] | None
 
 
 class CopyEmbedding(nn.Embedding):
@@ -34,7 +34,7 @@ class CopyEmbedding(nn.Embedding):
 
     def __init__(self, config: ExLMConfig) -> None:
         rows, width = config.num_states + 1, config.hidden_size
-        # No random draw: `ExLMPreTrainedModel` draws the rows of the copies.
+        # Zeros: `ExLMPreTrainedModel` samples the rows of the copies.
         super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))
 
 
@@ -63,11 +63,14 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 with torch.no_grad():
                     module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def wants_every_layer(
-        self, output_hidden_states: bool | None, output_attentions: bool | None
-    ) -> bool:
-        """Whether hidden states of every layer are asked for, here or in the configuration.
-        InputError if attentions are: every `forward` asks this before it computes anything."""
+    def wants_every_layer(self, output_hidden_states: bool | None) -> bool:
+        """Whether hidden states of every layer are asked for, here or in the configuration."""
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        return bool(output_hidden_states)
+
+    def refuse_attentions(self, output_attentions: bool | None) -> None:
+        """Raises InputError if attentions are asked for, here or in the configuration."""
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_attentions:
@@ -75,20 +78,17 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 "output_attentions cannot be used: the weights of the attention are not kept, and "
                 "they lie between copies that are not in the input; use output_hidden_states"
             )
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        return bool(output_hidden_states)
 
 
 class ExLMModel(ExLMPreTrainedModel):
     """The encoder, which reads a batch in one of two ways.
 
-    For masked language models, `expand` copies the masks, and `encode` runs the layers on the
-    result: hidden vectors of all its positions, or of some.
+    For masked language models `expand` copies the masks, and `encode` runs the layers on the
+    result.
 
-    For tasks a [MASK] is a token like any other. `task_input` takes the place of `expand`, and two
-    methods call `encode` on its result: `encode_tokens` gives a vector for each token, and `pool`
-    one for each sequence. `forward` and `embedding` are the same two, called with token ids."""
+    For tasks a [MASK] is a token like any other. `task_input` takes the place of `expand`; then
+    `encode_tokens` gives a vector for each token, or `pool` one for each sequence. Both steps
+    together are `forward`, or `embedding`."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
@@ -135,75 +135,80 @@ class ExLMModel(ExLMPreTrainedModel):
         read_layers: int | None = None,
         every_layer: bool = False,
     ) -> Encoded:
-        """Hidden vectors of the expanded sequences, on the model's device: [B, L, D], or [B, N, D]
-        at `output_positions`.
+        """Hidden states of the sequences, on the model's device: [B, L, D], or [B, N, D] at
+        `output_positions`. InputError if the model has fewer layers.
 
         Args:
             sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
             output_positions, count: [B, N] positions to return, and [B] how many of them are real;
-                the last layer computes no others.
-            read_layers: number of layers to run. Before a late expansion, positions are those of
-                the unexpanded sequence.
-            every_layer: whether to return the vectors of every layer, too, which are normalised
-                after the last; not with `output_positions`."""
+                the last layer computes no others, unless `every_layer`.
+            read_layers: number of layers to run, by default all. Before a late expansion,
+                positions are those of the unexpanded sequence.
+            every_layer: whether to return the hidden states of every layer, too, which are
+                normalised after the last."""
+        config = self.config
+        layer_count = config.num_hidden_layers if read_layers is None else read_layers
+        if not 1 <= layer_count <= config.num_hidden_layers:
+            raise InputError(
+                f"{layer_count} layers are to be read; the model has {config.num_hidden_layers}"
+            )
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        unexpanded_layers = self.config.unexpanded_layers
-        read_layers = read_layers or self.config.num_hidden_layers
-        unexpanded = sequences.unexpanded or sequences
-        if 0 < unexpanded_layers < read_layers:  # masks are copied between two layers
-            layout = arrange(unexpanded, device, without_padding)
-            first_layers = range(unexpanded_layers)
-            hidden, layers = self._run(first_layers, self._embed(layout), layout, every_layer)
-            layout = arrange(sequences, device, without_padding, output_positions, count)
+        # Late expansion: masks are copied after so many layers. 0: all layers read one input.
+        early_layers = config.unexpanded_layers if config.unexpanded_layers < layer_count else 0
+        early_input = sequences.unexpanded or sequences
+        last_input = sequences if early_layers else early_input
+        computed_positions = None if every_layer else output_positions
+        layout = arrange(last_input, device, without_padding, computed_positions, count)
+        early_layout = arrange(early_input, device, without_padding) if early_layers else layout
+        hidden = self._embed(early_layout)
+        hidden_states = [early_layout.at_tokens(hidden)] if every_layer else []
+        if early_layers:
+            hidden, early_states = self._run(range(early_layers), hidden, early_layout, every_layer)
             hidden = self._copied(hidden, layout)
-            last_layers = range(unexpanded_layers, read_layers)
-            hidden, layers_of_copies = self._run(last_layers, hidden, layout, every_layer)
-            layers += layers_of_copies[1:]  # without what their first layer reads
-        else:
-            layout = arrange(unexpanded, device, without_padding, output_positions, count)
-            all_layers = range(read_layers)
-            hidden, layers = self._run(all_layers, self._embed(layout), layout, every_layer)
+            hidden_states += early_states
+        last_layers = range(early_layers, layer_count)
+        hidden, last_states = self._run(last_layers, hidden, layout, every_layer)
+        hidden_states += last_states
         hidden = layout.by_sequence(self.norm(hidden))
         if not every_layer:
             return Encoded(hidden, None)
-        return Encoded(hidden, (*layers[:-1], at_tokens(hidden, layout.sequences)))
+        hidden_states[-1] = at_tokens(hidden, layout.sequences)
+        if output_positions is not None:
+            hidden = gather_positions(hidden, output_positions.to(device))
+        return Encoded(hidden, tuple(hidden_states))
 
     def _embed(self, layout: Layout) -> Tensor:
-        """What the first layer reads [R, L, D]: embeddings of the tokens, or the vectors in their
-        place, plus those of copies."""
-        vectors = layout.sequences.vectors
-        if vectors is None:
-            hidden = self.embeddings(layout.input_ids)
-        else:
-            hidden = vectors.to(layout.input_ids.device)[layout.input_ids]
+        """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
+        embeds = layout.sequences.inputs_embeds
+        hidden = self.embeddings(layout.input_ids) if embeds is None else layout.in_rows(embeds)
         return self.dropout(self._add_copies(hidden, layout))
 
     def _run(
         self, indices: range, hidden: Tensor, layout: Layout, every_layer: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """Hidden vectors [R, L, D] after the layers with these indices, or [R, N, D] if the layout
-        has output positions; and with `every_layer` those of the input tokens [B, S, D] before the
-        first layer and after each."""
+        """Hidden states [R, L, D] after the layers with these indices, or [R, N, D] if the layout
+        has output positions; and with `every_layer` those of the input tokens [B, S, D] after each
+        of the layers."""
         reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
         tables = self._rotary_tables(layout, reads_copies)
-        layers = [layout.at_tokens(hidden)] if every_layer else []
+        hidden_states = []
         for index in indices:
             output_positions = layout.output_positions if index == indices[-1] else None
             hidden = self.layers[index](hidden, tables, layout, output_positions)
             if every_layer:
-                layers.append(layout.at_tokens(hidden))
-        return hidden, layers
+                hidden_states.append(layout.at_tokens(hidden))
+        return hidden, hidden_states
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Late expansion: hidden vectors [R, L, D] of the layout's positions, from those of the
+        """Late expansion: hidden states [R, L, D] of the layout's positions, from those of the
         unexpanded tokens."""
         if layout.origin is not None:
             hidden = gather_positions(hidden, layout.origin)
         return self._add_copies(hidden, layout)
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden vectors plus the embedding of every position's copy index."""
+        """Hidden states plus the embedding of every position's copy index."""
         return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
 
     def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
@@ -229,8 +234,8 @@ class ExLMModel(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
         **attention_options: Any,
     ) -> BaseModelOutput:
-        """Vectors [B, S, D] of the tokens, in every tool the same: the hidden vectors after
-        `config.read_layers` layers, and the mean over the repeats if the model repeats its input.
+        """Vectors [B, S, D] of the tokens, in every tool the same: the hidden states after
+        `config.task_layers` layers, and the mean over the repeats if the model repeats its input.
         Their mean is the vector of a text.
 
         Args:
@@ -239,7 +244,8 @@ class ExLMModel(ExLMPreTrainedModel):
             output_attentions: InputError unless false.
             output_hidden_states: adds those of the embedding and of every layer that is read.
             attention_options: for an implementation of attention that is not the model's own."""
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
+        self.refuse_attentions(output_attentions)
+        every_layer = self.wants_every_layer(output_hidden_states)
         sequences = self.task_input(
             input_ids,
             attention_mask,
@@ -248,8 +254,8 @@ class ExLMModel(ExLMPreTrainedModel):
             inputs_embeds,
             attention_options,
         )
-        vectors, layers = self.encode_tokens(sequences, every_layer, repeats="mean")
-        return BaseModelOutput(last_hidden_state=vectors, hidden_states=layers)
+        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
+        return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states)
 
     def task_states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None
@@ -285,16 +291,12 @@ class ExLMModel(ExLMPreTrainedModel):
         if config.tasks_copy_boundaries:
             reason = "a model with boundary_states k copies tokens by their ids"
             refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
-        vectors = None
-        padding_id = config.padding_id
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if inputs_embeds is not None:
-            vectors = inputs_embeds.flatten(0, 1)
-            # The vectors take the place of the table of embeddings; padding reads the first one.
-            rows = torch.arange(len(vectors), device=vectors.device)
-            input_ids = rows.view(inputs_embeds.shape[:2])
-            padding_id = 0
+            # of the right shape; their embeddings are not read
+            input_ids = inputs_embeds.new_zeros(inputs_embeds.shape[:2], dtype=torch.long)
+            inputs_embeds = inputs_embeds.repeat_interleave(config.repeat, 1)
         assert input_ids is not None
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -303,31 +305,27 @@ class ExLMModel(ExLMPreTrainedModel):
         if config.tasks_copy_boundaries:
             nothing = torch.zeros_like(input_ids, dtype=torch.bool)
             return expand_batch(config, input_ids, attention_mask, masked=nothing)
-        sequences = unexpanded_input(input_ids, attention_mask, padding_id)
+        sequences = unexpanded_input(input_ids, attention_mask, config.padding_id)
         if position_ids is not None:
             repeats = torch.arange(config.repeat, device=position_ids.device)
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             sequences = replace(sequences, position_ids=without_copies(token_position))
-        return replace(sequences, vectors=vectors, attention_options=attention_options or {})
+        return replace(
+            sequences, inputs_embeds=inputs_embeds, attention_options=attention_options or {}
+        )
 
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
-        `config.read_layers` layers. If the model repeats its input, it is that of the token's first
+        `config.task_layers` layers. If the model repeats its input, it is that of the token's first
         repeat, or the mean, as `repeats` says."""
-        encoded = self.encode(
-            sequences, read_layers=self.config.read_layers, every_layer=every_layer
+        hidden, hidden_states = self.encode(
+            sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
-
-        def of_input(hidden: Tensor) -> Tensor:
-            """[B, repeat S, D] -> [B, S, D]."""
-            by_token = hidden.unflatten(1, (-1, self.config.repeat))
-            return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
-
-        layers = None if encoded.layers is None else tuple(map(of_input, encoded.layers))
-        return Encoded(of_input(at_tokens(encoded.hidden, sequences)), layers)
+        vectors = self._of_repeats(at_tokens(hidden, sequences), repeats)
+        return Encoded(vectors, self._each_of_repeats(hidden_states, repeats))
 
     def embedding(
         self,
@@ -338,8 +336,7 @@ class ExLMModel(ExLMPreTrainedModel):
         """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
         or the vector of the first one."""
         sequences = self.task_input(input_ids, attention_mask)
-        vectors, _ = self.pool(sequences, attention_mask, pooling)
-        return vectors
+        return self.pool(sequences, attention_mask, pooling).hidden
 
     def pool(
         self,
@@ -347,30 +344,39 @@ class ExLMModel(ExLMPreTrainedModel):
         attention_mask: Tensor | None,
         pooling: Pooling,
         every_layer: bool = False,
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+    ) -> Encoded:
         """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
-        and the tokens' vectors of every layer, if these are asked for."""
+        and the tokens' hidden states of every layer, if these are asked for."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
-        if pooling == "first" and not every_layer:  # the last layer computes one position alone
-            real = sequences.attention_mask
-            count = real.int().amax(1)
-            hidden, _ = self.encode(sequences, _first(real), count, self.config.read_layers)
-            return hidden[:, 0], None
+        if pooling == "first":
+            real = sequences.attention_mask.int()
+            first = real.argmax(1, keepdim=True)
+            has_first = real.amax(1)  # 0 or 1
+            hidden, hidden_states = self.encode(
+                sequences, first, has_first, self.config.task_layers, every_layer
+            )
+            return Encoded(hidden[:, 0], self._each_of_repeats(hidden_states, "first"))
         # The repeats of a token are pooled as the tokens are.
-        vectors, layers = self.encode_tokens(sequences, every_layer, repeats=pooling)
+        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
         if attention_mask is None:
             attention_mask = torch.ones(vectors.shape[:2])
-        attention_mask = attention_mask.to(vectors.device)
-        if pooling == "first":
-            return gather_positions(vectors, _first(attention_mask))[:, 0], layers
         weight = attention_mask[..., None].to(vectors)
-        return (vectors * weight).sum(1) / weight.sum(1).clamp(min=1), layers
+        mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
+        return Encoded(mean, hidden_states)
 
+    def _of_repeats(self, hidden: Tensor, repeats: Pooling) -> Tensor:
+        """[B, repeat S, D] -> [B, S, D]: those of each token's first repeat, or their mean."""
+        by_token = hidden.unflatten(1, (-1, self.config.repeat))
+        return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
 
-def _first(real: Tensor) -> Tensor:
-    """[B, 1] the index of the first of the `real` tokens or positions [B, S] of each sequence."""
-    return real.int().argmax(1, keepdim=True)
+    def _each_of_repeats(
+        self, hidden_states: tuple[Tensor, ...] | None, repeats: Pooling
+    ) -> tuple[Tensor, ...] | None:
+        """`_of_repeats` of every layer, if there are hidden states of every layer."""
+        if hidden_states is None:
+            return None
+        return tuple(self._of_repeats(hidden, repeats) for hidden in hidden_states)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

@@ -1,8 +1,7 @@
 """Objectives: what a model learns at the masks, one class each in `OBJECTIVES`.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by
-global counts. A loss sees one micro-batch, never the whole update. Marginals are log-probabilities
-[B, T, V] of every target given the input, summed over all values of the other targets."""
+global counts. A loss sees one micro-batch, never the whole update."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -32,7 +31,8 @@ class LatticeOutput:
     below are computed when they are first asked for."""
 
     lattice: Lattice
-    states: Tensor  # [B, N, D] hidden vectors of the lattice's states
+    states: Tensor  # [B, N, D] hidden states of the lattice's states
+    objective: "Objective"
     head: "ExLMPredictionHead"
     transition_head: "ExLMTransitionHead | None"
     prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
@@ -47,6 +47,11 @@ class LatticeOutput:
         """Log-probabilities [B, N, N] of the links between states; only of a model with links."""
         assert self.transition_head is not None
         return self.transition_head(self.states, self.lattice, self.prior)
+
+    @cached_property
+    def marginals(self) -> Tensor:
+        """Log-probabilities [B, T, V] of every target by itself, as the objective has them."""
+        return self.objective.marginals(self)
 
     @property
     def no_emission(self) -> Tensor:
@@ -84,15 +89,15 @@ class Objective(ABC):
 
     @abstractmethod
     def marginals(self, output: LatticeOutput) -> Tensor:
-        """Log marginal distribution [B, T, V] of every target."""
+        """Log marginal distribution [B, T, V] of every target: its log-probabilities given the
+        input, summed over all values of the other targets."""
 
-    def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
-        """Log-probability [B] in float64 of the targets that are `judged` [B, T], together and
-        given how many masks there are; all other masks are summed out. `marginals` are the result
-        of the method above, which callers have. Here targets are independent, so those of the
-        judged ones are multiplied."""
-        scores = marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
-        return torch.where(judged, scores, 0.0).double().sum(1)
+    def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
+        """Log-probability [B] in float64 of the targets that are `scored` [B, T], together and
+        given how many masks there are; all other masks are summed out. Here targets are
+        independent, so their marginals are multiplied."""
+        log_probs = output.marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
+        return torch.where(scored, log_probs, 0.0).double().sum(1)
 
 
 class ExLM(Objective):
@@ -119,11 +124,10 @@ class ExLM(Objective):
             probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
             return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
-    def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
-        """The share of the paths' weight: with the emissions of the judged targets, and of none.
-        Linked targets are not independent, so `marginals` say nothing of it."""
-        emission_of_judged = torch.where(judged[:, :, None], output.emission, 0.0)
-        emitting_paths = sum_over_paths(emission_of_judged, output.links, output.lattice)
+    def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
+        """The share of the paths' weight: with the emissions of the scored targets, and of none."""
+        emission_of_scored = torch.where(scored[:, :, None], output.emission, 0.0)
+        emitting_paths = sum_over_paths(emission_of_scored, output.links, output.lattice)
         return emitting_paths - output.log_weight_of_all_paths
 
 
@@ -170,10 +174,10 @@ class CTC(Objective):
         aligned = real & (targets != blank)
 
         target_and_blank = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)
-        scores = output.head.emission(blocks.flatten(0, 1), target_and_blank.flatten(0, 1))
-        scores = scores.unflatten(0, targets.shape)  # [B, n, 2, k]
-        of_target = scores[:, :, 0].movedim(2, 0)  # [k, B, n]
-        of_blank = scores[:, :, 1].movedim(2, 0)
+        emission = output.head.emission(blocks.flatten(0, 1), target_and_blank.flatten(0, 1))
+        emission = emission.unflatten(0, targets.shape)  # [B, n, 2, k]
+        of_target = emission[:, :, 0].movedim(2, 0)  # [k, B, n]
+        of_blank = emission[:, :, 1].movedim(2, 0)
         per_sequence = aligned.sum(1, keepdim=True).clamp(min=1)
         value = single_target_ctc(of_target, of_blank) / per_sequence
         total = -torch.where(aligned, value, 0.0).sum()
@@ -183,10 +187,10 @@ class CTC(Objective):
         blank = self._blank()
         blocks, block_targets = self._blocks(output)
         log_probs = output.head(blocks).log_softmax(-1).movedim(2, 0)  # [k, B, n, V]
-        scores = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
-        scores[..., blank] = -torch.inf  # no target is the blank
-        marginals = scores.new_zeros(*output.lattice.targets.shape, scores.shape[-1])
-        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=SMALLEST_LOG_PROBABILITY)
+        of_token = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
+        of_token[..., blank] = -torch.inf  # no target is the blank
+        marginals = of_token.new_zeros(*output.lattice.targets.shape, of_token.shape[-1])
+        marginals[:, block_targets] = of_token.log_softmax(-1).clamp(min=SMALLEST_LOG_PROBABILITY)
         return marginals
 
     def _blocks(self, output: LatticeOutput) -> tuple[Tensor, slice]:
@@ -208,10 +212,11 @@ class CTC(Objective):
 OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
 
 
-def sum_over_paths(scores: Tensor, links: Tensor, lattice: Lattice) -> Tensor:
-    """log f [B] in float64 for emissions `scores` [B, T, N] and `links` [B, N, N]."""
-    lengths = lattice.target_lengths, lattice.state_lengths
-    return alignment.log_likelihood(scores, links, *lengths).double()
+def sum_over_paths(emission: Tensor, links: Tensor, lattice: Lattice) -> Tensor:
+    """log f [B] in float64 for `emission` [B, T, N] and `links` [B, N, N]."""
+    return alignment.log_likelihood(
+        emission, links, lattice.target_lengths, lattice.state_lengths
+    ).double()
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ still masked, and
 is a distribution over all fillings y (tests enumerate them). With M masks left and P passes left,
 ceil(M / P) are revealed: as even as possible, the larger passes first. A mask's certainty is the
 marginal probability of its most probable token; of equal masks those further left come first (as
-DUEL, arXiv 2603.01367, judges masked diffusion).
+DUEL, arXiv 2603.01367, scores masked diffusion).
 
-Inside a pass ExLM judges the revealed tokens together: f / Z_m as in `exlm.model.evaluation`, where
-the emissions of masks that stay are 1, which sums over all their tokens. Models without links judge
+Inside a pass ExLM scores the revealed tokens together: f / Z_m as in `exlm.model.evaluation`, where
+the emissions of masks that stay are 1, which sums over all their tokens. Models without links score
 each token by its marginal."""
 
 from typing import Literal
@@ -84,7 +84,6 @@ def _one_pass(
     """Which targets [batch, targets] the pass reveals, and -log of their joint probability
     [batch]."""
     output = model.lattice_output(lattice, prior=prior)
-    marginals = model.objective.marginals(output)
-    certainty = marginals.amax(-1)
+    certainty = output.marginals.amax(-1)
     revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)
-    return revealed, -model.objective.joint(output, marginals, revealed)
+    return revealed, -model.objective.joint(output, revealed)

@@ -22,8 +22,8 @@ Names, of `expansion` unless another module is given:
     target_index      [B, T] the input token of every target
     target_of_state   [B, N] the target that every state was made for
     emission          [B, T, N] log-probability of every target at every state (`emission`)
-    edges             [B, N, N] bool, which states may follow which (`transition`)
-    links             [B, N, N] log-probability of every edge. The paper, `exlm explore` and the
-                      argument of the alignment call them transitions
+    edges             [B, N, N] bool, which states are linked (`transition`)
+    links             [B, N, N] log-probability of every link; an argument of the alignment calls
+                      this matrix `transition`, as the paper does
     state_posterior   [B, T, N] how probably it emits the target, given all (`alignment`)
-    edge_use          [B, N, N] how often a path is expected to use an edge (`alignment`)"""
+    link_use          [B, N, N] how often a path is expected to use a link (`alignment`)"""

@@ -47,14 +47,14 @@ INLINE float base2(float x) {
 
 /* Rows of the scratch arrays are `room` long, a multiple of LANES. Inner loops run over whole groups of LANES, from the
  * group that holds `first` to the one that holds `last`. So no remainder loops are needed, which short bands would
- * mostly run. Outside a row's band, `edges` is LOG_ZERO or the weight is 0, so the extra lanes add nothing. */
+ * mostly run. Outside a row's band, `links` is LOG_ZERO or the weight is 0, so the extra lanes add nothing. */
 #define LANES 16
 #define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
 #define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
 
-/* alpha[i] and total[i] of all rows; returns log2 f, or LOG_ZERO. edges: [n][room] in base 2. */
+/* alpha[i] and total[i] of all rows; returns log2 f, or LOG_ZERO. links: [n][room] in base 2. */
 MULTIVERSION
-static double forward(const float *restrict emission, long stride, const float *restrict edges, long t, long n,
+static double forward(const float *restrict emission, long stride, const float *restrict links, long t, long n,
                       long room, float *restrict alpha, float *restrict total, float *restrict peak) {
     long slack = n - t;
     double shift = base2(emission[0]);
@@ -66,14 +66,14 @@ static double forward(const float *restrict emission, long stride, const float *
         long last = i + slack;
         for (long u = 0; u < room; u++) { peak[u] = LOG_ZERO * 4.0f; sum[u] = 0.0f; }
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = edges + v * room;
+            const float a = before[v], *restrict row = links + v * room;
             GROUPS(u, v + 1, last) {
                 float x = a + row[u];
                 peak[u] = x > peak[u] ? x : peak[u];
             }
         }
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = edges + v * room;
+            const float a = before[v], *restrict row = links + v * room;
             GROUPS(u, v + 1, last) sum[u] += exp2_negative(a + row[u] - peak[u]);
         }
         float best = LOG_ZERO * 8.0f;
@@ -90,7 +90,7 @@ static double forward(const float *restrict emission, long stride, const float *
 
 /* Posteriors: state_posterior [t][stride], and used [n][room], zero on entry; weight [2][room] is scratch. */
 MULTIVERSION
-static void backward(const float *restrict edges, long t, long n, long room, const float *restrict alpha,
+static void backward(const float *restrict links, long t, long n, long room, const float *restrict alpha,
                      const float *restrict total, float *restrict state_posterior, long stride, float *restrict used,
                      float *restrict weight) {
     long slack = n - t;
@@ -103,7 +103,7 @@ static void backward(const float *restrict edges, long t, long n, long room, con
         memcpy(state_posterior + i * stride, gradient, n * sizeof(float));
         memset(previous, 0, room * sizeof(float));
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = edges + v * room;
+            const float a = before[v], *restrict row = links + v * room;
             float *restrict use = used + v * room, flow = 0.0f;
 #pragma omp simd reduction(+ : flow)
             GROUPS(u, v + 1, last) {
@@ -121,39 +121,39 @@ static void backward(const float *restrict edges, long t, long n, long room, con
 /* One sequence; returns log f, -inf without a path, NaN if an input that a path uses is NaN; inputs that no path of
  * t targets uses are ignored. scratch: 2 n + 2 t + 2 rows. */
 static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
-                           float *state_posterior, float *edge_use, float *scratch) {
+                           float *state_posterior, float *link_use, float *scratch) {
     if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;
     long room = ROOM(n), slack = n - t;
-    float *edges = scratch, *alpha = edges + n * room, *total = alpha + t * room, *spare = total + t * room;
+    float *links = scratch, *alpha = links + n * room, *total = alpha + t * room, *spare = total + t * room;
     float check = 0.0f;
     for (long v = 0; v < n; v++) {
-        for (long u = 0; u < room; u++) edges[v * room + u] = LOG_ZERO;
+        for (long u = 0; u < room; u++) links[v * room + u] = LOG_ZERO;
         for (long u = v + 1; u < n && u <= v + slack + 1; u++) {
             if ((v > 0) + (u < n - 1) > t - 2) continue; /* more inner states than a path has */
             float x = transition[v * stride + u];
             check += x != x ? x : 0.0f;
-            edges[v * room + u] = base2(x);
+            links[v * room + u] = base2(x);
         }
     }
     for (long i = 0; i < t; i++)
         for (long u = i < t - 1 ? i : n - 1; u <= (i > 0 ? i + slack : 0); u++)
             check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
     if (check != check) return NAN;
-    double value = forward(emission, stride, edges, t, n, room, alpha, total, spare);
+    double value = forward(emission, stride, links, t, n, room, alpha, total, spare);
     if (!(value > NO_PATH_BELOW)) return -INFINITY;
     if (state_posterior) {
         float *used = spare + 2 * room;
         memset(used, 0, (size_t)n * room * sizeof(float));
-        backward(edges, t, n, room, alpha, total, state_posterior, stride, used, spare);
-        for (long v = 0; v < n; v++) memcpy(edge_use + v * stride, used + v * room, n * sizeof(float));
+        backward(links, t, n, room, alpha, total, state_posterior, stride, used, spare);
+        for (long v = 0; v < n; v++) memcpy(link_use + v * stride, used + v * room, n * sizeof(float));
     }
     return value * LN2;
 }
 
 /* emission [batch][targets][states], transition [batch][states][states], values [batch]; state_posterior and
- * edge_use have the shapes of the inputs, are zero on entry and may be NULL. Returns 0, or 1 if memory is short. */
+ * link_use have the shapes of the inputs, are zero on entry and may be NULL. Returns 0, or 1 if memory is short. */
 int exlm_alignment(const float *emission, const float *transition, const long long *num_targets,
-                   const long long *num_states, double *values, float *state_posterior, float *edge_use, long batch,
+                   const long long *num_states, double *values, float *state_posterior, float *link_use, long batch,
                    long targets, long states, int threads) {
     int failed = 0;
     size_t room = (2 * (size_t)states + 2 * (size_t)targets + 2) * ROOM((size_t)states) + 1;
@@ -167,7 +167,7 @@ int exlm_alignment(const float *emission, const float *transition, const long lo
                 values[b] = one_sequence(emission + b * targets * states, transition + b * states * states,
                                          (long)num_targets[b], (long)num_states[b], targets, states,
                                          state_posterior ? state_posterior + b * targets * states : NULL,
-                                         state_posterior ? edge_use + b * states * states : NULL, scratch);
+                                         state_posterior ? link_use + b * states * states : NULL, scratch);
         free(scratch);
     }
     return failed;

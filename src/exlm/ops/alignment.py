@@ -10,12 +10,12 @@ natural logarithm)
 All functions take
 
     emission        [B, T, N]   target i at state u
-    transition      [B, N, N]   from state u to state v, used for u < v only; -inf without an edge
+    transition      [B, N, N]   link from state u to state v, used for u < v only; -inf for none
     target_lengths  [B]         integer, targets of each sequence
     state_lengths   [B]         integer, states of each sequence
 
 and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without
-any path (more targets than states, missing edges, emissions of -inf, lengths beyond the tensors)
+any path (more targets than states, missing links, emissions of -inf, lengths beyond the tensors)
 has log f = -inf and a zero gradient. The recursion is that of DA-Transformer (Huang et al.,
 2022)."""
 
@@ -78,7 +78,7 @@ def _c(
     target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
     value = torch.empty(batch, dtype=torch.float64)
     state_posterior = torch.zeros_like(emission) if gradients else None
-    edge_use = torch.zeros_like(transition) if gradients else None
+    link_use = torch.zeros_like(transition) if gradients else None
     failed = library.exlm_alignment(
         emission.data_ptr(),
         transition.data_ptr(),
@@ -86,7 +86,7 @@ def _c(
         state_lengths.data_ptr(),
         value.data_ptr(),
         None if state_posterior is None else state_posterior.data_ptr(),
-        None if edge_use is None else edge_use.data_ptr(),
+        None if link_use is None else link_use.data_ptr(),
         batch,
         targets,
         states,
@@ -94,7 +94,7 @@ def _c(
     )
     if failed:
         raise MemoryError(f"no memory for the alignment of {targets} targets with {states} states")
-    return value.to(emission.dtype), state_posterior, edge_use
+    return value.to(emission.dtype), state_posterior, link_use
 
 
 def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -108,7 +108,7 @@ def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | N
 
 
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
-# the states [B, T, N], expected use of the edges [B, N, N]); the posteriors are None if called with
+# the states [B, T, N], expected use of the links [B, N, N]); the posteriors are None if called with
 # `gradients=False`. The compiled ones pass inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
     "torch": alignment_torch.forward_backward,
@@ -133,10 +133,10 @@ class _LogLikelihood(torch.autograd.Function):
         ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor
     ) -> Tensor:
         forward_backward = _backend(backend, emission)
-        value, state_posterior, edge_use = forward_backward(
+        value, state_posterior, link_use = forward_backward(
             emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
         )
-        ctx.save_for_backward(state_posterior, edge_use)
+        ctx.save_for_backward(state_posterior, link_use)
         return value
 
     @staticmethod
@@ -144,7 +144,8 @@ class _LogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
         d_emission, d_transition = (
-            torch.where(x == 0, 0.0, x * grad[:, None, None]) for x in ctx.saved_tensors
+            torch.where(expected == 0, 0.0, expected * grad[:, None, None])
+            for expected in ctx.saved_tensors
         )
         return None, d_emission, d_transition, None, None
 
@@ -170,12 +171,12 @@ def posterior(
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every
-    edge. They sum to 1 over the states of every real target, and to T - 1. Without a path both are
-    0."""
+    link. The first sums to 1 over the states of every real target, the second to T - 1. Without a
+    path both are 0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    _, state_posterior, edge_use = _backend(backend, emission)(*inputs, gradients=True)
-    assert state_posterior is not None and edge_use is not None
-    return state_posterior, edge_use
+    _, state_posterior, link_use = _backend(backend, emission)(*inputs, gradients=True)
+    assert state_posterior is not None and link_use is not None
+    return state_posterior, link_use
 
 
 def best_path(
@@ -196,14 +197,15 @@ def sample(
     state_lengths: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no
+    """One alignment [B, T] sampled from the posterior over paths (-1 on padding and if there is no
     path)."""
 
-    def draw(score: Tensor) -> Tensor:
+    def sampled_state(score: Tensor) -> Tensor:
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    return alignment_torch.backtrack(alignment_torch.forward(*inputs), draw)
+    sweep = alignment_torch.forward(*inputs)
+    return alignment_torch.backtrack(sweep, sampled_state)
 
 
 def _checked(

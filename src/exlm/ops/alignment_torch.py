@@ -44,7 +44,7 @@ class Sweep(NamedTuple):
 def feasible(
     emission: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Which emissions [B, T, N] and which edges [B, N, N] a path of the right length can use."""
+    """Which emissions [B, T, N] and which links [B, N, N] a path of the right length can use."""
     i = torch.arange(emission.shape[1], device=emission.device)[:, None]
     u = torch.arange(emission.shape[2], device=emission.device)
     targets, states = target_lengths[:, None, None], state_lengths[:, None, None]
@@ -53,10 +53,10 @@ def feasible(
     ends_right = (i < targets - 1) | (u == states - 1)
     band = (i < targets) & (u >= i) & (u - i <= slack) & starts_right & ends_right
     distance = u - u[:, None]
-    # A path of T targets has T - 2 inner states. These are the inner ones of an edge's two states.
+    # A path of T targets has T - 2 inner states. These are the inner ones of a link's two states.
     inner = (u[:, None] > 0).int() + (u < states - 1).int()
-    edges = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
-    return band, edges
+    links = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
+    return band, links
 
 
 def forward(
@@ -70,9 +70,9 @@ def forward(
     log-sum."""
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
-    band, edges = feasible(emission, target_lengths, state_lengths)
+    band, links = feasible(emission, target_lengths, state_lengths)
     emission = emission.to(dtype).clamp(min=LOG_ZERO).masked_fill(~band, LOG_ZERO)
-    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
+    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~links, LOG_ZERO)
     # A narrow band saves work, but to read its width from a GPU would wait for all earlier work.
     width = states
     if batch and not emission.is_cuda:
@@ -82,6 +82,7 @@ def forward(
     alpha = torch.full_like(emission, LOG_ZERO)
     total = torch.full_like(emission, LOG_ZERO)
     alpha[:, :1, :1] = 0.0
+    # the emission of target 0 at state 0; the sum is of one number, or of none in an empty tensor
     shift = emission[:, :1, :1].double().sum((1, 2))
     last = (state_lengths - 1).clamp(min=0, max=max(states - 1, 0))
     only_state = (target_lengths == 1) & (state_lengths == 1)
@@ -94,6 +95,7 @@ def forward(
         peak = row.amax(1)
         alpha[:, i, here] = row - peak[:, None]
         shift = shift + peak
+        # Paths of i + 1 targets end here, in the last state.
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(target_lengths == i + 1, arrived, value)
     beyond_tensors = (target_lengths > targets) | (state_lengths > states)
@@ -124,30 +126,30 @@ def forward_backward(
 
     Returns:
         log f [B], at least float32; and, if asked for, the posterior of the states [B, T, N] and
-        the expected use of the edges [B, N, N], in the inputs' dtypes."""
+        the expected use of the links [B, N, N], in the inputs' dtypes."""
     sweep = forward(emission, transition, target_lengths, state_lengths)
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
     state_posterior = sweep.end.to(value.dtype)
-    edge_use = torch.zeros_like(sweep.transition)
+    link_use = torch.zeros_like(sweep.transition)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
         score = sweep.alpha[:, i - 1, before, None] + sweep.transition[:, before, here]
         weight = (score - sweep.total[:, i, None, here]).clamp_(max=0.0).exp_()
         flow = weight.mul_(state_posterior[:, i, None, here])
-        edge_use[:, before, here] += flow
+        link_use[:, before, here] += flow
         state_posterior[:, i - 1, before] += flow.sum(2)
-    return value, state_posterior.to(emission.dtype), edge_use.to(transition.dtype)
+    return value, state_posterior.to(emission.dtype), link_use.to(transition.dtype)
 
 
 def backtrack(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
-    """[B, T] states from the last target back to the first; `choose` picks predecessors from scores
-    [B, N]."""
+    """[B, T] states of a path, found from the last target back to the first; -1 for padding or
+    without a path. `choose` picks the state before from scores [B, N]."""
     end_state = (sweep.end * torch.arange(sweep.end.shape[2], device=sweep.end.device)).sum(2)
     path = torch.where(sweep.end.any(2), end_state, -1)
     batch = torch.arange(len(path), device=path.device)
     for i in range(len(sweep.bands) - 1, -1, -1):
         successor = path[:, i + 1]
-        chosen = choose(sweep.alpha[:, i] + sweep.transition[batch, :, successor.clamp(min=0)])
-        path[:, i] = torch.where(successor >= 0, chosen, path[:, i])
+        score = sweep.alpha[:, i] + sweep.transition[batch, :, successor.clamp(min=0)]
+        path[:, i] = torch.where(successor >= 0, choose(score), path[:, i])
     return path

@@ -4,9 +4,9 @@
   the peak of the row before. Only the value sums the shifts, in float64, so float32 rounding does
   not grow with log f.
 * The posterior of the states is alpha + beta, normalised row by row, so that the shifts cancel.
-* `_edge_posterior`: the posterior of a state is divided among its predecessors with weights of at
+* `_link_posterior`: the posterior of a state is divided among its predecessors with weights of at
   most 1, as in the other back ends. Here this is done for all targets at once, by one program per
-  sequence and tile of edges.
+  sequence and tile of links.
 
 Logarithms are in base 2, and log 0 is a large negative number. Both directions read only inputs
 that a path of the right length can use, so no posterior is NaN if the value is not. Nothing waits
@@ -26,12 +26,12 @@ from exlm.ops.fused import LOG2E
 
 # With at most so many states one program computes all rows; else many programs share each row.
 PERSISTENT = 768
-# The most states. Offsets within a sequence then fit int32, and the tiles of its edges fit a grid.
+# The most states. Offsets within a sequence then fit int32, and the tiles of its links fit a grid.
 LONGEST = 23_000
 LANES = 128  # states of a sweep's tile
 ROWS = 4  # predecessors of a sweep's tile that are read in parallel
 UNROLL = 8  # how many times as many are read in turn
-TILE = 64  # side of a tile of edges
+TILE = 64  # side of a tile of links
 # Entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE.
 PADDING = 64
 
@@ -71,7 +71,7 @@ def _sweep(
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
-    transposed  [batch, N, N]  transitions with axes swapped: the backward sweep reads in order
+    transposed  [batch, N, N]  links with axes swapped: the backward sweep reads in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission;
                 LOG_ZERO on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before;
@@ -81,9 +81,10 @@ def _sweep(
     backward = tl.program_id(0) >= batch
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     stride = N + PADDING
-    edges = (transposed if backward else transition) + b * N * N
+    links = (transposed if backward else transition) + b * N * N
     emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
     rows += tl.program_id(0).to(tl.int64) * T * stride
+    # A tile has a row for each predecessor that is read in parallel, and a lane for each state.
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
     # The sweep begins at the only state of its first row.
@@ -110,10 +111,11 @@ def _sweep(
             real = (state >= first_state) & (state < end_state)
             emitted = tl.load(emission + i * N + state, mask=real, other=0.0) * LOG2E
             begin, end = _origins(state, low, high, backward)
+            # Row r of a tile at p reads predecessor p + r, so p + r < end is p < end - r.
             begin, end = begin[None, :] - row, tl.where(real, end, 0)[None, :] - row
             begin_all, _ = _origins(block_start, low, high, backward)
             _, end_all = _origins(block_start + LANES - 1, low, high, backward)
-            edge_tile = edges + (row * N + state[None, :])
+            link_tile = links + (row * N + state[None, :])
             # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for
             # another in the loop. The first peak is below all scores, yet finite.
             top = tl.full([ROWS, LANES], 1e8 * LOG_ZERO, tl.float32)
@@ -122,8 +124,8 @@ def _sweep(
                 scores = ()
                 for k in tl.static_range(0, ROWS * UNROLL, ROWS):
                     alive = (p >= begin - k) & (p < end - k)
-                    edge = tl.load(edge_tile + p * N + k * N, mask=alive, other=float("-inf"))
-                    scores += (tl.load(from_row + p + row + k) + edge * LOG2E,)
+                    link = tl.load(link_tile + p * N + k * N, mask=alive, other=float("-inf"))
+                    scores += (tl.load(from_row + p + row + k) + link * LOG2E,)
                 higher = top
                 for k in tl.static_range(UNROLL):
                     higher = tl.maximum(higher, scores[k])
@@ -141,15 +143,15 @@ def _sweep(
 
 
 @triton.jit(do_not_specialize=["T", "N"])
-def _edge_posterior(
-    transition, target_lengths, state_lengths, rows, sums, state_posterior, corners, edge_use, T, N,
+def _link_posterior(
+    transition, target_lengths, state_lengths, rows, sums, state_posterior, corners, link_use, T, N,
     TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the expected use of edges; the grid is (batch, tiles).
+    """One tile of the expected use of links; the grid is (batch, tiles).
 
     state_posterior  [batch, T, N]
     corners          [2, tiles]  the tiles on and above the diagonal, as multiples of TILE
-    edge_use         [batch, N, N]  out; 0 on entry"""
+    link_use         [batch, N, N]  out; 0 on entry"""
     b = tl.program_id(0).to(tl.int64)
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
@@ -157,9 +159,9 @@ def _edge_posterior(
     v, u = v0 + tl.arange(0, TILE), u0 + tl.arange(0, TILE)
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
-    edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    # A NaN on a path is in `state_posterior`. An edge that is NaN itself is on no path.
-    edge = tl.where(edge == edge, edge, float("-inf"))
+    link = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
+    # A NaN on a path is in `state_posterior`. A link that is NaN itself is on no path.
+    link = tl.where(link == link, link, float("-inf"))
     rows += b * T * (N + PADDING)
     sums += b * T * N
     state_posterior += b * T * N
@@ -168,9 +170,9 @@ def _edge_posterior(
     for i in range(first, tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
         share = tl.load(state_posterior + i * N + u, mask=u < N, other=0.0)[None, :]
         total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
-        score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + edge
+        score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + link
         used += share * tl.exp2(tl.minimum(score - total, 0.0))
-    tl.store(edge_use + tile, used, mask=inside)
+    tl.store(link_use + tile, used, mask=inside)
 
 
 def usable(emission: Tensor, transition: Tensor) -> bool:
@@ -192,7 +194,7 @@ def forward_backward(
 
     Returns:
         log f [B]; and, if asked for, the posterior of the states [B, T, N] and the expected use of
-        the edges [B, N, N]."""
+        the links [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
@@ -232,13 +234,13 @@ def forward_backward(
         state_posterior.sub_(top).exp2_()
         total = state_posterior.sum(2, keepdim=True)
         state_posterior.div_(total.masked_fill(top <= NO_PATH_BELOW, torch.inf))
-        edge_use = _use_of_edges(
+        link_use = _use_of_links(
             transition, target_lengths, state_lengths, rows, sums, state_posterior
         )
-    return value, state_posterior, edge_use
+    return value, state_posterior, link_use
 
 
-def _use_of_edges(
+def _use_of_links(
     transition: Tensor,
     target_lengths: Tensor,
     state_lengths: Tensor,
@@ -246,14 +248,14 @@ def _use_of_edges(
     sums: Tensor,
     state_posterior: Tensor,
 ) -> Tensor:
-    """The expected use of every edge [B, N, N], by `_edge_posterior`, whose arguments these are."""
+    """The expected use of every link [B, N, N], by `_link_posterior`, whose arguments these are."""
     batch, targets, states = state_posterior.shape
-    edge_use = torch.zeros_like(transition)
+    link_use = torch.zeros_like(transition)
     tiles = triton.cdiv(states, TILE)
     corners = torch.triu_indices(tiles, tiles, device=transition.device)
-    _edge_posterior[batch, corners.shape[1]](
+    _link_posterior[batch, corners.shape[1]](
         transition=transition, target_lengths=target_lengths, state_lengths=state_lengths,
-        rows=rows, sums=sums, state_posterior=state_posterior, corners=corners, edge_use=edge_use,
+        rows=rows, sums=sums, state_posterior=state_posterior, corners=corners, link_use=link_use,
         T=targets, N=states, TILE=TILE, PADDING=PADDING, LOG2E=LOG2E, num_warps=8,
     )  # fmt: skip
-    return edge_use
+    return link_use

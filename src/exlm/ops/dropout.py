@@ -1,8 +1,9 @@
 """Dropout made fast on a CPU.
 
-PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step.
-Here one random 64-bit word serves four elements, and a bitwise AND zeroes the dropped ones.
-`torch.manual_seed` seeds the draws."""
+PyTorch samples one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training
+step. Here one random 64-bit integer serves four elements, and a bitwise AND zeroes those that are
+dropped.
+`torch.manual_seed` seeds the integers."""
 
 from typing import Any
 
@@ -18,10 +19,10 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        draw = words.view(torch.int16)[: x.numel()].bitwise_and_(LEVELS - 1)
-        # all bits of an element are 0 if it is dropped, else 1
-        bits = draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)
+        integers = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        numbers = integers.view(torch.int16)[: x.numel()].bitwise_and_(LEVELS - 1)  # one an element
+        # An element is dropped if its number is below the level: then all its bits are 0, else 1.
+        bits = numbers.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)
         ctx.save_for_backward(bits)
         ctx.scale = LEVELS / (LEVELS - level)
         return _keep(x, bits, ctx.scale)

@@ -92,15 +92,13 @@ class _TargetLogits(torch.autograd.Function):
         ctx: Any, d_target_logits: Tensor, d_normaliser: Tensor
     ) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, columns, shift, total, exponentials = ctx.saved_tensors
-        inputs = (hidden, weight, bias)
+        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        d_hidden = torch.zeros_like(hidden, dtype=total.dtype) if needs_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=total.dtype) if needs_weight else None
+        d_bias = torch.zeros_like(bias, dtype=total.dtype) if needs_bias else None
         hidden = hidden.to(ctx.dtype)
         weight = weight.to(ctx.dtype)
         scale = d_normaliser[:, None] / total
-        gradients = [
-            torch.zeros_like(x, dtype=total.dtype) if needed else None
-            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
-        ]
-        d_hidden, d_weight, d_bias = gradients
         for rows, softmax in _softmax_chunks(hidden, weight, bias, shift, scale, exponentials):
             # Both terms are added before rounding, since they cancel where a target is almost
             # certain.
@@ -111,8 +109,8 @@ class _TargetLogits(torch.autograd.Function):
                 _add_product(d_weight, d_logits.T, hidden[rows], gradient=True)
             if d_bias is not None:
                 d_bias += d_logits.sum(0, dtype=total.dtype)
-        pairs = zip(gradients, inputs, strict=True)
-        return *(None if d is None else d.to(x.dtype) for d, x in pairs), None
+        # Autograd rounds each to the type of its input.
+        return d_hidden, d_weight, d_bias, None
 
 
 def _softmax_chunks(

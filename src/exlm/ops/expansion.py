@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entropy
 
 
-def tensors_to(record: Any, device: torch.device) -> Any:
+def tensors_to(structure: Any, device: torch.device) -> Any:
     """A dataclass with all its tensors on `device`, also those in a NamedTuple; copies to a GPU do
     not wait for it."""
 
@@ -26,8 +26,8 @@ def tensors_to(record: Any, device: torch.device) -> Any:
             return tensor.contiguous().pin_memory().to(device, non_blocking=True)
         return tensor.to(device)
 
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return replace(record, **tree_map_only(Tensor, move, values))
+    values = {field.name: getattr(structure, field.name) for field in fields(structure)}
+    return replace(structure, **tree_map_only(Tensor, move, values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,8 @@ class EncoderInput:
     first: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
-    # [rows, D] what `input_ids` are looked up in, in place of the model's table of embeddings: they
-    # are row numbers then, not token ids
-    vectors: Tensor | None = None
+    # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
+    inputs_embeds: Tensor | None = None
     # for an implementation of attention that is not the model's own
     attention_options: dict[str, Any] = field(default_factory=dict)
 
@@ -117,7 +116,7 @@ def expand(
     boundary_ids: tuple[int | None, ...] = (),
     count_copies: bool = False,
 ) -> Lattice:
-    """Copies every masked token, BOS and EOS, and lays out the lattice.
+    """Copies every masked token, BOS and EOS, and finds the lattice's states among the positions.
 
     The first and last real token of a sequence count as BOS and EOS, whatever they are. Mask only
     tokens between them.
@@ -142,7 +141,7 @@ def expand(
     copies = torch.where(boundary, states_per_boundary, real.long())
     copies = torch.where(masked, states_per_mask, copies)
 
-    first, source_token, position, attended = _lay_out(copies)
+    first, source_token, position, attended = _place_copies(copies)
     has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
     copy_index = (position - first.gather(1, source_token) + 1) * (has_copy_index & attended)
     token_position = position
@@ -185,8 +184,8 @@ def _boundaries(
     return first_or_last, boundary
 
 
-def _lay_out(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Lays out the copies of all tokens one after the other; `copies` [B, S] is their number.
+def _place_copies(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Places the copies of all tokens one after the other; `copies` [B, S] is their number.
 
     Returns:
         The first position of each token [B, S]; then per position [B, L]: its token, its index, and

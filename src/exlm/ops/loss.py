@@ -12,5 +12,6 @@ class LossSum:
     total: Tensor  # sum of the losses
     # what was summed over: sequences (`exlm`, `ctc`), masked tokens (`mlm`), or labels of a task
     count: Tensor
-    # sequences without any alignment of finite probability, which add 0 to `total`; 0 in a task
+    # Sequences that cannot be learned, since no alignment of their targets with the states has a
+    # finite probability: they add 0 to `total`. A task has none.
     infeasible: Tensor

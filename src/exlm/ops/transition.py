@@ -4,12 +4,13 @@
 release trains: one such distribution per head, mixed by a learned gate. Both are at least float32
 in any model, since a bfloat16 log-probability is off by up to 3% per link.
 
-The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H]
-tensor is held. On a GPU the heads of small lattices are computed together, to launch fewer kernels.
+The mixture adds one head after the other, and the gradient computes every head again. So no
+[B, N, N, H] tensor is ever held. On a GPU the heads of small lattices are computed together, which
+launches fewer kernels.
 
 An order prior (not in the paper) favours paths that give each masked token a state of its own mask.
-It is added to links' scores before each head's softmax, as in ALiBi (Press et al., 2022) and for
-speech (Badlani et al., 2021)."""
+It is added to the scores of the links before each head's softmax, as in ALiBi (Press et al., 2022)
+and for speech (Badlani et al., 2021)."""
 
 from typing import Any, NamedTuple
 
@@ -20,9 +21,9 @@ from torch.autograd.function import once_differentiable
 from exlm.ops.fused import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_on_cpu
 
-# How many links all heads together may have at most to be computed at once: 64 MiB of float32.
+# All heads are computed at once if their links are at most so many, which take 64 MiB in float32.
 # On a CPU it is always one head after the other.
-SMALL = {"cpu": 0, "cuda": 2**24}
+MOST_LINKS_AT_ONCE = {"cpu": 0, "cuda": 2**24}
 
 
 class PriorStrength(NamedTuple):
@@ -62,8 +63,9 @@ class LinkPrior(NamedTuple):
 
 
 def edge_mask(state_lengths: Tensor, width: int, target_of_state: Tensor | None = None) -> Tensor:
-    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence; N is
-    `width`. With `target_of_state` [B, N], states of one mask are not linked (Sparse DAG)."""
+    """[B, N, N] bool, which states are linked: u to v if u < v < the number of states of the
+    sequence; N is `width`. With `target_of_state` [B, N], states of one mask are not (Sparse
+    DAG)."""
     index = torch.arange(width, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     if target_of_state is None:
@@ -86,11 +88,11 @@ def gated(
     Args:
         query, key: [B, N, H, d / H].
         log_gate: [B, N, H] log-probabilities of the heads.
-        edges: [B, N, N] bool.
+        edges: [B, N, N] bool, which states are linked (`edge_mask`).
         prior: of the links, the same for all heads.
 
     Returns:
-        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows
+        [B, N, N] at least float32; -inf where there is no link. States without successors have rows
         of -inf."""
     with torch.autocast(query.device.type, enabled=False):
         return _Mixture.apply(query, key, log_gate, edges, prior)
@@ -119,7 +121,8 @@ class _Mixture(torch.autograd.Function):
                 )
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        # `backward` computes its numbers again: the prior takes less memory than one for each link.
+        # `backward` adds the prior again. What is kept for that, two numbers for each state, takes
+        # less memory than what was added, a number for each link.
         ctx.prior = prior
         return mixture
 
@@ -127,8 +130,8 @@ class _Mixture(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, log_gate, mixture = ctx.saved_tensors
-        # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes
-        # in.
+        # Where the mixture is -inf, the gradient is 0 whatever comes in: states are not linked, or
+        # the gates of a row are all -inf. Relative to +inf the share of every head is 0 there.
         no_link = mixture == -torch.inf
         offset = _score_offset(no_link, mixture.dtype, ctx.prior)
         grad = torch.where(no_link, 0.0, grad)
@@ -154,11 +157,11 @@ def _score_offset(no_link: Tensor, dtype: torch.dtype, prior: LinkPrior | None) 
 
 
 def _head_groups(query: Tensor) -> list[slice]:
-    """The heads of query [B, N, H, d] that are computed together: all if lattices are small, else
-    one."""
+    """The heads of query [B, N, H, d] in groups that are computed at once: all of them if lattices
+    are small, else each alone."""
     batch, width, heads, _ = query.shape
-    together = batch * heads * width**2 <= SMALL.get(query.device.type, 0)
-    size = heads if together else 1
+    at_once = batch * heads * width**2 <= MOST_LINKS_AT_ONCE.get(query.device.type, 0)
+    size = heads if at_once else 1
     return [slice(h, h + size) for h in range(0, heads, size)]
 
 
@@ -173,12 +176,12 @@ def _add_heads(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, offset
 
 
 def _rows(features: Tensor) -> Tensor:
-    """[B, N, G, d] of G heads as G rows for each of the batch, [B * G, N, d]."""
+    """Features [B, N, G, d] of G heads as a batch of B * G rows with one head, [B * G, N, d]."""
     return features.transpose(1, 2).flatten(0, 1)
 
 
 def _per_head(links: Tensor, query: Tensor) -> Tensor:
-    """Links [B, N, N] for each of the G heads of query [B, N, G, d]: [B * G, N, N]."""
+    """Numbers of links [B, N, N], for each of the G heads of query [B, N, G, d]: [B * G, N, N]."""
     return links[:, None].expand(-1, query.shape[2], -1, -1).flatten(0, 1)
 
 
@@ -203,8 +206,11 @@ def _head_gradients(
     share = share.mul_(_per_head(grad, query))
     d_gate = share.sum(-1, keepdim=True)
     d_scores = share.addcmul_(exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
-    gradients = (d_scores @ key_rows, d_scores.transpose(1, 2) @ query_rows, d_gate)
-    d_query, d_key, d_gate = (
-        rows.unflatten(0, (-1, query.shape[2])).transpose(1, 2) for rows in gradients
-    )
-    return d_query, d_key, d_gate.squeeze(-1)
+    d_query = _by_head(d_scores @ key_rows, query)
+    d_key = _by_head(d_scores.transpose(1, 2) @ query_rows, query)
+    return d_query, d_key, _by_head(d_gate, query).squeeze(-1)
+
+
+def _by_head(rows: Tensor, query: Tensor) -> Tensor:
+    """The inverse of `_rows`: [B * G, N, ...] as [B, N, G, ...]."""
+    return rows.unflatten(0, (-1, query.shape[2])).transpose(1, 2)

@@ -14,7 +14,7 @@ from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.values import HELD_OUT, HOURS, Variant, title, yaml_content
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
-from exlm.tasks.labels.metrics import SHARES
+from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]  # the content of a file, which an earlier version may have written
@@ -168,7 +168,7 @@ class ScoredRun:
         self.metric = str(result["metric"])
         is_questions = task_settings.get("task_type") == "question_answering"
         # Metrics of question answering are already stored in percent.
-        self.in_percent = is_questions or self.metric in SHARES
+        self.in_percent = is_questions or metric_of(self.metric).is_share
         self.part = "test" if "test" in result else "valid"
         self.values = _task_values(result, self.task, self.part, is_questions)
         self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
@@ -234,7 +234,7 @@ def _task_values(result: Json, task: str, main_part: str, is_questions: bool) ->
                 is_own = metric == result["metric"]
                 if not isinstance(value, int | float) or not (part == main_part or is_own):
                     continue
-                value *= 100.0 if metric in SHARES and not is_questions else 1.0
+                value *= 100.0 if metric_of(metric).is_share and not is_questions else 1.0
                 name = metric if part == main_part else part
                 values.append(RunValue(f"{task} {name}", value, seed))
                 if part == main_part and is_own:

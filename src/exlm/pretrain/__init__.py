@@ -1,1 +1,1 @@
-"""Pre-training: its settings, one run from start to finish, what is measured on held-out data."""
+"""Pre-training: its settings, one run from start to finish, how it is evaluated."""

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from exlm.data.batching import MaskedBatches, share_bounds
-from exlm.data.corpus import SPECIALS, SPLITS, Corpus, corpus_name
+from exlm.data.corpus import PARTS, SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch
@@ -29,8 +29,12 @@ def complete_batches(
 def complete_batch(
     config: ExLMConfig, batch: dict[str, Tensor], prior: PriorStrength
 ) -> dict[str, Any]:
-    """A masked batch with its lattice and prior."""
-    return {**batch, "lattice": expand_batch(config, **batch), "prior": prior}
+    """What `pretraining_loss` and the training loop read of a masked batch."""
+    return {
+        "attention_mask": batch["attention_mask"],
+        "lattice": expand_batch(config, **batch),
+        "prior": prior,
+    }
 
 
 def most_positions(
@@ -49,7 +53,7 @@ def most_positions(
 
 
 def least_tokens(masks: int) -> float:
-    """The least tokens of a held-out sequence that is judged with exactly so many masks: a third of
+    """The least tokens of a held-out sequence that is scored with exactly so many masks: a third of
     them stays visible."""
     return 1.5 * masks
 
@@ -58,11 +62,11 @@ def check_positions(
     data: DataConfig, model: ArchitectureConfig, by_masks: Sequence[int] = ()
 ) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the
-    model has. `by_masks` are the numbers of masks with which held-out sequences are judged."""
+    model has. `by_masks` are the numbers of masks with which held-out sequences are scored."""
     if not model.limits_positions:
         return
     longest_of = {
-        split: int(Corpus(data.corpus, split).token_counts.max(initial=0)) for split in SPLITS
+        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in PARTS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]

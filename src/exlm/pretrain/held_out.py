@@ -1,5 +1,4 @@
-"""What is measured on held-out sequences: in every evaluation of a pre-training, and once more at
-its end."""
+"""The scores of held-out sequences: in every evaluation of a pre-training, and more at its end."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ from exlm.ops.precision import in_precision
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain.batches import least_tokens
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
 # Held-out data are always masked in the same way.
@@ -49,7 +48,7 @@ class HeldOutData:
                 "prepare it with --held_out 0.1"
             )
         self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
-        key = draw(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
+        key = random_bits(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
         self.order = np.argsort(key, kind="stable")
 
     def batches(
@@ -67,7 +66,7 @@ class HeldOutData:
         for batch in islice(all_batches, rank, None, world):
             tokens, token_counts = self.corpus.gather(rows[batch])
             yield mask_tokens(
-                tokens=tokens,
+                token_ids=tokens,
                 token_counts=token_counts,
                 examples=rows[batch],
                 tokenizer=self.tokenizer,
@@ -79,7 +78,7 @@ class HeldOutData:
             )
 
 
-def measure_held_out(
+def evaluate_held_out(
     held_out: HeldOutData,
     batches: list[dict[str, Tensor]],
     recipe: Recipe,
@@ -104,8 +103,8 @@ def measure_held_out(
 def describe_scores(scores: dict[str, Any]) -> str:
     """The most important scores in words."""
     names = ("accuracy", "perplexity", "joint_perplexity")
-    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
-    return f"held-out {', '.join(words)}"
+    phrases = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
+    return f"held-out {', '.join(phrases)}"
 
 
 def evaluate_by_masks(
@@ -115,25 +114,27 @@ def evaluate_by_masks(
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
-    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
-    judged at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
+    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
+    scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
     token_counts = held_out.repeated_token_counts
     mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
-        words = ", ".join(map(str, left_out))
-        tqdm.write(f"no held-out sequence is long enough to be judged with {words} masks")
+        numbers = ", ".join(map(str, left_out))
+        tqdm.write(f"no held-out sequence is long enough to be scored with {numbers} masks")
     if not mask_counts:
         return {}
     order = held_out.order
     long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
-    scores = {
-        str(masks): score_held_out(model, held_out.batches(long_enough, masks), prior)
-        for masks in mask_counts
-    }
+    nll = {}
+    joint_nll = {}
+    for masks in mask_counts:
+        scores = score_held_out(model, held_out.batches(long_enough, masks), prior)
+        nll[str(masks)] = scores["nll"]
+        joint_nll[str(masks)] = scores["joint_nll"]
     return {
-        "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
-        "joint_nll_by_masks": {masks: score["joint_nll"] for masks, score in scores.items()},
+        "nll_by_masks": nll,
+        "joint_nll_by_masks": joint_nll,
         "by_masks_sequences": len(long_enough),
     }
 

@@ -17,10 +17,10 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
-from exlm.pretrain.held_out import HeldOutData, describe_scores, measure_held_out
+from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
-from exlm.randomness import DRAWS_VERSION
+from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_REPORT,
     RUN_RESULT,
@@ -43,7 +43,7 @@ ADVICE_WITH_CHECKPOINTS = (
 )
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
-    "the result changes by rounding alone, or with dropout by which units are dropped; "
+    "the result changes by rounding alone, or with dropout by what it drops; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
 # How the names of settings begin that `--resume_anyway` may change. The others are the texts, the
@@ -121,11 +121,8 @@ def _check_output(directory: Path) -> None:
 
 
 def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
-    """The identity of a run: all that two runs must share to be the same. `start`, the hash of the
-    weights that the run started from, is None without a start, so that it is compared with that of
-    a run that had one; `result.json` leaves it out then."""
+    """The identity of a run: all that two runs must share to be the same."""
     identity = {
-        "start": start_hash(recipe.start_from) if recipe.start_from else None,
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
         **identity_of(recipe.model, "model"),
@@ -133,6 +130,8 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
         **identity_of(recipe.data, "data"),
         "seed": recipe.seed,
     }
+    if recipe.start_from:
+        identity["start"] = start_hash(recipe.start_from)
     # What auto means differs between machines.
     precision = used_precision(distributed.device(device), recipe.train.precision)
     identity["train.precision"] = precision
@@ -144,7 +143,7 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
 def _build(
     recipe: Recipe, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, device: str
 ) -> ExLMForMaskedLM:
-    """The model as its seed draws it, or with the weights of its start, on its device. A run that
+    """The model as its seed makes it, or with the weights of its start, on its device. A run that
     goes on from a checkpoint does not read its start again."""
     torch.manual_seed(recipe.seed)
     steps = recipe.train.steps
@@ -175,7 +174,7 @@ def _train(
     on from there; InputError if one of the settings was another one then and may not differ."""
     data = recipe.data
     held_out = HeldOutData(data, tokenizer, recipe.seed)
-    measure = partial(measure_held_out, held_out, list(held_out.batches()), recipe)
+    evaluate = partial(evaluate_held_out, held_out, list(held_out.batches()), recipe)
     rank, world = distributed.rank_and_world()
     precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(
@@ -200,19 +199,19 @@ def _train(
             config=recipe.train,
             directory=Path(recipe.output),
             seed=recipe.seed,
-            evaluate=measure,
-            identity={**identity, "random streams": DRAWS_VERSION},
+            evaluate=evaluate,
+            identity={**identity, "random streams": RANDOM_NUMBERS_VERSION},
             may_differ=CHANGEABLE if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         )
     # There are none if the newest checkpoint is that of the last update.
-    return scores or measure(network, recipe.train.steps)
+    return scores or evaluate(network, recipe.train.steps)
 
 
 def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
     """The loss of any objective."""
-    output = model(**batch)
+    output = model(lattice=batch["lattice"], prior=batch["prior"])
     return LossSum(output.total, output.count, output.infeasible)
 
 
@@ -222,19 +221,20 @@ def _result(
     network: ExLMForMaskedLM,
     scores: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of `result.json`; times and counts are those of the log."""
+    """The content of `result.json`; times and the number of infeasible sequences are sums over the
+    log."""
     log = read_log(Path(recipe.output) / "log.jsonl")
-    updates = [record for record in log if record["kind"] == "train"]
+    updates = [entry for entry in log if entry["kind"] == "train"]
     # Earlier versions did not log processor time.
-    processor_seconds = [record.get("processor_seconds", record["seconds"]) for record in updates]
+    processor_seconds = [entry.get("processor_seconds", entry["seconds"]) for entry in updates]
     return {
         "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
-        "training_seconds": sum(record["seconds"] for record in updates),
+        "training_seconds": sum(entry["seconds"] for entry in updates),
         "processor_seconds": sum(processor_seconds),
-        "infeasible": sum(record["infeasible"] for record in updates),
+        "infeasible": sum(entry["infeasible"] for entry in updates),
         "machine": machine(),
-        "identity": {name: x for name, x in identity.items() if name != "start" or x},
+        "identity": identity,
         "recipe": to_json_types(recipe),
         "precision": identity["train.precision"],
     }

@@ -23,7 +23,7 @@ class DataConfig:
         corpus: directory written by `exlm prepare`, or several of one tokenizer that are read as
             one.
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every
-            sequence draws its own.
+            sequence samples its own.
         repeat: how often each token stands in the input, each time masked by itself (Repeated MLM);
             fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all
@@ -37,7 +37,7 @@ class DataConfig:
     mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
-    # It changes rounding and which units are dropped, but a run that is out of memory could not go
+    # It changes rounding and what dropout drops, but a run that is out of memory could not go
     # on if it had to stay.
     tokens_per_micro_batch: int = field(default=16384, metadata=NOT_IDENTITY)
     eval_sequences: int = field(default=2000, metadata=NOT_IDENTITY)
@@ -62,15 +62,14 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """What is measured once more at the end of a pre-training, beside the scores of every
-    evaluation.
+    """What is evaluated at the end of a pre-training, beside the scores of every evaluation.
 
     Attributes:
-        by_masks: numbers of masks. Held-out sequences are judged with exactly so many masked
+        by_masks: numbers of masks. Held-out sequences are scored with exactly so many masked
             tokens, each time the same sequences. A task has no mask at all, a filling a few: a
             model should be good at every number. [] for none.
-        sequences: the most held-out sequences that are judged for it.
-        passes: in how many passes of the network all masked tokens are judged together, such as [1,
+        sequences: the most held-out sequences that are scored for it.
+        passes: in how many passes of the network all masked tokens are scored together, such as [1,
             2, 4, all], on the sequences of `joint_nll`, which is that of one pass; each pass
             reveals the masks that are most certain. The time is that of an evaluation for every
             pass."""
@@ -98,7 +97,7 @@ class PriorSchedule:
     the paper).
 
     With the full DAG a small model settles on one path through the wrong masks before it has
-    learned any word, and then predicts only token frequencies. The prior favours paths that give
+    learned any token, and then predicts only token frequencies. The prior favours paths that give
     each masked token a state of its own mask.
 
     Attributes:
@@ -142,9 +141,9 @@ class Recipe:
     Attributes:
         prior: order prior of the links between states, and its schedule. An MLM has none.
         seed: seed of initial weights, order, masks and dropout.
-        evaluate: what is measured once more at the end.
+        evaluate: what is evaluated at the end alone.
         start_from: directory of a pre-trained model of this library; what fits is taken from it,
-            the rest is drawn.
+            the others are sampled.
         compile: compile the encoder layers with torch.compile.
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0)."""

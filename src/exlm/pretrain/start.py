@@ -1,5 +1,5 @@
 """A start from weights: a pre-training takes from an earlier model what fits; what is new stays as
-its seed drew it."""
+its seed made it."""
 
 from collections import Counter
 from pathlib import Path
@@ -41,7 +41,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     """Copies into `network`, a model for `tokenizer`, what fits of the pre-trained model in the
     directory `path`: rows of tokens by their spelling, rows of states and positions by their
     number, all else whole or not at all. Objective, states per mask, layers and vocabulary may
-    differ. Returns a line that says how much was taken of each part.
+    differ. Returns a line that says how much was taken of each module.
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
@@ -54,8 +54,8 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     taken = Counter[str]()
     total = Counter[str]()
     for name, parameter in network.named_parameters():
-        part = name.removeprefix("exlm.").split(".")[0]
-        total[part] += len(parameter)
+        module = name.removeprefix("exlm.").split(".")[0]
+        total[module] += len(parameter)
         source = weights.get(name)
         if source is None:
             continue
@@ -63,14 +63,14 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
             rows, start_rows = shared_tokens
         elif name in ROWS_BY_NUMBER:
             rows = start_rows = torch.arange(min(len(parameter), len(source)))
-        # Those of the other kind of transition have other shapes.
+        # Those of the other transition, gated or single, have other shapes.
         elif parameter.shape == source.shape:
             rows = start_rows = torch.arange(len(source))
         else:
             continue
         parameter[rows] = source[start_rows]
-        taken[part] += len(rows)
-    counts = ", ".join(f"{part} {taken[part]} of {total[part]}" for part in total)
+        taken[module] += len(rows)
+    counts = ", ".join(f"{module} {taken[module]} of {total[module]}" for module in total)
     notes = [
         f"; {name} is {getattr(config, name)} but was {getattr(start_config, name)}"
         for name in ROTARY_SETTINGS

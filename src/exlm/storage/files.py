@@ -95,7 +95,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_or_empty(path: Path) -> dict[str, Any]:
-    """The content of a JSON or YAML file; {} if there is none, or it is damaged or no record."""
+    """The content of a JSON or YAML file; {} if there is none, or it is damaged or no mapping."""
     try:
         text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
@@ -105,11 +105,12 @@ def read_or_empty(path: Path) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
-    records = []
+    """The entries of a log, a line of JSON each; a last line cut off by a crash is ignored. [] if
+    there is no such file."""
+    entries: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
-            records.append(json.loads(line))
+            entries.append(json.loads(line))
         except json.JSONDecodeError:
             break
-    return records
+    return entries

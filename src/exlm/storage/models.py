@@ -36,7 +36,7 @@ def save_model(
     directory: Path, model: "PreTrainedModel", tokenizer: PreTrainedTokenizerFast, **facts: Any
 ) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
-    and the manifest with `facts` in it. `model_max_length` of the tokenizer becomes the longest
+    and the manifest with `facts` in it. `model_max_length` of the saved tokenizer is the longest
     text of the task that the model was tuned for, or LONGEST_TEXT. All files are moved into place
     when they are complete, the manifest last. They get the permissions of any new file (safetensors
     would let the owner alone read the weights)."""
@@ -45,14 +45,13 @@ def save_model(
         shutil.rmtree(killed_save, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
-        task = getattr(model.config, "task", None) or {}
-        tokenizer.model_max_length = task.get("max_length", LONGEST_TEXT)
+        saved_task = getattr(model.config, "task", None) or {}
+        max_length = saved_task.get("max_length", LONGEST_TEXT)
         with without_reports():
             model.save_pretrained(partial)
-        save_tokenizer(partial, tokenizer)
+        save_tokenizer(partial, tokenizer, max_length)
         if model.config.model_type == "exlm":
-            width = model.config.hidden_size
-            _write_sentence_transformers(partial, width, tokenizer.model_max_length)
+            _write_sentence_transformers(partial, model.config.hidden_size, max_length)
         files = [path for path in partial.rglob("*") if path.is_file()]
         write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
         permissions = (partial / MANIFEST).stat().st_mode
@@ -126,10 +125,10 @@ def without_reports() -> Iterator[None]:
 
 
 def load_model(
-    path: str, model_class: type[Model], read_layers: int | None = None
+    path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
     """An ExLM and its tokenizer from a local directory, or of the package by name, verified first
-    if it has a manifest. A head that it lacks is random. `read_layers` replaces the
+    if it has a manifest. A head that it lacks is random. `task_layers` replaces the
     configuration's unless None. InputError if files are damaged or do not match."""
     verify(path)
     path = model_path(path)
@@ -140,8 +139,8 @@ def load_model(
         # Code that comes with a model is never run.
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         _check_model(path, config, tokenizer)
-        if read_layers is not None:
-            config.task_layers = read_layers
+        if task_layers is not None:
+            config.task_layers = task_layers
         with without_reports():
             model = model_class.from_pretrained(path, config=config, use_safetensors=True)
         return model, tokenizer

@@ -51,9 +51,9 @@ def finished_result(
     return result
 
 
-def made_with(identity: dict[str, Any], record: Path) -> bool:
-    """Whether the JSON file `record` says that what it belongs to has this identity."""
-    return read_or_empty(record) == to_json_types(identity)
+def made_with(identity: dict[str, Any], file: Path) -> bool:
+    """Whether the JSON file `file` says that what it belongs to has this identity."""
+    return read_or_empty(file) == to_json_types(identity)
 
 
 @contextmanager

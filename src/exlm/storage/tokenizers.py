@@ -15,6 +15,7 @@ tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
 import hashlib
 import json
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,16 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def save_tokenizer(directory: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+def save_tokenizer(
+    directory: Path, tokenizer: PreTrainedTokenizerFast, max_length: int | None = None
+) -> None:
     """Writes a tokenizer for other tools, which give it texts as they are: it leaves out the spaces
     around a text, as the commands of this library do before they call one, and it neither cuts nor
-    pads, however it was called before. `load_fast_tokenizer` takes the first back."""
+    pads, however it was called before. `load_fast_tokenizer` takes the first back. `max_length`, if
+    given, is its `model_max_length`."""
+    tokenizer = deepcopy(tokenizer)  # that of the caller stays as it is
+    if max_length is not None:
+        tokenizer.model_max_length = max_length
     ignores_ends = tokenizer(" C ")["input_ids"] == tokenizer("C")["input_ids"]
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()

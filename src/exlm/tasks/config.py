@@ -177,9 +177,9 @@ def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
         _check_values(name, values, types[name])
     result = {}
     for combination in itertools.product(*grid.values()):
-        cell = dict(zip(grid, combination, strict=True))
-        label = ",".join(f"{name}={value}" for name, value in cell.items())
-        result[label] = replace(hyper, **cell)
+        settings = dict(zip(grid, combination, strict=True))
+        cell_name = ",".join(f"{name}={value}" for name, value in settings.items())
+        result[cell_name] = replace(hyper, **settings)
     return result
 
 
@@ -191,5 +191,5 @@ def _check_values(name: str, values: list[Any], hint: Any) -> None:
         accepted.append(int)
     for value in values:
         if value not in accepted and type(value) not in accepted:
-            words = " or ".join(getattr(option, "__name__", option) for option in accepted)
-            raise InputError(f"the grid's {name} has {value!r}; use {words}")
+            types = " or ".join(getattr(option, "__name__", option) for option in accepted)
+            raise InputError(f"the grid's {name} has {value!r}; use {types}")

@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import chunks, frames
 from exlm.data.chemistry import Standardize
+from exlm.data.layout import TableLayout
+from exlm.data.numbers import with_numbers
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, longest_text, weight_hash
@@ -66,9 +68,11 @@ def embed(
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
-    saved = remembered(network.config)
-    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved)
-    reader = reader_for(first, input, tokenizer, max_length, saved, standardize, read_options)
+    saved_task = remembered(network.config)
+    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
+    reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
+
+    layout = chunks.output_layout(input, read_options.table_options, target)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
@@ -76,7 +80,7 @@ def embed(
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
-        _write(path, table, vectors, numbers)
+        _write(path, table, vectors, numbers, layout)
         return table.counts("embedded")
 
     settings = {
@@ -100,13 +104,13 @@ def _first_table(
     path: str,
     text_column: str | None,
     pair_column: str | None,
-    saved: SavedTask,
+    saved_task: SavedTask,
 ) -> TextTable:
     """The first rows of a file, with the text column of the model's training where none is named. A
     note says if second texts are there that the model was trained on, and are not read."""
-    if text_column is None and saved.get("text_column") in rows.frame:
-        text_column = saved["text_column"]
-    second = saved.get("pair_column")
+    if text_column is None:
+        text_column = saved_task.text_column_in(rows.frame.columns, path)
+    second = saved_task.pair_column
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "
@@ -115,7 +119,13 @@ def _first_table(
     return make_table(rows, path, text_column, [], pair_column=pair_column)
 
 
-def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset[str]) -> None:
+def _write(
+    path: Path,
+    table: TextTable,
+    vectors: np.ndarray,
+    numbers: frozenset[str],
+    layout: TableLayout,
+) -> None:
     """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header
     line in the first part alone, a .npy file nowhere."""
     if path.suffix == ".npy":
@@ -128,13 +138,13 @@ def _write(path: Path, table: TextTable, vectors: np.ndarray, numbers: frozenset
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
         frame = frames.with_columns(table.frame, columns)
-        frames.write_frame(frame, path, header=frame.index[0] == 0)
+        frames.write_frame(frame, path, header=frame.index[0] == 0, layout=layout)
     else:
         # It stands in the frame for its name alone: Arrow keeps vectors, pandas would not.
         frame = frames.with_columns(table.frame, columns | {"embedding": None})
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        rows = frames.as_arrow(frames.with_numbers(frame.drop(columns=name), numbers))
+        rows = frames.as_arrow(with_numbers(frame.drop(columns=name), numbers))
         pq.write_table(rows.append_column(name, cells), path)
 
 

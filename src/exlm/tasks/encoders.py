@@ -30,7 +30,7 @@ from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
 
-# The model classes with one kind of head, by the class of their configuration:
+# The model classes with the head of a task type, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
 ModelClasses = Mapping[type[PreTrainedConfig], Any]
 
@@ -74,8 +74,10 @@ class EncoderSource:
         if self.from_scratch:
             network = _random_network(model_class, config)
         else:
-            # The head is drawn with a whole random network, before anything is loaded: so a seed
-            # gives the same head in every version, also where the checkpoint brings another one.
+            # A whole network is drawn for its head alone: the generator then passes through the
+            # weights of an encoder first, as in all earlier versions, and a seed still gives the
+            # same head. It comes before loading, which may draw, too. A head that the checkpoint
+            # brings is replaced.
             random_network = model_class(config)
             network = _from_pretrained(model_class, self.name, config, new_head=True)
             for name, module in random_network.named_children():

@@ -1,34 +1,32 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test
 (or valid).
 
-`results.json` (GRID_REPORT) holds the results of all seeds. With a grid, they are those of the best
-cell; the folder of a cell is CELL, without a grid there is none. Every `CELL/seed-N` has one model,
-what this seed gave (RUN_RESULT), its predictions and its log."""
+`results.json` (`GridReport`) holds the results of all seeds. With a grid, they are those of the
+best grid cell; the folder of a grid cell is CELL, without a grid there is none. Every `CELL/seed-N`
+has one model, what this seed gave (`RunResult`), its predictions and its log."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError, note
 from exlm.identity import identity_of
 from exlm.ops.precision import used_precision
-from exlm.storage.files import RUN_RESULT, render, to_json_types, write_yaml
+from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import EncoderSource, encoder_hash
-from exlm.tasks.grid import Grid, best_seed_directory
-from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, IN_UNITS, NEEDS_BOTH_CLASSES, in_digits
+from exlm.tasks.grid import Grid
+from exlm.tasks.report import describe_report
+from exlm.tasks.results import GridReport, best_seed_directory
 from exlm.tasks.rows.datasets import fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
 from exlm.train import distributed
-
-REPORT = Path(__file__).with_name("report.txt")
 
 
 def finetune(
@@ -42,7 +40,7 @@ def finetune(
     start_from: str | None = None,
     device: str = "auto",
     license: str | None = None,
-) -> dict[str, Any]:
+) -> GridReport:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and
     spread.
 
@@ -68,7 +66,7 @@ def finetune(
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).
 
-    Returns the content of `results.json`: metrics of every seed, and for every part their median,
+    Returns the content of `results.json`: scores of every seed, and for every part their median,
     mean and spread."""
     if distributed.started_by_torchrun():
         raise InputError(
@@ -102,19 +100,19 @@ def finetune(
         "grid": grid,
         "license": license,
     }
-    cells = grid_cells(hyper, grid or {})
-    return run_task(Path(output), finetuning, cells, seeds, settings, recipe)
+    hyper_by_cell = grid_cells(hyper, grid or {})
+    return run_task(Path(output), finetuning, hyper_by_cell, seeds, settings, recipe)
 
 
 def run_task(
     directory: Path,
     task: Task,
-    cells: Mapping[str, Any],
+    hyper_by_cell: Mapping[str, Any],
     seeds: list[int] | None,
     settings: dict[str, Any],
     recipe: dict[str, Any],
-) -> dict[str, Any]:
-    """Runs all `cells`, which are hyper-parameters by name (`Grid`), prints what was inferred from
+) -> GridReport:
+    """Runs all grid cells, whose hyper-parameters are given by name, prints what was inferred from
     the data and what came out; returns `results.json`. `settings` are those that runs must share
     besides the task's."""
     seeds = [0, 1, 2] if seeds is None else seeds
@@ -134,36 +132,24 @@ def run_task(
     with lock(directory):
         all_settings = {**settings, "task": identity_of(task.config), **task.data_settings}
         grid = Grid(
-            directory, task.train_seed, cells, seeds, to_json_types(all_settings), task.metric
+            directory=directory,
+            train_seed=task.train_seed,
+            grid_cells=hyper_by_cell,
+            seeds=seeds,
+            identity=to_json_types(all_settings),
+            metric=task.metric,
         )
         # a run that is refused changes nothing here
-        to_train = [seed for seed in seeds for cell in cells if not grid.finished(cell, seed)]
+        to_train = [
+            seed for seed in seeds for name in hyper_by_cell if not grid.finished(name, seed)
+        ]
         for seed in to_train:
             task.split_of(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()
-    _print_report(report, directory)
+    print(describe_report(report, directory))
     return report
-
-
-def _print_report(report: dict[str, Any], directory: Path) -> None:
-    """Prints what came out, as REPORT says it."""
-    labels_scored = {
-        part: sum(bool(np.isfinite(score["mean"])) for score in scores.values())
-        for part, scores in report.get("labels", {}).items()
-    }
-    words = render(
-        REPORT,
-        **report,
-        report=report,
-        directory=directory,
-        units=ERRORS_IN_UNITS if report["metric"] in IN_UNITS else None,
-        labels_scored=labels_scored,
-        needs_both_classes=report["metric"] in NEEDS_BOTH_CLASSES,
-        digits=in_digits,
-    )
-    print(words)
 
 
 def _print_reported_rows(reported_rows: pd.DataFrame, config: TaskConfig) -> None:

@@ -2,24 +2,25 @@
 labelled rows."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from exlm.data.chunks import in_words, output_path, write_in_chunks
+from exlm.data.chunks import in_words, output_layout, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
-from exlm.tasks.grid import BASELINE_FILE, seed_directories
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
-from exlm.tasks.saved_task import SavedTask, SeedModel, load_saved_task
+from exlm.tasks.results import is_baseline, seed_directories
+from exlm.tasks.saved_task import SeedModel, load_saved_task
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
 
@@ -49,7 +50,8 @@ def predict(
         options: the settings of `PredictOptions`."""
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
-    predictor = _predictor(model, input, PredictOptions(**options))
+    predict_options = PredictOptions(**options)
+    predictor = _predictor(model, input, predict_options)
     # chunks of a workbook cannot be joined
     predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
     if predict_chunk:
@@ -57,13 +59,14 @@ def predict(
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
-    write_frame(predictions.frame, target, numbers=predictions.numbers)
+    layout = output_layout(input, predict_options.table_options, target)
+    write_frame(predictions.frame, target, numbers=predictions.numbers, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
-        words = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
-        print(f"{len(predictions.labelled)} labelled rows: {words}")
-        if predictor.models[0].saved.get("error_units"):
+        metrics = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
+        print(f"{len(predictions.labelled)} labelled rows: {metrics}")
+        if predictor.models[0].saved_task.error_units:
             print(ERRORS_IN_UNITS)
         _warn_of_training(predictions.in_training)
     if predictions.note:
@@ -76,17 +79,19 @@ def _predict_in_chunks(
 ) -> dict[str, int]:
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
+    options = predictor.options
+    layout = output_layout(predictor.path, options.table_options, target)
 
     def write(rows: FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
         frame, counts = predict_chunk(rows)
-        write_frame(frame, path, header=rows.frame.index[0] == 0, numbers=numbers)
+        begins_file = rows.frame.index[0] == 0
+        write_frame(frame, path, header=begins_file, numbers=numbers, layout=layout)
         return counts
 
     models = [
-        (str(model.directory), model.saved, weight_hash(str(model.directory)))
+        (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    options = predictor.options
     settings = {"models": models, "options": options}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
@@ -94,22 +99,22 @@ def _predict_in_chunks(
 def is_finetuned(model: str) -> bool:
     """Whether a directory holds models that `exlm predict` takes."""
     run_dir = seed_directories(model)[0]
-    is_baseline = (run_dir / BASELINE_FILE).is_file()
-    return is_baseline or "task" in read_or_empty(run_dir / "config.json")
+    return is_baseline(run_dir) or "task" in read_or_empty(run_dir / "config.json")
 
 
 def explain_prediction(model: str, text: str, page: str) -> None:
     """Draws what the prediction of a fine-tuned model for one text rests on, as `explain` does for
     a file. InputError if there is no prediction."""
     options = PredictOptions(explain=page)
-    predictor_class, models = _seed_models(model, options)
-    saved = models[0].saved
-    if not issubclass(predictor_class, TablePredictor) or saved["pair_column"]:
+    models = _seed_models(model, options)
+    saved_task = models[0].saved_task
+    if not saved_task.text_column or saved_task.pair_column:
         raise InputError(
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
-    row = FileRows(pd.DataFrame({saved["text_column"]: [text]}))
-    predictor_class(models, "the text", options, row).predict()
+    row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
+    predictor_class = BaselinePredictor if is_baseline(models[0].directory) else TablePredictor
+    predictor_class(models, "the text", options, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -144,16 +149,16 @@ def evaluate(
         if value < 0:
             raise InputError(f"{name} is {value}; it must be 0 or more")
     predictor = _predictor(model, input, PredictOptions(**options))
-    saved = predictor.models[0].saved
+    saved_task = predictor.models[0].saved_task
     predictions = predictor.predict()
     labelled = predictions.labelled
     if not len(labelled):
-        names = listed(saved.get("label_columns", ["answer"]), 5)
-        reason = predictions.note or (
+        names = listed(saved_task.label_columns or ["answer"], 5)
+        problem = predictions.note or (
             f"no row has a prediction and a label in {names}; "
             "name the column that has the labels with label_columns"
         )
-        raise InputError(f"{input}: nothing can be scored: {reason}")
+        raise InputError(f"{input}: nothing can be scored: {problem}")
     report = {
         "model": model,
         "input": input,
@@ -171,7 +176,7 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    _print_evaluation(report, bool(saved.get("error_units")))
+    _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
 
@@ -220,11 +225,11 @@ def _warn_of_training(count: int | None) -> None:
         )
 
 
-def _in_words(metric: dict[str, float]) -> str:
+def _in_words(score: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    value = metric["value"]
-    low = metric.get("low", np.nan)
-    high = metric.get("high", np.nan)
+    value = score["value"]
+    low = score.get("low", np.nan)
+    high = score.get("high", np.nan)
     if not np.isfinite([value, low, high]).all() or low == high:
         return in_digits(value)
     if isinstance(value, int):
@@ -235,22 +240,25 @@ def _in_words(metric: dict[str, float]) -> str:
 
 def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:
     """What predicts for a file with a fine-tuned model."""
-    predictor_class, models = _seed_models(model, options)
-    return predictor_class(models, input, options)
+    models = _seed_models(model, options)
+    if is_baseline(models[0].directory):
+        return BaselinePredictor.for_file(models, input, options)
+    return class_of(models[0].saved_task.task_type).predictor(models, input, options)
 
 
-def _seed_models(model: str, options: PredictOptions) -> tuple[type[Predictor], list[SeedModel]]:
-    """What predicts with a fine-tuned model, and the model, or those of all its seeds. InputError
-    if it is no such model."""
+def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
+    """A fine-tuned model, or those of all its seeds. InputError if it is no such model."""
     run_dirs = seed_directories(model)
     if run_dirs != [Path(model)] and not (Path(model) / GRID_REPORT).exists():
         seeds = ", ".join(run_dir.name for run_dir in run_dirs)
         note(f"the fine-tuning in {model} is not finished; only {seeds} predict")
-    is_baseline = (run_dirs[0] / BASELINE_FILE).is_file()
     models = []
     for run_dir in run_dirs:
-        task = load_baseline(run_dir).task if is_baseline else load_saved_task(str(run_dir))
-        kind = class_of(task["task_type"])
-        saved: SavedTask = {**task, "precision": options.precision}
-        models.append(SeedModel(run_dir, saved, kind.model_classes, options.device))
-    return BaselinePredictor if is_baseline else kind.predictor, models
+        if is_baseline(run_dir):
+            saved_task = load_baseline(run_dir).saved_task
+        else:
+            saved_task = load_saved_task(str(run_dir))
+        model_classes = class_of(saved_task.task_type).model_classes
+        saved_task = replace(saved_task, precision=options.precision)
+        models.append(SeedModel(run_dir, saved_task, model_classes, options.device))
+    return models

@@ -14,7 +14,7 @@ from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 from exlm.tasks.saved_task import SeedModel
 
-# from some rows of a table to these rows with predictions, and how many there are of every kind
+# from some rows of a table to these rows with predictions, and how many rows are what
 ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]
 
 
@@ -49,22 +49,22 @@ class PredictOptions(ReadOptions):
     label_columns: list[str] | None = None
     pair_column: str | None = None
 
-    def labels_in(self, frame: pd.DataFrame, path: str, of_training: list[str]) -> list[str]:
+    def labels_in(self, frame: pd.DataFrame, path: str, training_labels: list[str]) -> list[str]:
         """The columns of a table that have, or would have, the labels that were in the columns
-        `of_training`, in their order. InputError if `label_columns` names others, or not as many,
-        or one label in the place of another."""
+        `training_labels`, in their order. InputError if `label_columns` names others, or not as
+        many, or one label in the place of another."""
         if self.label_columns is None:
-            return of_training
+            return training_labels
         names = match_columns(self.label_columns, frame.columns)
         check_columns(frame, path, *names)
-        if sorted(names) == sorted(of_training):
-            return of_training
-        places = zip(names, of_training, strict=False)
-        is_exchanged = any(name != label and name in of_training for name, label in places)
-        if len(names) != len(of_training) or is_exchanged:
+        if sorted(names) == sorted(training_labels):
+            return training_labels
+        places = zip(names, training_labels, strict=False)
+        is_exchanged = any(name != label and name in training_labels for name, label in places)
+        if len(names) != len(training_labels) or is_exchanged:
             raise InputError(
-                f"label_columns names {listed(names)}; give the columns of {listed(of_training)}, "
-                "in this order"
+                f"label_columns names {listed(names)}; give the columns of "
+                f"{listed(training_labels)}, in this order"
             )
         return names
 
@@ -95,14 +95,11 @@ class Predictions:
 
 
 class Predictor(Protocol):
-    """The models of all seeds of a kind of task, and the file that they predict for."""
+    """The models of all seeds of a task, and the file that they predict for."""
 
     models: Sequence[SeedModel]
     path: str
     options: PredictOptions
-
-    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
-        """InputError for options that these models do not have."""
 
     def predict(self) -> Predictions:
         """What the models predict for all of the file, and how it can be scored."""
@@ -112,3 +109,8 @@ class Predictor(Protocol):
         """A function that predicts for some rows of the file, so that it need not fit into memory;
         None if it has to be predicted as a whole, as it must be to be scored."""
         ...
+
+
+# from models, a file and options to what predicts; InputError for options that these models do not
+# have
+PredictorMaker = Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]

@@ -1,4 +1,4 @@
-"""Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best
+"""Supervised training, shared by all task types: shuffled batches, and the choice of the best
 epoch."""
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.errors import advising
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
@@ -51,7 +51,7 @@ class ShuffledBatches:
 
     def _batches_of_epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
-        shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
+        shuffled = self.rows[np.argsort(random_bits(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths = np.asarray(self.lengths)
         batches = list[np.ndarray]()
         bucket_size = self.batch_size * BUCKETED_BATCHES
@@ -59,7 +59,9 @@ class ShuffledBatches:
             rows = shuffled[start : start + bucket_size]
             rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
-        order = np.argsort(draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches))))
+        order = np.argsort(
+            random_bits(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches)))
+        )
         return [batches[i] for i in order]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
@@ -105,9 +107,10 @@ def train_best_epoch(
     metric: str,
     device: str = "auto",
 ) -> int:
-    """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the
-    metrics on valid, and returns that epoch. The log goes to `run_dir`; what an interrupted
-    training needs to go on is in UNFINISHED there. The batches' seed also seeds dropout."""
+    """Trains a network in place, gives it the weights of its best epoch by the `metric` of its
+    scores on valid, which `score` gives, and returns that epoch. The log goes to `run_dir`; what an
+    interrupted training needs to go on is in UNFINISHED there. The batches' seed also seeds
+    dropout."""
     progress = run_dir / UNFINISHED / PROGRESS
     best = BestEpoch(progress / "best.safetensors")
 

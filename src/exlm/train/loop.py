@@ -1,9 +1,8 @@
 """The training loop of pre-training and of fine-tuning.
 
-Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The
-loop knows nothing of masks, lattices and tasks but one thing: a loss may say that it left out
-sequences as infeasible (those of tasks never do), and too many such updates in a row stop the run.
-`update` says how an update is computed."""
+Its inputs are a model, a function from an update's number to its micro-batches, and a loss, which
+says of a micro-batch what a `LossSum` says. How the loss comes about, the loop does not know: of
+masks and lattices, or of labels. `update` says how an update is computed."""
 
 import signal
 import threading
@@ -117,7 +116,7 @@ def fit(
         directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another
             directory, checkpoints.
         seed: seed of dropout.
-        evaluate: (model, finished updates) -> metrics on held-out data.
+        evaluate: (model, finished updates) -> scores on held-out data.
         ends_early: finished updates -> whether training ends after this evaluation.
         identity: settings that must be equal between a checkpoint and this run. None: the caller
             sees to that.
@@ -126,18 +125,18 @@ def fit(
             progress bar.
         checkpoints: directory of the checkpoints, if it is not `directory`.
 
-    Returns the metrics of the last evaluation; None without `evaluate`, or if the run was complete
-    already. TrainingStopped if the loss is not finite, every update skips sequences or memory runs
-    out (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint,
-    unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be
-    written."""
+    Returns the scores of the last evaluation; None without `evaluate`, or if the run was complete
+    already. TrainingStopped if the loss is not finite, too many updates in a row leave out
+    infeasible sequences, or memory runs out (the last good checkpoint is kept); Interrupted at
+    SIGINT or SIGTERM (after a checkpoint, unless `save_every` is 0); InputError if a checkpoint
+    belongs to another run or cannot be written."""
     checkpoints = checkpoints or directory
     optimizer = build_optimizer(model, config.optimizer)
     state = checkpoint.resume(checkpoints, model, optimizer, identity or {}, may_differ)
     trained = _for_training(model, config)
     tracker = Tracker(directory, state, config.steps, loss_name, description)
     signals: list[int] = []
-    metrics = None
+    scores = None
     with closing(tracker), on_signals(signals.append, once=True):
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             rate = set_learning_rate(optimizer, config.optimizer, step, config.steps)
@@ -155,7 +154,7 @@ def fit(
             if tracker.is_due(config.log_every):
                 tracker.log_updates(rate, norm)
             if evaluate and tracker.is_due(config.eval_every):
-                metrics = _measure(model, evaluate, tracker)
+                scores = _evaluate(model, evaluate, tracker)
                 if ends_early(tracker.step):
                     break
             stop_signal = distributed.largest_of_processes(max(signals, default=0))
@@ -165,7 +164,7 @@ def fit(
             _stop_at(stop_signal, tracker.step, config)
     # A signal during the last evaluation or save also stops whatever would be trained next.
     _stop_at(max(signals, default=0), tracker.step, config)
-    return metrics
+    return scores
 
 
 def _for_training(model: nn.Module, config: LoopConfig) -> nn.Module:
@@ -180,15 +179,15 @@ def _for_training(model: nn.Module, config: LoopConfig) -> nn.Module:
     return model
 
 
-def _measure(
+def _evaluate(
     model: Model, evaluate: Callable[[Model, int], dict[str, Any]], tracker: Tracker
 ) -> dict[str, Any]:
-    """The metrics of an evaluation, which go to the log."""
+    """The scores of an evaluation, which go to the log."""
     with tracker.paused():
-        metrics = evaluate(model, tracker.step)
-    tracker.log("eval", metrics)
+        scores = evaluate(model, tracker.step)
+    tracker.log("eval", scores)
     model.train()
-    return metrics
+    return scores
 
 
 def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:

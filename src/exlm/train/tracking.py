@@ -1,5 +1,5 @@
-"""The numbers of a run: means between two log records, written as JSON lines, to TensorBoard and a
-progress bar."""
+"""The log of a run: means between two entries, written as JSON lines, to TensorBoard and a progress
+bar."""
 
 import json
 import time
@@ -20,10 +20,10 @@ from exlm.train.update import Sums
 
 
 class Tracker:
-    """Counts the updates of a run, and shows them in a progress bar. Means between two records go
+    """Counts the updates of a run, and shows them in a progress bar. Means between two entries go
     to `log.jsonl` and TensorBoard in `directory`.
 
-    `state` is that of the checkpoint from which a run goes on, or None. Records after its step are
+    `state` is that of the checkpoint from which a run goes on, or None. Entries after its step are
     removed, since the run repeats them. Only the main process writes and shows anything."""
 
     def __init__(
@@ -51,12 +51,11 @@ class Tracker:
             desc=description,
             unit="step",
             disable=not self.active,
-            mininterval=1,
         )
         if self.active:
             path = directory / "log.jsonl"
-            records = [record for record in read_log(path) if record["step"] <= self.step]
-            write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+            entries = [entry for entry in read_log(path) if entry["step"] <= self.step]
+            write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
                 # It takes a second to import.
@@ -68,8 +67,8 @@ class Tracker:
         self.since = clocks()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint records, by the names of all versions: finished updates, the sums since
-        the last record of the log, and the updates in a row with infeasible sequences."""
+        """What a checkpoint keeps: finished updates, the sums since the last entry of the log, and
+        the updates in a row with infeasible sequences, whose name in checkpoints is older."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
@@ -90,8 +89,8 @@ class Tracker:
         self.bar.update()
         if self.infeasible_in_a_row >= max_infeasible:
             raise TrainingStopped(
-                f"{self.infeasible_in_a_row} updates in a row up to step {self.step} had "
-                "sequences without any alignment of finite probability"
+                f"{self.infeasible_in_a_row} updates in a row up to step {self.step} left out "
+                "infeasible sequences"
             )
 
     def log_updates(self, learning_rate: float, grad_norm: float) -> None:
@@ -118,7 +117,7 @@ class Tracker:
         self.since += clocks() - begin
 
     def log(self, kind: str, values: dict[str, Any]) -> None:
-        """Writes a record of numbers, and of lists or dictionaries of numbers; `kind` is train or
+        """Writes an entry of numbers, and of lists or dictionaries of numbers; `kind` is train or
         eval."""
         if not self.active:
             return

@@ -3,7 +3,7 @@
 Sums are added over micro-batches and processes and divided once by the global count. Every
 micro-batch seeds dropout by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU
 adds some sums in any order. How a batch is divided changes an update by rounding and by what
-dropout drops: other units, with the same probabilities."""
+dropout drops: other numbers, with the same probabilities."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from exlm.errors import OutOfMemory, TrainingStopped
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import autocast, training_products
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
 # what the loss takes, on any device; attention_mask [B, S] is among it
@@ -30,8 +30,8 @@ LossFunction = Callable[[nn.Module, MicroBatch], LossSum]
 
 @dataclass(frozen=True)
 class Sums:
-    """The `LossSum` of all micro-batches and processes of one update, or of several, in numbers;
-    and their tokens."""
+    """A `LossSum` in numbers, of all micro-batches and processes of one update or of several; and
+    how many tokens these had."""
 
     total: float = 0.0
     count: float = 0.0
@@ -103,7 +103,7 @@ def _add_gradients(
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     tokens = 0
     for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
+        torch.manual_seed(int(random_bits(Purpose.DROPOUT, seed, step, number)) >> 1)
         # Only the last micro-batch adds up gradients over the processes.
         alone: AbstractContextManager = nullcontext()
         if i < len(micro_batches) and isinstance(model, DistributedDataParallel):

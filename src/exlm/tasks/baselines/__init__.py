@@ -6,7 +6,6 @@ and gives a name. Models of scikit-learn (`estimators.py`) learn in this process
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,15 @@ class Baseline:
     """A model that is trained from nothing on the labelled data alone.
 
     Attributes:
-        fit_predict: learns, and returns predictions [rows, outputs]; a program writes its output to
-            the path.
+        fit_predict: learns, and returns predictions [rows, outputs].
         molecules: whether it reads molecules; else it reads text.
+        is_random: whether seeds give different models.
         settings: what the results tell about it.
         packages: what pip installs for a program in an environment that the first one names."""
 
-    fit_predict: Callable[[BaselineInputs, Path], np.ndarray]
+    fit_predict: Callable[[BaselineInputs], np.ndarray]
     molecules: bool
+    is_random: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
 
@@ -42,10 +42,14 @@ BASELINES = {
     "ecfp-knn": Baseline(
         estimators.fit_neighbours,
         molecules=True,
+        is_random=False,
         settings=_FINGERPRINT | {"neighbours": estimators.NEIGHBOURS},
     ),
     "ecfp-lr": Baseline(
-        estimators.fit_linear_to_molecules, molecules=True, settings=_FINGERPRINT | _STRENGTHS
+        estimators.fit_linear_to_molecules,
+        molecules=True,
+        is_random=False,
+        settings=_FINGERPRINT | _STRENGTHS,
     ),
     "chemprop": Baseline(
         programs.fit_chemprop, molecules=True, packages=programs.CHEMPROP_PACKAGES
@@ -53,5 +57,7 @@ BASELINES = {
     "attentivefp": Baseline(
         programs.fit_attentivefp, molecules=True, packages=programs.ATTENTIVEFP_PACKAGES
     ),
-    "tfidf-lr": Baseline(estimators.fit_linear_to_words, molecules=False, settings=_STRENGTHS),
+    "tfidf-lr": Baseline(
+        estimators.fit_linear_to_words, molecules=False, is_random=False, settings=_STRENGTHS
+    ),
 }

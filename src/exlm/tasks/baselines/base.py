@@ -1,6 +1,7 @@
 """What a baseline gets, and how its predictions are scored."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -16,10 +17,11 @@ class BaselineInputs:
 
     Attributes:
         name: the key in BASELINES.
-        task: what is saved about the table.
+        saved_task: what is kept of the task.
         metric: what chooses the strength of regularisation on the valid rows.
         epochs: the most epochs of a program, if not its own number.
         environments: the folder of the Python environments of programs.
+        log: the file that gets the output of a program.
         texts: [rows] SMILES, standardized, or texts; all of them are predicted. Those that are only
             predicted, which are not saved, are the last ones.
         pairs: [rows] the second texts, if the task is on pairs.
@@ -29,11 +31,12 @@ class BaselineInputs:
         valid: numbers of the rows that choose the epoch or the strength of regularisation."""
 
     name: str
-    task: SavedTask
+    saved_task: SavedTask
     metric: str
     seed: int
     epochs: int | None
     environments: str
+    log: Path
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
@@ -42,7 +45,7 @@ class BaselineInputs:
 
     @property
     def label_type(self) -> LabelType:
-        return LABEL_TYPES[self.task["task_type"]]
+        return LABEL_TYPES[self.saved_task.task_type]
 
     @property
     def is_learnable(self) -> np.ndarray:
@@ -57,11 +60,11 @@ class BaselineInputs:
     @property
     def outputs(self) -> int:
         """Predictions for a row: classes for multiclass, learnable labels for all others."""
-        return len(self.task["classes"] or self.learnable_labels.T)
+        return len(self.saved_task.class_names or self.learnable_labels.T)
 
     def all_labels(self, predictions: np.ndarray) -> np.ndarray:
         """Predictions [rows, outputs] and 0.5 for labels of which nothing can be learned."""
-        if self.task["classes"]:
+        if self.saved_task.class_names:
             return predictions
         of_all_labels = np.full(self.labels.shape, 0.5)
         of_all_labels[:, self.is_learnable] = predictions
@@ -70,9 +73,9 @@ class BaselineInputs:
     def score(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
         scores = score_predictions(
-            self.task["task_type"],
+            self.label_type,
             labels=self.labels[self.valid],
             predictions=self.all_labels(predictions)[self.valid],
-            error_units=self.task["error_units"],
+            error_units=self.saved_task.error_units,
         )
         return goodness(scores[self.metric], self.metric)

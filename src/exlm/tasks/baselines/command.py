@@ -13,17 +13,15 @@ from exlm.data.tokenization import letter_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.baselines.estimators import are_single_words
 from exlm.tasks.baselines.programs import environment
-from exlm.tasks.baselines.saved import (
-    predict_table,
-    save_baseline,
-    without_broken_molecules,
-)
+from exlm.tasks.baselines.saved import predict_table, save_baseline
+from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.finetune import run_task
+from exlm.tasks.results import GridReport, SeedScores
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.reading import spelling_of
+from exlm.tasks.rows.splits import split_hash
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.table_task import TableTask, complete_config
@@ -38,7 +36,7 @@ def baseline(
     seeds: list[int] | None = None,
     environments: str = "~/.cache/exlm/baselines",
     epochs: int | None = None,
-) -> dict[str, Any]:
+) -> GridReport:
     """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
 
     The files are the same, too, but for the model: a baseline keeps the rows that it learned from,
@@ -92,7 +90,7 @@ class TableBaseline(TableTask):
                 "use a table with labels for each row as a whole"
             )
         table = load_labelled(config)
-        no_model: SavedTask = {"molecules": None, "standardize": "none"}
+        no_model = SavedTask()
         config = complete_config(config, table, no_model)
         molecules = config.molecules
         if molecules != BASELINES[name].molecules:
@@ -110,37 +108,45 @@ class TableBaseline(TableTask):
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
-        checked = without_broken_molecules(table) if molecules else table
+        proteins = not molecules and are_proteins(table.texts)
+        checked = checked_texts(table, bool(molecules), proteins, config.on_invalid)
         # As a model of proteins, whose splits a baseline must have, reads them.
         letters = letter_tokenizer("protein") if are_single_words(table.texts) else None
         spelling = spelling_of(letters, bool(molecules), config.standardize or "none")
         super().__init__(config, checked, table.usable, spelling)
+        # predictions and the seconds that they took, by what they depend on
+        self._fitted = dict[tuple[str, int | None], tuple[np.ndarray, float]]()
         if BASELINES[name].packages:  # installed before anything is written
             environment(BASELINES[name].packages, environments)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Trains with one seed. Returns what `record` tells and the seconds it took."""
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedScores:
+        """Trains with one seed. Returns the scores and the seconds it took. A baseline that is not
+        random is not fitted again to a split that another seed had, too."""
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
         split = self.split_of(seed)
-        task = self.table_entries(split["train"])
+        saved_task = self.saved_task(split["train"])
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         learned = BaselineInputs(
             name=self.name,
-            task=task,
+            saved_task=saved_task,
             metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
             environments=self.environments,
-            texts=[standardize(table.texts[row], task["standardize"]) for row in rows],
+            log=run_dir / "program.log",
+            texts=[standardize(table.texts[row], saved_task.standardize) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )
-        start = time.monotonic()
-        predictions = predict_table(learned, table, run_dir / "program.log")
-        seconds = round(time.monotonic() - start, 1)
+        decisive = (split_hash(split), seed if BASELINES[self.name].is_random else None)
+        if decisive not in self._fitted:
+            start = time.monotonic()
+            predictions = predict_table(learned, table)
+            self._fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
+        predictions, seconds = self._fitted[decisive]
         save_baseline(learned, run_dir)
-        return {"seconds": seconds, **self.record(run_dir, split, predictions)}
+        return {"seconds": seconds, **self.write_predictions(run_dir, split, predictions)}

@@ -1,9 +1,7 @@
 """Baselines of scikit-learn: random forests, nearest neighbours and linear models on the
 fingerprints of molecules, and linear models on words."""
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
 from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.texts import are_single_words
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -28,7 +27,7 @@ C_VALUES = (0.01, 0.1, 1.0, 10.0, 100.0)
 TFIDF_WORD = r"\w+|[^\w\s]"
 
 
-def fit_forest(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_forest(inputs: BaselineInputs) -> np.ndarray:
     """Predictions of random forests whose splits look at as many bits as Breiman (2001) advises."""
     if inputs.label_type.is_number:
         estimator = RandomForestRegressor(max_features=1 / 3)
@@ -38,7 +37,7 @@ def fit_forest(inputs: BaselineInputs, log: Path) -> np.ndarray:
     return one_model_per_label(inputs, ecfp(inputs.texts), estimator)
 
 
-def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_neighbours(inputs: BaselineInputs) -> np.ndarray:
     """The mean label of the nearest labelled molecules of the train part, weighted by their
     Tanimoto similarity."""
     bits = ecfp(inputs.texts).astype(np.float32)
@@ -53,21 +52,13 @@ def fit_neighbours(inputs: BaselineInputs, log: Path) -> np.ndarray:
     return predictions
 
 
-def fit_linear_to_molecules(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_linear_to_molecules(inputs: BaselineInputs) -> np.ndarray:
     """Predictions from fingerprints."""
     features = sparse.csr_matrix(ecfp(inputs.texts), dtype=np.float64)
     return best_linear_model(inputs, features)
 
 
-def are_single_words(texts: Sequence[str]) -> bool:
-    """Whether nine in ten texts or more are a single word, perhaps with a * at the end, as proteins
-    may have it."""
-    present = [text for text in texts if text]
-    words = sum(re.fullmatch(r"\w+\*?", text) is not None for text in present)
-    return bool(present) and words >= 0.9 * len(present)
-
-
-def fit_linear_to_words(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_linear_to_words(inputs: BaselineInputs) -> np.ndarray:
     """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
     letters where texts are single words, such as proteins. Of two texts: the features of
     each, their differences and their products."""

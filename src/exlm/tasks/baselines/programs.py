@@ -25,7 +25,7 @@ TABLES = ("train.csv", "valid.csv", "all.csv")  # what a program reads; it predi
 FINISHED = "finished"  # the name of an empty file in an environment that was made completely
 
 
-def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_chemprop(inputs: BaselineInputs) -> np.ndarray:
     """Predictions with default settings, by the weights of the epoch that is best on valid."""
     task_type = _task_type(inputs)
     options = [
@@ -39,7 +39,7 @@ def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
         options += ["--multiclass-num-classes", str(inputs.outputs)]
     arguments = ["-c", CHEMPROP_PROGRAM, "train", "-q", *options]
     with TemporaryDirectory() as folder:
-        _run_python(CHEMPROP_PACKAGES, inputs, log, folder, arguments)
+        _run_python(CHEMPROP_PACKAGES, inputs, folder, arguments)
         # Chemprop takes the last table, of all rows, for the test part.
         table = pd.read_csv(Path(folder) / "model_0" / "test_predictions.csv")
     if task_type == "multiclass":
@@ -48,13 +48,13 @@ def fit_chemprop(inputs: BaselineInputs, log: Path) -> np.ndarray:
     return table.iloc[:, 1:].to_numpy(dtype=float)
 
 
-def fit_attentivefp(inputs: BaselineInputs, log: Path) -> np.ndarray:
+def fit_attentivefp(inputs: BaselineInputs) -> np.ndarray:
     """Predictions by the weights of the epoch with the lowest loss on valid."""
     epochs = inputs.epochs or ATTENTIVEFP_EPOCHS
     settings = [_task_type(inputs), inputs.outputs, inputs.seed, epochs]
     arguments = [str(ATTENTIVEFP_SCRIPT), *TABLES, "predictions.csv", *map(str, settings)]
     with TemporaryDirectory() as folder:
-        _run_python(ATTENTIVEFP_PACKAGES, inputs, log, folder, arguments)
+        _run_python(ATTENTIVEFP_PACKAGES, inputs, folder, arguments)
         return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
 
 
@@ -89,11 +89,7 @@ def environment(packages: tuple[str, ...], environments: str) -> Path:
 
 
 def _run_python(
-    packages: tuple[str, ...],
-    inputs: BaselineInputs,
-    log: Path,
-    folder: str,
-    arguments: list[str],
+    packages: tuple[str, ...], inputs: BaselineInputs, folder: str, arguments: list[str]
 ) -> None:
     """Writes TABLES to a folder (SMILES, then a column per label) and runs Python there.
     TrainingStopped if the program fails."""
@@ -105,7 +101,7 @@ def _run_python(
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
     python = environment(packages, inputs.environments)
     # -I keeps PYTHONPATH, and so the packages of this library, out of the environment.
-    _run([str(python), "-I", *arguments], log, folder)
+    _run([str(python), "-I", *arguments], inputs.log, folder)
 
 
 def _run(command: list[str], log: Path, folder: str | None = None) -> None:

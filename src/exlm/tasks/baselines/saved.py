@@ -10,43 +10,50 @@ from typing import ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from exlm.data.chemistry import molecule_problem, standardize
+from exlm.data.chemistry import standardize
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.grid import BASELINE_FILE
+from exlm.tasks.baselines.texts import are_proteins, checked_texts
+from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.predictor import TablePredictor
 
 
 def save_baseline(learned: BaselineInputs, run_dir: Path) -> None:
     """Writes all that is needed to fit a baseline again."""
-    arrays = {name: getattr(learned, name).tolist() for name in ("labels", "train", "valid")}
-    write_json(run_dir / BASELINE_FILE, vars(learned) | arrays)
+    content = vars(learned) | {"task": learned.saved_task.to_json()}
+    for name in ("saved_task", "log"):
+        del content[name]
+    for name in ("labels", "train", "valid"):
+        content[name] = content[name].tolist()
+    write_json(run_dir / BASELINE_FILE, content)
 
 
 def load_baseline(run_dir: Path) -> BaselineInputs:
     """What `save_baseline` wrote; InputError if the file is damaged."""
     content = read_or_empty(run_dir / BASELINE_FILE)
     try:
+        saved_task = SavedTask.from_json(content.pop("task"))
         content["labels"] = np.array(content["labels"], dtype=float)
         for part in ("train", "valid"):
             content[part] = np.array(content[part], dtype=int)
-        return BaselineInputs(**content)
+        return BaselineInputs(**content, saved_task=saved_task, log=run_dir / "predict.log")
     except (KeyError, TypeError, ValueError):
         raise InputError(
             f"{run_dir / BASELINE_FILE} is damaged; restore it or train the baseline again"
         ) from None
 
 
-def predict_table(learned: BaselineInputs, table: TextTable, log: Path) -> np.ndarray:
+def predict_table(learned: BaselineInputs, table: TextTable) -> np.ndarray:
     """Fits a baseline to the rows that it learns from, and predicts for a table: [rows, classes or
-    labels], NaN for rows that cannot be used. `log` is for the output of a program."""
+    labels], NaN for rows that cannot be used."""
     rows = np.flatnonzero(table.usable)
-    texts = [standardize(table.texts[row], learned.task["standardize"]) for row in rows]
+    texts = [standardize(table.texts[row], learned.saved_task.standardize) for row in rows]
     pairs = None
     if learned.pairs and table.pairs:
         pairs = learned.pairs + [table.pairs[row] for row in rows]
@@ -57,19 +64,10 @@ def predict_table(learned: BaselineInputs, table: TextTable, log: Path) -> np.nd
         pairs=pairs,
         labels=np.concatenate([learned.labels, without_labels]),
     )
-    fitted = inputs.all_labels(BASELINES[learned.name].fit_predict(inputs, log))
+    fitted = inputs.all_labels(BASELINES[learned.name].fit_predict(inputs))
     predictions = np.full((len(table.texts), fitted.shape[1]), np.nan)
     predictions[rows] = fitted[len(learned.texts) :]
     return predictions
-
-
-def without_broken_molecules(table: TextTable) -> TextTable:
-    """The table, in which the problem of every row that RDKit cannot parse is named."""
-    problems = [
-        problem or molecule_problem(text) or ""
-        for problem, text in zip(table.problems, table.texts, strict=True)
-    ]
-    return replace(table, problems=problems)
 
 
 class BaselinePredictor(TablePredictor):
@@ -79,10 +77,12 @@ class BaselinePredictor(TablePredictor):
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
-        table = self.texts_of(rows)
-        if self.molecules:
-            table = without_broken_molecules(table)
-        table.check(self.path, self.options.on_invalid)
+        proteins = not self.molecules and are_proteins(
+            load_baseline(self.models[0].directory).texts
+        )
+        on_invalid = self.options.on_invalid
+        table = checked_texts(self.texts_of(rows), self.molecules, proteins, on_invalid)
+        table.check(self.path, on_invalid)
         return table, TableTokens([])
 
     def predictions_by_model(
@@ -91,7 +91,6 @@ class BaselinePredictor(TablePredictor):
         """What every baseline predicts, by the name of its seed."""
         by_model = {}
         for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
-            log = model.directory / "predict.log"
             learned = load_baseline(model.directory)
-            by_model[model.directory.name] = predict_table(learned, table, log)
+            by_model[model.directory.name] = predict_table(learned, table)
         return by_model

@@ -1,8 +1,8 @@
-"""What the cells of a table say: a text, a list of words or of two texts; a number, no or yes."""
+"""What the cells of labels say: a number, a class, no or yes."""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -10,12 +10,10 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import MISSING_TEXTS, listed
+from exlm.data.columns import listed
 from exlm.errors import InputError, note
 
-# What the only column of a list of texts is called: `NA` may be two residues
-LIST_COLUMNS = ("text", "sequence")
-# Words for label 0 and for label 1, in any case
+# What labels 0 and 1 are usually called, in any case
 NEGATIVE = ("inactive", "no", "false", "f")
 POSITIVE = ("active", "yes", "true", "t")
 NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
@@ -29,73 +27,6 @@ BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d.*"
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
 TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
-
-
-def read_texts(
-    frame: pd.DataFrame, text_columns: list[str], path: str | Path, faults: list[str]
-) -> tuple[list[list[str]], list[str]]:
-    """The texts [rows] of every column, "" where missing, and [rows] why a row has none, "" if it
-    has; rows that have `faults` keep them.
-
-    A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
-    table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
-    InputError for lists that were written as text."""
-    if text_columns[0] == text_columns[-1] and len(text_columns) == 2:
-        pairs = [_two_texts(cell, index, path) for index, cell in frame[text_columns[0]].items()]
-        return [list(texts) for texts in zip(*pairs, strict=True)], faults
-    texts = []
-    problems = faults
-    for name in text_columns:
-        cells = frame[name].fillna("")
-        check_no_list_as_text(cells, path)
-        is_list_of_texts = len(frame.columns) == 1 and str(name).lower() in LIST_COLUMNS
-        missing = () if is_list_of_texts else MISSING_TEXTS
-        if len(text_columns) == 2:
-            # As an empty cell does, a missing text leaves the other one of its pair.
-            cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
-        # pandas writes dates without the time where it is midnight
-        pairs_of_cells = zip(cells, cells.astype(str), strict=True)
-        read = [_read_text(cell, text.strip(), missing) for cell, text in pairs_of_cells]
-        texts.append([text for text, _ in read])
-        problems = first_reasons(problems, [problem for _, problem in read])
-    return texts, problems
-
-
-def _read_text(cell: Any, text: str, missing: Sequence[str]) -> tuple[str, str]:
-    """The text of a cell, which is a list of words or else this `text`, and why it cannot be used,
-    "" if it can."""
-    if isinstance(cell, dict):
-        return "", f"{cell!r} is not text"
-    if not isinstance(cell, list):
-        return text, f"{text} stands for a missing text" if text in missing else ""
-    wrong = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
-    problem = f"{wrong[0]!r} in its list is not one word" if wrong else ""
-    return " ".join(cell) if _are_texts(cell) else "", problem
-
-
-def first_reasons(reasons: Iterable[str], others: Iterable[str]) -> list[str]:
-    """[rows] the reason why a row cannot be used, or else the other one; "" if it has neither."""
-    return [reason or other for reason, other in zip(reasons, others, strict=True)]
-
-
-def _two_texts(cell: Any, index: Any, path: str | Path) -> list[str]:
-    if _are_texts(cell) and len(cell) == 2:
-        return [text.strip() for text in cell]
-    raise InputError(
-        f"{path}, {row_name(index)}: {cell!r} is no list of two texts; correct it, or name the "
-        "columns of the two texts with text_column and pair_column"
-    )
-
-
-def _are_texts(cell: Any) -> bool:
-    return isinstance(cell, list) and all(isinstance(text, str) for text in cell)
-
-
-def are_pairs(cells: pd.Series) -> bool:
-    """Whether all cells are lists of two texts, which are more than two words."""
-    lists = cells.tolist() if cells.dtype == object else []
-    are_two = [_are_texts(cell) and len(cell) == 2 for cell in lists]
-    return bool(lists) and all(are_two) and any(len(" ".join(cell).split()) > 2 for cell in lists)
 
 
 def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
@@ -124,8 +55,8 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells as numbers, NaN for words. A minus may be that of typography, and no-break spaces
-    may stand between thousands. Where all numbers of a column have percent signs,
+    """The cells of a column as numbers, NaN for words. A minus may be that of typography, and
+    no-break spaces may stand between thousands. Where all numbers of a column have percent signs,
     decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
     clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
     codes.
@@ -143,22 +74,27 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     | `10.8%`, `5`        | NaN, 5          |
     | `01`, `02`          | 1, 2            |
     | `01`, `1`           | NaN, NaN        |"""
-    single = cells.map(_without_typography)
-    numbers = pd.to_numeric(single, errors="coerce").astype(float)
-    is_code = single.astype(str).str.strip().str.fullmatch(r"0\d+")
+    plain = cells.map(_without_typography)
+    numbers = pd.to_numeric(plain, errors="coerce").astype(float)
+    is_code = plain.astype(str).str.strip().str.fullmatch(r"0\d+")
     if numbers[is_code].isin(numbers[~is_code]).any():
         return numbers * np.nan
-    if not (numbers.isna() & single.notna()).any():
+    if not (numbers.isna() & plain.notna()).any():
         return numbers
+    marked = _marked_numbers(plain.dropna())
+    return numbers if marked.isna().any() else marked.reindex(cells.index).fillna(numbers)
+
+
+def _marked_numbers(cells: pd.Series) -> pd.Series:
+    """Those cells of a column that look like numbers, read without percent signs, decimal commas
+    and marks between thousands; NaN where no cell makes clear how they are written."""
     # Cells of a workbook that are numbers say nothing of how others are written.
-    present = single.dropna()
-    are_texts = present.map(lambda cell: isinstance(cell, str)).astype(bool)
-    texts = present[are_texts].astype(str).str.strip().str.lower()
+    are_texts = cells.map(lambda cell: isinstance(cell, str)).astype(bool)
+    texts = cells[are_texts].astype(str).str.strip().str.lower()
     texts = texts[texts.str.fullmatch(NUMBER_LIKE)]
     if are_texts.all() and texts.str.endswith("%").all():
         texts = texts.str.removesuffix("%").str.strip()
-    rewritten = pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
-    return numbers if rewritten.isna().any() else rewritten.reindex(cells.index).fillna(numbers)
+    return pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
 
 
 def _without_typography(cell: Any) -> Any:
@@ -218,56 +154,64 @@ def class_name(cell: Any) -> str:
     return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
-def two_names(cells: pd.DataFrame, positive: str | None, path: str | Path) -> list[str] | None:
-    """The words for labels 0 and 1 that all columns have: the one that is not `positive` and this
-    one, InputError if there are others. Without `positive`, words of NEGATIVE and POSITIVE in a
-    single column; None if it has others, or if there are several columns."""
+def class_values(names: Sequence[str | int]) -> list[str | int]:
+    """What cells with these classes hold: the names, or booleans if these are called so."""
+    return [False, True] if list(names) == ["False", "True"] else list(names)
+
+
+def find_binary_names(
+    cells: pd.DataFrame, positive: str | None, path: str | Path
+) -> list[str] | None:
+    """The two values that all columns have, as the names of labels 0 and 1: the one that is not
+    `positive` and this one, InputError if there are others. Without `positive`, one of NEGATIVE and
+    one of POSITIVE in a single column; None if it has others, or if there are several columns."""
     if positive is None and len(cells.columns) != 1:
         return None
-    words = dict[str, str]()
+    values = dict[str, str]()  # by their small letters
     for name in cells:
-        for cell in cells[name].dropna().map(class_name):
-            words.setdefault(cell.lower(), cell)
+        for value in cells[name].dropna().map(class_name):
+            values.setdefault(value.lower(), value)
     if positive is not None:
-        others = [word for key, word in words.items() if key != positive.lower()]
-        if len(words) != 2 or len(others) != 1:
+        others = [value for key, value in values.items() if key != positive.lower()]
+        if len(values) != 2 or len(others) != 1:
             raise InputError(
                 f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
-                f"every label column, and the values there are {listed(words.values())}"
+                f"every label column, and the values there are {listed(values.values())}"
             )
-        return [others[0], words[positive.lower()]]
-    negatives = [word for key, word in words.items() if key in NEGATIVE]
-    positives = [word for key, word in words.items() if key in POSITIVE]
-    if len(words) == 2 and len(negatives) == len(positives) == 1:
+        return [others[0], values[positive.lower()]]
+    negatives = [value for key, value in values.items() if key in NEGATIVE]
+    positives = [value for key, value in values.items() if key in POSITIVE]
+    if len(values) == 2 and len(negatives) == len(positives) == 1:
         return [negatives[0], positives[0]]
     return None
 
 
-def note_words(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
-    """Prints which words of a column are label 1 and which are 0, where there are words."""
+def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
+    """Prints what labels 1 and 0 are called in every column where not all cells are numbers."""
     for name, column in cells.items():
-        words = column.dropna().map(class_name)
+        values = column.dropna().map(class_name)
         has_labels = labels[name].notna().any()
-        if has_labels and not words.str.fullmatch(NUMBER_LIKE).all():
-            ones, zeros = (listed(words[labels[name] == label].unique()) for label in (1, 0))
+        if has_labels and not values.str.fullmatch(NUMBER_LIKE).all():
+            ones, zeros = (listed(values[labels[name] == label].unique()) for label in (1, 0))
             note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
 
 
 def zeros_and_ones(
-    cells: pd.DataFrame, numbers: pd.DataFrame, words: Sequence[str] | None
+    cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The numbers, but 0 and 1 for `words`, or for the words of NEGATIVE and POSITIVE. Where words
-    are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are NaN.
+    """The numbers, but 0 and 1 for `binary_names`, or for those of NEGATIVE and POSITIVE. Where
+    names are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are
+    NaN.
 
-    | cells of a column       | `words`     | labels    |
-    | ----------------------- | ----------- | --------- |
-    | `1`, `0`, `2`           | None        | 1, 0, 2   |
-    | `active`, `No`, `1`     | None        | 1, 0, 1   |
-    | `toxic`, `safe`, `1`    | safe, toxic | 1, 0, 1   |
-    | `1`, `2`, `0`           | 1, 2        | 0, 1, NaN |
-    | `yes`, `no`, `1`        | yes, no     | 0, 1, NaN |"""
-    negative = (words[0].lower(),) if words else NEGATIVE
-    positive = (words[1].lower(),) if words else POSITIVE
+    | cells of a column    | `binary_names` | labels    |
+    | -------------------- | -------------- | --------- |
+    | `1`, `0`, `2`        | None           | 1, 0, 2   |
+    | `active`, `No`, `1`  | None           | 1, 0, 1   |
+    | `toxic`, `safe`, `1` | safe, toxic    | 1, 0, 1   |
+    | `1`, `2`, `0`        | 1, 2           | 0, 1, NaN |
+    | `yes`, `no`, `1`     | yes, no        | 0, 1, NaN |"""
+    negative = (binary_names[0].lower(),) if binary_names else NEGATIVE
+    positive = (binary_names[1].lower(),) if binary_names else POSITIVE
     keys = cells.apply(lambda column: column.map(class_name).str.lower())
     are_usual = not set(negative) & set(POSITIVE) and not set(positive) & set(NEGATIVE)
     if not are_usual or any(map(NUMBER_LIKE.fullmatch, (*negative, *positive))):

@@ -12,13 +12,13 @@ from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
     check_numbers,
     check_single_labels,
+    find_binary_names,
     is_whole,
     read_numbers,
     row_name,
-    two_names,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelCells
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelColumns
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -78,12 +78,12 @@ def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str
 
 
 class Labels(NamedTuple):
-    """The labels of a table; its task; its classes, or the words for 0 and 1, if it has such."""
+    """The labels of a table, their type of task, and what they are called."""
 
     values: np.ndarray  # [rows, labels], NaN where missing
     task_type: str
-    classes: list[str] | None
-    binary_names: list[str] | None
+    class_names: list[str] | None  # by index, if the values are indices of classes
+    binary_names: list[str] | None  # what 0 and 1 are called, if they have names
 
 
 def read_labels(
@@ -94,52 +94,66 @@ def read_labels(
     positive: str | None = None,
     skip_unknown: bool = False,
 ) -> Labels:
-    """The labels of a task, which is inferred where absent. `names` are those of all classes, or
-    the words for 0 and 1, where they are known. InputError for a cell that is no label of the task;
-    with `skip_unknown` it counts as missing, and a note says so."""
+    """The labels of a task, whose type is inferred where absent. `names` are those of all classes,
+    or of 0 and 1, where they are known. InputError for a cell that is no label of the task; with
+    `skip_unknown` it counts as missing, and a note says so."""
     if not len(cells.columns):  # a table to predict for
         return Labels(np.empty((len(cells), 0)), task_type or "regression", None, None)
     check_single_labels(cells, path)
-    numbers = cells.apply(read_numbers)
-    binary_names = None
-    if task_type is None or not LABEL_TYPES[task_type].has_classes:
-        check_numbers(cells, numbers, path)
-        binary_names = list(names or ()) or two_names(cells, positive, path)
-    bits = zeros_and_ones(cells, numbers, binary_names)
-    task_type = task_type or _infer_task_type(cells, numbers, bits)
+    columns = _interpret(cells, path, task_type, names, positive)
+    task_type = task_type or _infer_task_type(columns)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
-    labels = label_type.read(LabelCells(cells, numbers, bits, binary_names), names)
-    wrong_cells = np.argwhere((cells.notna() & labels.values.isna()).to_numpy().T)
-    if len(wrong_cells) and not skip_unknown:
-        raise InputError(f"{path}: {_wrong_label(cells, wrong_cells, task_type, labels.allowed)}")
-    problems = {
-        int(row): f"{str(cells.iat[row, column]).strip()!r} is no label of the model "
-        f"({labels.allowed})"
-        for column, row in wrong_cells
-    }
-    note_unscored(problems, cells.index, path)
-    values = labels.values.to_numpy(dtype=float)
-    return Labels(values, task_type, labels.classes, labels.binary_names)
+    class_names = None
+    if label_type.has_classes:
+        class_names = list(names or label_type.class_names(columns))
+    labels = label_type.read(columns, class_names)
+    label_names = class_names or columns.binary_names
+    allowed = listed(label_names) if label_names else label_type.allowed
+    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    if skip_unknown:
+        _note_wrong_labels(cells, wrong_cells, allowed, path)
+    elif len(wrong_cells):
+        raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
+    return Labels(labels.to_numpy(dtype=float), task_type, class_names, columns.binary_names)
 
 
-def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame, bits: pd.DataFrame) -> str:
+def _interpret(
+    cells: pd.DataFrame,
+    path: str | Path,
+    task_type: str | None,
+    names: Sequence[str] | None,
+    positive: str | None,
+) -> LabelColumns:
+    """The cells with the numbers that they say. InputError for numbers that may be read in several
+    ways, unless they are the names of classes."""
+    numbers = cells.apply(read_numbers)
+    binary_names = None
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+        check_numbers(cells, numbers, path)
+        binary_names = list(names or ()) or find_binary_names(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, binary_names)
+    return LabelColumns(cells, numbers, bits, binary_names)
+
+
+def _infer_task_type(columns: LabelColumns) -> str:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
     words or 2 to 10 distinct whole numbers is multiclass. All else is regression. InputError for
     words that most rows have alone."""
-    if _is_binary(cells, bits):
+    cells = columns.cells
+    if _is_binary(cells, columns.bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
     # All must be words, or all whole numbers: a misspelt number must not turn a regression column
     # into classes.
     most_classes = 0
-    if numbers.isna().all(axis=None):
+    if columns.numbers.isna().all(axis=None):
         most_classes = MAX_INFERRED_CLASSES
-    elif is_whole(cells, numbers):
+    elif is_whole(cells, columns.numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
     values = cells.iloc[:, 0].dropna().astype(str)
     distinct = values.nunique()
@@ -156,7 +170,9 @@ def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
 
 
-def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str) -> str:
+def _wrong_labels(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str
+) -> str:
     """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
     column, row = wrong_cells[0]
     values = [str(cells.iat[row, column]).strip() for column, row in wrong_cells]
@@ -170,6 +186,17 @@ def _wrong_label(cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, a
         "column or task type (of two words, name the one that is label 1 with task.positive; "
         "several labels need a column for each)"
     )
+
+
+def _note_wrong_labels(
+    cells: pd.DataFrame, wrong_cells: np.ndarray, allowed: str, path: str | Path
+) -> None:
+    """Says which cells, `wrong_cells` by (column, row), are no labels of a model."""
+    problems = {}
+    for column, row in wrong_cells:
+        value = str(cells.iat[row, column]).strip()
+        problems[int(row)] = f"{value!r} is no label of the model ({allowed})"
+    note_unscored(problems, cells.index, path)
 
 
 def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:

@@ -13,37 +13,33 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
-from exlm.data.columns import listed
 from exlm.model.downstream import classification_loss
-from exlm.tasks.labels.cells import class_name, is_whole, note_words
-from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
+from exlm.tasks.labels.cells import class_name, is_whole, note_binary_names
+from exlm.tasks.labels.metrics import (
+    BINARY_METRICS,
+    CLASS_METRICS,
+    NUMBER_METRICS,
+    ScoreFunction,
+)
 
 
-class LabelCells(NamedTuple):
-    """The cells of label columns, NaN where missing, and what they mean: NaN where they are neither
-    numbers nor words for 0 and 1."""
+class LabelColumns(NamedTuple):
+    """Columns of labels: their cells, NaN where missing, and the numbers that these say; [rows,
+    labels] each."""
 
     cells: pd.DataFrame
-    numbers: pd.DataFrame
-    bits: pd.DataFrame  # as the numbers, but 0 and 1 for words such as no and yes
-    # what 0 and 1 are called, if all columns have the same two words
+    numbers: pd.DataFrame  # NaN where a cell says none
+    bits: pd.DataFrame  # as the numbers, but 0 and 1 for names such as no and yes
+    # what 0 and 1 are called, if all columns have the same two names
     binary_names: list[str] | None
-
-
-class ReadLabels(NamedTuple):
-    """The labels that cells say."""
-
-    values: pd.DataFrame  # NaN where missing, and where a cell says none
-    allowed: str  # what cells may say, in words
-    classes: list[str] | None = None  # by index, if the values are indices of classes
-    binary_names: list[str] | None = None  # what 0 and 1 are called, if they are words
 
 
 class LabelType(ABC):
     """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
     [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
-    metrics: ClassVar[tuple[Metric, ...]]  # the first chooses the epoch if no other is named
+    metrics: ClassVar[dict[str, ScoreFunction]]  # by name; the first chooses the epoch
+    allowed: ClassVar[str]  # what a cell may say, if it is not one of some names
     # the loss, as transformers call it; pipelines choose sigmoid or softmax by it
     problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
@@ -54,17 +50,24 @@ class LabelType(ABC):
     class_per_row: ClassVar[bool] = False
     # the residues or words of a text have labels, each one class
     of_units: ClassVar[bool] = False
-    # outputs are logits of the labels, which a temperature may divide
-    has_temperature: ClassVar[bool] = True
 
     @property
     def has_intervals(self) -> bool:
         """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
         return self.is_number or self.class_per_row
 
+    def class_names(self, columns: LabelColumns) -> list[str]:
+        """The names of all classes that cells say, if labels are indices of classes."""
+        return []
+
     @abstractmethod
-    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
-        """The labels that cells say; `classes` are all that there may be, if they are known."""
+    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+        """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
+        `class_names` are all that there may be, if labels are their indices."""
+
+    def title(self, name: str, labels: np.ndarray) -> str:
+        """The `name` of a column of labels, and what of these [rows] is worth telling."""
+        return name
 
     def head_names(self, names: list[str]) -> list[str]:
         """A name for every output of the model's head, from those of the classes or labels."""
@@ -98,14 +101,20 @@ class LabelType(ABC):
 class Numbers(LabelType):
     """Numbers, which outputs are in standard deviations of the training labels."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = NUMBER_METRICS
+    metrics: ClassVar[dict[str, ScoreFunction]] = NUMBER_METRICS
+    allowed: ClassVar[str] = "a number"
     problem_type: ClassVar[str] = "regression"
     is_number: ClassVar[bool] = True
-    has_temperature: ClassVar[bool] = False
 
-    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
-        numbers = columns.numbers
-        return ReadLabels(numbers.where(np.isfinite(numbers)), allowed="a number")
+    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+        return columns.numbers.where(np.isfinite(columns.numbers))
+
+    def title(self, name: str, labels: np.ndarray) -> str:
+        """With the range, in which a -99 for a missing label shows."""
+        present = labels[~np.isnan(labels)]
+        if not len(present):
+            return f"{name} (no label)"
+        return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return outputs
@@ -113,6 +122,9 @@ class Numbers(LabelType):
 
 class Probabilities(LabelType):
     """Labels whose predictions are probabilities."""
+
+    # outputs are logits of the labels, which a temperature may divide
+    has_temperature: ClassVar[bool] = True
 
     @abstractmethod
     def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
@@ -134,16 +146,19 @@ class Probabilities(LabelType):
 class ZerosAndOnes(Probabilities):
     """0 or 1 in every column; predictions are the probabilities of 1."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = BINARY_METRICS
+    metrics: ClassVar[dict[str, ScoreFunction]] = BINARY_METRICS
+    allowed: ClassVar[str] = "0 or 1"
     problem_type: ClassVar[str] = "multi_label_classification"
 
-    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
-        cells, _, bits, binary_names = columns
-        labels = bits.where(bits.isin((0, 1)))
-        if binary_names is None:
-            note_words(cells, labels)
-        allowed = " or ".join(binary_names or ("0", "1"))
-        return ReadLabels(labels, allowed, binary_names=binary_names)
+    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+        labels = columns.bits.where(columns.bits.isin((0, 1)))
+        if columns.binary_names is None:
+            note_binary_names(columns.cells, labels)
+        return labels
+
+    def title(self, name: str, labels: np.ndarray) -> str:
+        """With the number of positives."""
+        return f"{name} ({(labels == 1).sum()} of {(~np.isnan(labels)).sum()} positive)"
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
@@ -166,30 +181,33 @@ class Binary(ZerosAndOnes):
 
     class_per_row: ClassVar[bool] = True
 
+    def title(self, name: str, labels: np.ndarray) -> str:
+        """The name alone, as for classes."""
+        return name
+
 
 class Classes(Probabilities):
     """One of several classes for every row."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = CLASS_METRICS
+    metrics: ClassVar[dict[str, ScoreFunction]] = CLASS_METRICS
+    allowed: ClassVar[str] = "a class"
     problem_type: ClassVar[str] = "single_label_classification"
     has_classes: ClassVar[bool] = True
     class_per_row: ClassVar[bool] = True
 
-    def read(self, columns: LabelCells, classes: Sequence[str] | None) -> ReadLabels:
-        """Classes are those given, or all values in order."""
-        cells, numbers, _, _ = columns
-        values = cells.iloc[:, 0].dropna().map(class_name)
-        if classes:
-            names = list(classes)
-        elif is_whole(cells, numbers):
-            number_of = dict(zip(values, numbers.iloc[:, 0].dropna(), strict=True))
-            names = sorted(number_of, key=lambda name: (number_of[name], name))
-        else:
-            names = sorted(set(values))
-        index_of = {class_name(name): index for index, name in enumerate(names)}
-        indices = [index_of.get(name) for name in values]
-        labels = pd.Series(indices, values.index, float, name=values.name)
-        return ReadLabels(labels.reindex(cells.index).to_frame(), listed(names), classes=names)
+    def class_names(self, columns: LabelColumns) -> list[str]:
+        """All values in order: by number if all are whole numbers, else by letters."""
+        names = columns.cells.iloc[:, 0].dropna().map(class_name)
+        if not is_whole(columns.cells, columns.numbers):
+            return sorted(set(names))
+        number_of = dict(zip(names, columns.numbers.iloc[:, 0].dropna(), strict=True))
+        return sorted(number_of, key=lambda name: (number_of[name], name))
+
+    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+        names = enumerate(class_names or ())
+        index_of = {class_name(name): float(index) for index, name in names}
+        cells = columns.cells.iloc[:, 0]
+        return cells.map(class_name, na_action="ignore").map(index_of).to_frame()
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return softmax(outputs, -1)

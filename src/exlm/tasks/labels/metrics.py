@@ -1,4 +1,4 @@
-"""The metrics of predictions for tables, and how scores are compared, written and summarised."""
+"""The metrics of predictions, and how scores are compared, written and summarised."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,72 +15,79 @@ from sklearn.metrics import (
 )
 
 NAN = float("nan")
+ENTITY_F1 = "entity_f1"  # of whole texts of labelled words (`entities.py`)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How the predictions for a column of labels are scored.
+    """What the scores of a metric say.
 
     Attributes:
-        name: as recipes and results have it.
-        score: from the labels y and the predictions p of a column, [n] each; NaN if undefined.
-        is_error: whether lower is better. All others are shares, of 1 at most, which reports show
-            in percent.
+        is_share: whether it is at most 1, so that reports show it in percent.
+        is_error: whether lower is better.
         in_units: whether it has the units of the labels.
         needs_both_classes: whether a column that has only one class counts for nothing."""
 
-    name: str
-    score: Callable[[np.ndarray, np.ndarray], float]
+    is_share: bool = False
     is_error: bool = False
     in_units: bool = False
     needs_both_classes: bool = False
 
 
-# Constant labels or predictions leave some metrics undefined. The first metric of each table
-# chooses the epoch where the user names none.
-
+# by the name that recipes and results have
+METRICS = {
+    "roc_auc": Metric(is_share=True, needs_both_classes=True),
+    "average_precision": Metric(is_share=True, needs_both_classes=True),
+    "accuracy": Metric(is_share=True),
+    "f1": Metric(is_share=True),
+    "macro_f1": Metric(is_share=True),
+    "matthews": Metric(is_share=True),
+    "brier": Metric(is_error=True),
+    "log_loss": Metric(is_error=True),
+    "rmse": Metric(is_error=True, in_units=True),
+    "mae": Metric(is_error=True, in_units=True),
+    "r2": Metric(is_share=True),
+    "spearman": Metric(is_share=True),
+    "pearson": Metric(is_share=True),
+    ENTITY_F1: Metric(is_share=True),
+}
+# From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
+# predictions leave some metrics undefined, which is NaN. The first metric of each table chooses the
+# epoch where the user names none.
+ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
 # of labels 0 and 1 and the probabilities of 1, of which 0.5 and more stand for 1
-BINARY_METRICS = (
-    Metric(
-        "roc_auc",
-        lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN,
-        needs_both_classes=True,
-    ),
-    Metric(
-        "average_precision",
-        lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN,
-        needs_both_classes=True,
-    ),
-    Metric("accuracy", lambda y, p: np.mean(y == (p >= 0.5))),
-    Metric("f1", lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
-    Metric("matthews", lambda y, p: matthews_corrcoef(y, p >= 0.5)),
-    Metric("brier", lambda y, p: np.mean((y - p) ** 2), is_error=True),
-    Metric("log_loss", lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
-)
+BINARY_METRICS: dict[str, ScoreFunction] = {
+    "roc_auc": lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN,
+    "average_precision": lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN,
+    "accuracy": lambda y, p: np.mean(y == (p >= 0.5)),
+    "f1": lambda y, p: f1_score(y, p >= 0.5, zero_division=0),
+    "matthews": lambda y, p: matthews_corrcoef(y, p >= 0.5),
+    "brier": lambda y, p: np.mean((y - p) ** 2),
+    "log_loss": lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]),
+}
 # of classes and the most probable classes, by their indices
-CLASS_METRICS = (
-    Metric("accuracy", lambda y, p: np.mean(y == p)),
-    Metric("macro_f1", lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
-    Metric("matthews", matthews_corrcoef),
-)
-NUMBER_METRICS = (
-    Metric("rmse", lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True, in_units=True),
-    Metric("mae", lambda y, p: np.mean(np.abs(y - p)), is_error=True, in_units=True),
-    Metric("r2", lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
-    Metric("spearman", lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-    Metric("pearson", lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-)
-ENTITY_F1 = "entity_f1"  # a share, of whole texts of labelled words (`entities.py`)
-
-_METRICS = (*BINARY_METRICS, *CLASS_METRICS, *NUMBER_METRICS)
-ERRORS = {metric.name for metric in _METRICS if metric.is_error}
-SHARES = {metric.name for metric in _METRICS if not metric.is_error} | {ENTITY_F1}
-IN_UNITS = {metric.name for metric in _METRICS if metric.in_units}
-NEEDS_BOTH_CLASSES = {metric.name for metric in _METRICS if metric.needs_both_classes}
+CLASS_METRICS: dict[str, ScoreFunction] = {
+    "accuracy": lambda y, p: np.mean(y == p),
+    "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
+    "matthews": matthews_corrcoef,
+}
+NUMBER_METRICS: dict[str, ScoreFunction] = {
+    "rmse": lambda y, p: np.sqrt(np.mean((y - p) ** 2)),
+    "mae": lambda y, p: np.mean(np.abs(y - p)),
+    "r2": lambda y, p: r2_score(y, p) if np.ptp(y) else NAN,
+    "spearman": lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
+    "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
+}
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
     "each in units of its standard deviation in the training rows"
 )
+
+
+def metric_of(name: str) -> Metric:
+    """What the scores of a metric say; of one that is not in METRICS, as those of answers, only
+    that higher is better."""
+    return METRICS.get(name, Metric())
 
 
 def goodness(score: float | None, metric: str) -> float:
@@ -88,7 +95,7 @@ def goodness(score: float | None, metric: str) -> float:
     is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
-    return -score if metric in ERRORS else score
+    return -score if metric_of(metric).is_error else score
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -11,47 +11,45 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
-from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.labels.metrics import ENTITY_F1, NAN, Metric
+from exlm.tasks.labels.label_types import LabelType
+from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction, metric_of
 
 COVERAGE = 0.95  # of the intervals
-# draws for the interval of one label at the end of a fine-tuning; several labels share them
-QUICK_DRAWS = 300
-LEAST_QUICK_DRAWS = 100
-RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their metrics
+# samples for the interval of one label at the end of a fine-tuning; several labels share them
+QUICK_RESAMPLES = 300
+LEAST_QUICK_RESAMPLES = 100
+RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their scores
 
 
-def metric_names(task_type: str, classes: Sequence[str] | None) -> list[str]:
+def metric_names(label_type: LabelType, class_names: Sequence[str] | None) -> list[str]:
     """The metrics of a task; the first one chooses the epoch where the user names none."""
-    label_type = LABEL_TYPES[task_type]
-    names = [metric.name for metric in label_type.metrics]
-    if label_type.of_units and has_entities(classes):
-        return [ENTITY_F1, *names]
-    return names
+    if label_type.of_units and has_entities(class_names):
+        return [ENTITY_F1, *label_type.metrics]
+    return list(label_type.metrics)
 
 
 def score_predictions(
-    task_type: str,
+    label_type: LabelType,
     labels: np.ndarray,
     predictions: np.ndarray,
+    *,
     error_units: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """All metrics of a task (`metric_names`), or those of `metrics`. Each is the mean over the
-    label columns where it is defined, or NaN if there is none. Errors are measured in `error_units`
-    [labels], else in those of the labels.
+    """The scores by all metrics of a task (`metric_names`), or by those of `metrics`. Each is the
+    mean over the label columns where it is defined, or NaN if there is none. Errors are in
+    `error_units` [labels], else in the units of the labels.
 
     Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
     Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
     classes], for regression values like the labels, for token_classification as in `UnitClasses`.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
-    label_type = LABEL_TYPES[task_type]
-    names = metrics or metric_names(task_type, classes)
+    names = metrics or metric_names(label_type, class_names)
     scores = dict[str, float]()
-    if ENTITY_F1 in names and classes:
-        scores[ENTITY_F1] = entity_f1(labels, predictions, classes)
+    if ENTITY_F1 in names and class_names:
+        scores[ENTITY_F1] = entity_f1(labels, predictions, class_names)
     if error_units is not None:
         labels = labels / np.asarray(error_units)
         predictions = predictions / np.asarray(error_units)
@@ -69,51 +67,54 @@ def score_predictions(
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    for metric in label_type.metrics:
-        if metric.name in names:
-            scores[metric.name] = _mean_over_columns(metric, columns)
-    if any(metric.needs_both_classes for metric in label_type.metrics):
+    for name, score in label_type.metrics.items():
+        if name in names:
+            scores[name] = _mean_over_columns(score, columns)
+    if any(metric_of(name).needs_both_classes for name in label_type.metrics):
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
 
 
-def _mean_over_columns(metric: Metric, columns: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The mean over the columns (labels and predictions) where a metric is defined."""
+def _mean_over_columns(score: ScoreFunction, columns: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The mean over the columns (labels and predictions) where the score is defined."""
     with warnings.catch_warnings():
         # A small part may have a single class, of which scikit-learn warns.
         warnings.simplefilter("ignore")
-        values = np.array([metric.score(truth, prediction) for truth, prediction in columns])
+        values = np.array([score(truth, prediction) for truth, prediction in columns])
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else NAN
 
 
 def score_labels(
-    task_type: str, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray
+    label_type: LabelType,
+    label_columns: Sequence[str],
+    labels: np.ndarray,
+    predictions: np.ndarray,
 ) -> dict[str, dict[str, float]]:
-    """All metrics of every label by itself, in its own units, how many `rows` have it, and of
+    """All scores of every label by itself, in its own units, how many `rows` have it, and of
     classes how many are `positives`; {} if there is only one label."""
-    if len(names) == 1:
+    if len(label_columns) == 1:
         return {}
     scores = dict[str, dict[str, float]]()
-    for name, of_label, predicted in zip(names, labels.T, predictions.T, strict=True):
+    for name, of_label, predicted in zip(label_columns, labels.T, predictions.T, strict=True):
         scores[name] = {"rows": int((~np.isnan(of_label)).sum())}
-        if not LABEL_TYPES[task_type].is_number:
+        if not label_type.is_number:
             scores[name]["positives"] = int((of_label == 1).sum())
-        scores[name] |= score_predictions(task_type, of_label[:, None], predicted[:, None])
+        scores[name] |= score_predictions(label_type, of_label[:, None], predicted[:, None])
     return scores
 
 
 def score_classes(
-    task_type: str, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
     are undefined; `score_entities` where the classes of units mark entities. Arguments as for
     `confusion`."""
-    if LABEL_TYPES[task_type].of_units and has_entities(classes):
-        return score_entities(labels, predictions, classes)
-    truth, predicted = _true_and_most_probable(task_type, labels, predictions)
+    if label_type.of_units and has_entities(class_names):
+        return score_entities(labels, predictions, class_names)
+    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
     precision, recall, f1, rows = precision_recall_fscore_support(
-        truth, predicted, labels=range(len(classes)), zero_division=0
+        truth, predicted, labels=range(len(class_names)), zero_division=0
     )
     return {
         name: {
@@ -122,28 +123,27 @@ def score_classes(
             "recall": float(recall[index]),
             "f1": float(f1[index]),
         }
-        for index, name in enumerate(classes)
+        for index, name in enumerate(class_names)
     }
 
 
 def confusion(
-    task_type: str, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str]
+    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     """How many rows (or units) of each class are predicted to have which. Labels and predictions
     as for `score_predictions`."""
-    truth, predicted = _true_and_most_probable(task_type, labels, predictions)
-    counts = confusion_matrix(truth, predicted, labels=range(len(classes))).tolist()
+    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
+    counts = confusion_matrix(truth, predicted, labels=range(len(class_names))).tolist()
     return {
-        name: dict(zip(classes, row, strict=True))
-        for name, row in zip(classes, counts, strict=True)
+        name: dict(zip(class_names, row, strict=True))
+        for name, row in zip(class_names, counts, strict=True)
     }
 
 
 def _true_and_most_probable(
-    task_type: str, labels: np.ndarray, predictions: np.ndarray
+    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The indices of the true classes, and of the most probable ones: [rows or units] each."""
-    label_type = LABEL_TYPES[task_type]
     labels, predictions = label_type.as_rows(labels, predictions)
     return labels[:, 0].astype(int), label_type.to_score(predictions)[:, 0]
 
@@ -151,28 +151,28 @@ def _true_and_most_probable(
 def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
-    where defined. A calibration error has none: draws repeat rows, which raises it."""
+    """Every score on some rows: its `value`, and `low` and `high` over `resamples` samples of as
+    many rows, where defined. A calibration error has none: samples repeat rows, which raises it."""
     values = score(rows)
     generator = np.random.default_rng(seed)
-    draws = []
+    scores = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a draw may lack a class
-        for _ in tqdm(range(resamples), progress, unit="draw", delay=2, disable=not progress):
-            draws.append(score(generator.choice(rows, len(rows))))
-    drawn = pd.DataFrame(draws, columns=list(values))
-    low = drawn.quantile((1 - COVERAGE) / 2)
-    high = drawn.quantile((1 + COVERAGE) / 2)
+        warnings.simplefilter("ignore")  # a sample may lack a class
+        for _ in tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress):
+            scores.append(score(generator.choice(rows, len(rows))))
+    of_samples = pd.DataFrame(scores, columns=list(values))
+    low = of_samples.quantile((1 - COVERAGE) / 2)
+    high = of_samples.quantile((1 + COVERAGE) / 2)
     intervals = {name: {"low": low[name], "high": high[name]} for name in values}
     intervals["calibration_error"] = {}
     return {name: {"value": value, **intervals[name]} for name, value in values.items()}
 
 
 def quick_interval(
-    score: RowScorer, rows: np.ndarray, metric: str, labels: int
+    score: RowScorer, rows: np.ndarray, metric: str, label_count: int
 ) -> dict[str, float]:
-    """`low` and `high` of a metric, from few draws, and from fewer where many labels cost time."""
-    resamples = max(LEAST_QUICK_DRAWS, QUICK_DRAWS // labels)
+    """`low` and `high` of a score, from few samples, and from fewer where many labels cost time."""
+    resamples = max(LEAST_QUICK_RESAMPLES, QUICK_RESAMPLES // label_count)
     interval = with_intervals(score, rows, resamples)[metric]
     return {"low": interval["low"], "high": interval["high"]}
 

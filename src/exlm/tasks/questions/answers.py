@@ -38,12 +38,12 @@ def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, in
     # [S, longest]: the logit of each end that a span may have, by its distance from the start
     ends = nn.functional.pad(end, (0, longest), value=-torch.inf).unfold(0, longest, 1)[:-1]
     sums = (start[:, None] + ends).flatten()
-    scores, indices = sums.topk(min(N_BEST, len(sums)))
+    best_sums, indices = sums.topk(min(N_BEST, len(sums)))
     spans = []
-    for score, index in zip(scores.tolist(), indices.tolist(), strict=True):
+    for logit, index in zip(best_sums.tolist(), indices.tolist(), strict=True):
         first, distance = divmod(index, longest)
-        if score > -np.inf:
-            spans.append((score, first, first + distance))
+        if logit > -np.inf:
+            spans.append((logit, first, first + distance))
     return spans
 
 
@@ -56,11 +56,11 @@ def answer(
     precision: str = "auto",
 ) -> pd.DataFrame:
     """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by
-    the start_logits and end_logits [B, S] of a model. The score of "no answer" is the lowest that
+    the start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that
     any window gives.
 
     Returns one row for each question: answer (the best span's text, "" if there is none),
-    null_minus_best (how much higher, in logits, "no answer" scores than the best span) and
+    null_minus_best (how much higher the logit of "no answer" is than that of the best span) and
     candidates (texts with probabilities, best first; "" stands for no answer and is last). A
     question without windows has "", NaN and no candidates. Raises Diverged if a logit is not a
     number."""
@@ -95,53 +95,61 @@ def _best_answer(
         return "", np.nan, {}
     if any(np.isnan(logits).any() for _, logits in windows):
         raise diverged("the logits are not numbers")
-    null_score = min(float(logits[:, window.null].sum()) for window, logits in windows)
-    # the score of every span by its first character and the one after its last
+    null_logit = min(float(logits[:, window.null].sum()) for window, logits in windows)
+    # the logit of every span by its first character and the one after its last
     spans: dict[tuple[int, int], float] = {}
     for window, logits in windows:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
         offsets = window.offsets[tokens].tolist()
         start, end = torch.from_numpy(logits[:, tokens])
-        for score, first, last in best_spans(start, end, max_answer):
+        for logit, first, last in best_spans(start, end, max_answer):
             span = (offsets[first][0], offsets[last][1])
-            spans[span] = max(score, spans.get(span, score))
-    by_score = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
+            spans[span] = max(logit, spans.get(span, logit))
+    by_logit = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
     # The same text counts once. A span of white space is no answer.
     texts: dict[str, float] = {}
-    for (first, stop), score in by_score[:N_BEST]:
-        texts.setdefault(context[first:stop].strip(), score)
+    for (first, stop), logit in by_logit[:N_BEST]:
+        texts.setdefault(context[first:stop].strip(), logit)
     texts.pop("", None)
-    best_text, best_score = next(iter(texts.items()), ("", -np.inf))
-    probabilities = softmax([*texts.values(), null_score]).tolist()
+    best_text, best_logit = next(iter(texts.items()), ("", -np.inf))
+    probabilities = softmax([*texts.values(), null_logit]).tolist()
     candidates = dict(zip([*texts, ""], probabilities, strict=True))
-    return best_text, null_score - best_score, candidates
+    return best_text, null_logit - best_logit, candidates
 
 
-def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
+def vote(questions: pd.DataFrame, answers_of_models: list[pd.DataFrame]) -> pd.DataFrame:
     """A table with id, question, answer ("" for none), probability and null_minus_best. The last
-    two are means over `runs` (what `answer` returned for each model). The answer is the candidate
-    with the highest mean probability. If there are several models, `probability std` is the
-    standard deviation of theirs. Numbers are NaN for a question that no model has read."""
-    answers = []
+    two are means over the models (`answers_of_models` are what `answer` returned for each). The
+    answer is the candidate with the highest mean probability. If there are several models,
+    `probability std` is the standard deviation of theirs. Numbers are NaN for a question that no
+    model has read."""
+    models = len(answers_of_models)
+    best_texts = []
     mean_probabilities = []
-    probabilities_by_run = []
-    for candidates_by_run in zip(*[run["candidates"] for run in runs], strict=True):
+    probabilities_of_models = []
+    columns = [answers["candidates"] for answers in answers_of_models]
+    for candidates_of_models in zip(*columns, strict=True):
         # There are none for a question that no model has read.
-        texts = list(dict.fromkeys(chain(*candidates_by_run))) or [""]
-        missing = 0.0 if any(candidates_by_run) else np.nan
-        shares = [[by_text.get(text, missing) for text in texts] for by_text in candidates_by_run]
-        probabilities = np.array(shares)  # [runs, texts]
-        means = (probabilities / len(runs)).sum(0)
+        texts = list(dict.fromkeys(chain(*candidates_of_models))) or [""]
+        missing = 0.0 if any(candidates_of_models) else np.nan
+        probabilities = np.array(
+            [
+                [candidates.get(text, missing) for text in texts]
+                for candidates in candidates_of_models
+            ]
+        )  # [models, texts]
+        means = (probabilities / models).sum(0)
         best = means.argmax()
-        answers.append(texts[best])
+        best_texts.append(texts[best])
         mean_probabilities.append(means[best])
-        probabilities_by_run.append(probabilities[:, best])
+        probabilities_of_models.append(probabilities[:, best])
+    margins = np.column_stack([answers["null_minus_best"] for answers in answers_of_models])
     table = questions[["id", "question"]].copy()
-    table["answer"] = answers
+    table["answer"] = best_texts
     table["probability"] = mean_probabilities
-    table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
-    if len(runs) > 1:
-        table["probability std"] = np.std(probabilities_by_run, 1, ddof=1)
+    table["null_minus_best"] = margins.mean(1)
+    if models > 1:
+        table["probability std"] = np.std(probabilities_of_models, 1, ddof=1)
     return table
 
 

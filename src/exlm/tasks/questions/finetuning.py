@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.labels.scores import RowScorer, quick_interval
-from exlm.tasks.predictions import Predictor
+from exlm.tasks.predictions import PredictorMaker
 from exlm.tasks.questions.answers import (
     ANSWER_METRICS,
     answer,
@@ -41,6 +41,7 @@ from exlm.tasks.questions.questions import (
     rows_with_windows,
     window_batches,
 )
+from exlm.tasks.results import NumbersOfParts, SeedScores
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.saved_task import SCORING, SavedTask
 from exlm.tasks.supervised import train_best_epoch
@@ -64,7 +65,7 @@ class QuestionAnswering:
     """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
 
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    predictor: ClassVar[type[Predictor]] = QuestionPredictor
+    predictor: ClassVar[PredictorMaker] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -110,19 +111,18 @@ class QuestionAnswering:
         """The same parts for all seeds."""
         return self.parts
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        saved: SavedTask = {
-            "task_type": "question_answering",
-            "max_length": self.max_length,
-            "stride": self.config.stride,
-            "max_answer": self.config.max_answer,
-            "precision": SCORING,
-        }
-        settings = {"num_labels": 2, "task": saved}
+        saved_task = SavedTask(
+            task_type="question_answering",
+            max_length=self.max_length,
+            stride=self.config.stride,
+            max_answer=self.config.max_answer,
+        )
+        settings = {"num_labels": 2, "task": saved_task.to_json()}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
         def validate(network: nn.Module) -> dict[str, float]:
@@ -145,21 +145,28 @@ class QuestionAnswering:
             "best_epoch": best_epoch,
             "split": self.sizes,
             "file_sha256": self.file_sha256,
-            **self._record(run_dir, network),
+            **self._write_answers(run_dir, network),
         }
 
     def _answer(self, network: nn.Module, name: str) -> tuple[pd.DataFrame, RowScorer]:
         """The answers of a network to the questions of a part, and how they are scored."""
         part = self.parts[name]
-        max_answer = self.config.max_answer
-        answers = answer(network, part.questions, part.windows, self.tokenizer, max_answer, SCORING)
+        answers = answer(
+            network,
+            part.questions,
+            part.windows,
+            self.tokenizer,
+            max_answer=self.config.max_answer,
+            precision=SCORING,
+        )
         return answers, partial(summarise_answers, score_answers(part.questions, answers))
 
-    def _record(self, run_dir: Path, network: nn.Module) -> dict[str, Any]:
+    def _write_answers(self, run_dir: Path, network: nn.Module) -> SeedScores:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        scores = {}
-        counts = {}
+        scores: NumbersOfParts = {}
+        counts: NumbersOfParts = {}
+        interval: NumbersOfParts = {}
         main_part = "test" if "test" in self.parts else "valid"
         for name, part in self.parts.items():
             if name == "train":
@@ -168,7 +175,7 @@ class QuestionAnswering:
             scores[name] = score(part.rows)
             counts[name] = {"rows": len(part.rows)}
             if name == main_part:
-                interval = {name: quick_interval(score, part.rows, self.metric, 1)}
+                interval[name] = quick_interval(score, part.rows, self.metric, label_count=1)
             table = vote(part.questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
@@ -181,9 +188,9 @@ def _reported_rows(parts: dict[str, QuestionPart]) -> pd.DataFrame:
     reported = []
     for name, part in parts.items():
         rows_in_use = set(part.questions.index[part.rows])
-        for row, value, reason in part.problems:
+        for row, value, problem in part.problems:
             action = "kept" if row in rows_in_use else "left out"
-            reported.append((row + 1, value, reason, name, action))
+            reported.append((row + 1, value, problem, name, action))
     return pd.DataFrame(reported, columns=["row", "value", "reason", "part", "action"])
 
 

@@ -38,39 +38,46 @@ class QuestionPredictor:
         """Answers all questions; `problem` says why one cannot be answered."""
         path = self.path
         header = self.options.header
-        saved = self.models[0].saved
+        saved_task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
         questions, problems = read_questions(path, labelled=False, header=header)
-        windows, too_long = make_windows(questions, tokenizer, saved["max_length"], saved["stride"])
+        windows, too_long = make_windows(
+            questions, tokenizer, saved_task.max_length, saved_task.stride
+        )
         problems += too_long
         if problems and self.options.on_invalid == "error":
             row, question, problem = problems[0]
             raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
-        runs: dict[str, pd.DataFrame] = {}
+        answers_by_model: dict[str, pd.DataFrame] = {}
         for model in self.models:
-            network = model.loaded.network
-            runs[model.directory.name] = answer(
-                network, questions, windows, tokenizer, saved["max_answer"], saved["precision"]
+            answers_by_model[model.directory.name] = answer(
+                model.loaded.network,
+                questions,
+                windows,
+                tokenizer,
+                max_answer=saved_task.max_answer,
+                precision=saved_task.precision,
             )
-        voted = vote(questions, [*runs.values()])
+        voted = vote(questions, [*answers_by_model.values()])
         frame = _with_problems(voted, problems)
         counts = {
             "questions answered": len(frame) - len(problems),
             "marked in the column problem": len(problems),
         }
         if plain_suffix(path) != ".json":
-            answers = frame.drop(columns=["row", "id", "question"])
-            columns = {str(name): answers[name] for name in answers}
+            new_columns = frame.drop(columns=["row", "id", "question"])
+            columns = {str(name): new_columns[name] for name in new_columns}
             frame = with_columns(read_frame(path, self.options.table_options), columns)
         answered_questions = read_answered_questions(path, header)
         if answered_questions is None or not windows:
             return Predictions(frame, counts)
-        if len(runs) > 1:
+        if len(answers_by_model) > 1:
             # An ensemble decides by its vote, not by a threshold.
-            runs = {"ensemble": voted.assign(refused=voted["answer"] == ""), **runs}
+            of_ensemble = voted.assign(refused=voted["answer"] == "")
+            answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
         scorers = {
-            name: partial(summarise_answers, score_answers(answered_questions, run))
-            for name, run in runs.items()
+            name: partial(summarise_answers, score_answers(answered_questions, answers))
+            for name, answers in answers_by_model.items()
         }
         return Predictions(frame, counts, scorers, rows_with_windows(answered_questions, windows))
 

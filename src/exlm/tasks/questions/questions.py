@@ -11,9 +11,9 @@ from pandas.api.types import is_scalar
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from exlm.data.columns import check_columns
-from exlm.data.files import plain_suffix
-from exlm.data.frames import read_file, read_json
+from exlm.data.columns import check_columns, check_different
+from exlm.data.files import plain_suffix, read_json
+from exlm.data.frames import read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.inference import pad
@@ -54,7 +54,7 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, fault) in enumerate(_records(path, labelled, header)):
+    for row, (record, row_problem) in enumerate(_records(path, labelled, header)):
         question_id = _text(record.get("id")).strip() or f"row {row + 1}"
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
@@ -77,17 +77,17 @@ def read_questions(
                 misplaced = "the context does not have it where it should; answer dropped"
                 problems.append(QuestionProblem(row, text, misplaced))
         is_impossible = record.get("is_impossible") is True
-        problem = fault or _problem(question, context, references, is_impossible)
+        problem = row_problem or _problem(question, context, references, is_impossible)
         if problem:
             problems.append(QuestionProblem(row, question, f"{problem}; question left out"))
         else:
             usable[row] = (question_id, question, context, answers)
     if not usable:
-        reason = "it holds none"
+        why = "it holds none"
         if problems:
             row, value, problem = problems[0]
-            reason = f"first row {row + 1}, value {str(value)[:80]!r}: {problem}; correct it"
-        raise InputError(f"{path}: no question can be used, {reason}")
+            why = f"first row {row + 1}, value {str(value)[:80]!r}: {problem}; correct it"
+        raise InputError(f"{path}: no question can be used, {why}")
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems
@@ -124,17 +124,22 @@ def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFra
 
 
 def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
-    """For every question, its fields (by SQuAD's names or the file's columns) and why its row is
-    malformed, or ""."""
+    """For every question, its fields (by SQuAD's names or the file's columns) and the problem of
+    its row, or ""."""
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
     rows = read_file(path, TableOptions(header))
-    names = {} if header else WITHOUT_HEADER
-    frame = rows.frame.rename(columns=lambda name: names.get(name, str(name).lower()))
+    names = [str(name) for name in rows.frame]
+    if not header:
+        names = [WITHOUT_HEADER.get(name, name) for name in names]
+    # in any case, but a column that has the very name is not replaced
+    names = [name if name.lower() in names else name.lower() for name in names]
+    check_different(names, path)
+    frame = rows.frame.set_axis(names, axis=1)
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
     records = frame.to_dict("records")
-    return [(record, rows.faults.get(row, "")) for row, record in enumerate(records)]
+    return [(record, rows.problems.get(row, "")) for row, record in enumerate(records)]
 
 
 def _squad_records(path: Path | str) -> list[dict[Any, Any]]:

@@ -18,6 +18,7 @@ from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.rows.splits import split_method
 from exlm.tasks.rows.table import TextTable, make_table
 
 
@@ -40,8 +41,8 @@ class GlueTask:
     task_type: str
     metric: str
     rows: dict[str, int]
-    layouts: list[Any]
-    classes: list[str] | None = None
+    columns: list[tuple[str, str | None, str]]
+    class_names: list[str] | None = None
     columns_if_missing: Sequence[str] = ()
 
 
@@ -97,7 +98,6 @@ def load_labelled(config: TaskConfig) -> TextTable:
     files = read_files(config)
     if config.dataset in GLUE:
         return _glue_table(config.dataset, files)
-    kind, _, column = (config.split or "").partition(":")
     return make_table(
         files if len(files) > 1 else files["train"],
         path=config.dataset,
@@ -106,8 +106,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
         task_type=config.task_type,
         pair_column=config.pair_column,
         positive=config.positive,
-        # of `column:NAME` and of `column:FOLD=3`
-        not_labels=[column, column.rpartition("=")[0]] if kind == "column" else [],
+        not_labels=split_method(config.split).columns if config.split else [],
     )
 
 
@@ -262,27 +261,28 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
 
 
 def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
-    """The train and development sets of a GLUE task, whose columns are those of the first of its
-    layouts that every file has."""
+    """The train and development sets of a GLUE task, with the first of its possible columns that
+    every file has."""
     task = GLUE[name]
     shared = set.intersection(*(set(rows.frame.columns) for rows in files.values()))
-    layouts = [layout for layout in task.layouts if shared.issuperset(filter(None, layout))]
-    if not layouts:
-        columns = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
+    complete = [columns for columns in task.columns if shared.issuperset(filter(None, columns))]
+    if not complete:
+        needed = " or ".join(listed(filter(None, columns)) for columns in task.columns)
         raise InputError(
-            f"every file of {name} needs the columns {columns}; all have {listed(sorted(shared))}"
+            f"every file of {name} needs the columns {needed}; all have {listed(sorted(shared))}"
         )
-    text, second, label = layouts[0]
-    classes = task.classes
+    text_column, pair_column, label_column = complete[0]
+    class_names = task.class_names
     # On the hub, labels are the indices of the classes.
-    if classes and files["train"].frame[label].astype(str).str.fullmatch(r"-?\d+").all():
-        classes = [str(index) for index in range(len(classes))]
+    labels = files["train"].frame[label_column].astype(str)
+    if class_names and labels.str.fullmatch(r"-?\d+").all():
+        class_names = [str(index) for index in range(len(class_names))]
     return make_table(
         files,
         path=name,
-        text_column=text,
-        label_columns=[label],
+        text_column=text_column,
+        label_columns=[label_column],
         task_type=task.task_type,
-        classes=classes,
-        pair_column=second,
+        class_names=class_names,
+        pair_column=pair_column,
     )

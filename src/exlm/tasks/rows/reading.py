@@ -2,7 +2,7 @@
 wrong with each row."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice, repeat
@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
-    SAMPLE,
+    FIRST_TEXTS,
     Standardize,
     are_molecules,
     comparable,
@@ -26,8 +26,8 @@ from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
-from exlm.tasks.labels.cells import first_reasons
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import HALF_EMPTY, TextTable
+from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.saved_task import SavedTask
 
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
@@ -72,13 +72,13 @@ class ReadOptions:
 
 def remembered(config: PreTrainedConfig) -> SavedTask:
     """What a pre-trained or a fine-tuned model remembers of the texts that it was trained on:
-    `molecules` (absent in models of earlier versions), `standardize` and, if it is fine-tuned, the
+    `molecules` (None in models of earlier versions), `standardize` and, if it is fine-tuned, the
     columns."""
-    saved: SavedTask = {
+    of_pretraining = {
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return {**saved, **(getattr(config, "task", None) or {})}
+    return SavedTask.from_json(of_pretraining | (getattr(config, "task", None) or {}))
 
 
 def decide_molecules(
@@ -103,10 +103,8 @@ def decide_molecules(
 class RowCheck(NamedTuple):
     """What a reader finds wrong with a row."""
 
-    problem: str = ""  # why the row cannot be used, "" if it can
-    warning: str = ""  # what else is wrong with it, "" if nothing
-    is_foreign: bool = False  # whether it has a letter that is not in the model's alphabet
-    is_half_empty: bool = False  # whether one of its two texts is empty, which the warning says
+    problem: str  # why the row cannot be used, "" if it can
+    warning: str  # what is odd about a row that can be used, "" if nothing
 
 
 class TableTokens(NamedTuple):
@@ -146,7 +144,7 @@ class TextReader:
         contradictions = [""] * len(texts)
         if self.molecules:
             # before they are standardized, which takes the marks away
-            contradictions = first_reasons(
+            contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
             texts = [standardize(text, self.standardize) for text in texts]
@@ -155,7 +153,7 @@ class TextReader:
         checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
         problems = [check.problem for check in checks]
         if table.begins_file:
-            self._refuse_foreign(texts, checks)
+            self._refuse_foreign(texts, problems)
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -165,54 +163,67 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
-            problems=first_reasons(table.problems, problems),
-            warnings=first_reasons([check.warning for check in checks], contradictions),
+            problems=first_of_each(table.problems, problems),
+            warnings=first_of_each([check.warning for check in checks], contradictions),
             is_cut=is_cut,
-            is_half_empty=np.array([check.is_half_empty for check in checks]),
         )
         if path is not None:
             checked.check(path, self.on_invalid)
         return checked, TableTokens(examples, unit_starts)
 
     def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
-        """What is wrong with a row: the first of what makes it useless, or else the first of what
-        is only worth a warning."""
-        ids = example["input_ids"]
+        """The first problem of a row, in the order of this list, or else its first warning."""
+        token_count = len(example["input_ids"])
         given_texts = [given for given in (text, pair) if given]
-        is_strict = self.on_invalid != "keep"
         too_long = unknown = no_molecule = ""
-        if len(ids) > self.max_length:
-            too_long = f"{len(ids)} tokens, the limit is {self.max_length}"
-        if self.tokenizer.unk_token_id in ids:
-            descriptions = (describe_unknown_words(given, self.tokenizer) for given in given_texts)
-            unknown = next(filter(None, descriptions), "")
+        if token_count > self.max_length:
+            too_long = f"{token_count} tokens, the limit is {self.max_length}"
+        if self.tokenizer.unk_token_id in example["input_ids"]:
+            unknown = _first(describe_unknown_words(given, self.tokenizer) for given in given_texts)
         if self.molecules:
-            no_molecule = next(filter(None, map(molecule_problem, given_texts)), "")
-        # problems
-        if unknown and self.alphabet and is_strict:
-            return RowCheck(f"not a {self.alphabet}: {unknown}", is_foreign=True)
-        if text and len(ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
-            return RowCheck("there is nothing in it that the model reads")
-        if self.molecules and too_long:
-            return RowCheck(too_long)
-        if no_molecule and is_strict:
-            return RowCheck(no_molecule)
-        # warnings
-        if too_long:
-            return RowCheck(warning=too_long)
-        if pair is not None and not (text and pair) and not self.molecules:
-            return RowCheck(warning="one of the two texts is empty", is_half_empty=True)
-        return RowCheck(warning=no_molecule or unknown)
+            no_molecule = _first(map(molecule_problem, given_texts))
+        is_strict = self.on_invalid != "keep"
+        is_foreign = bool(unknown and self.alphabet and is_strict)
+        has_no_tokens = token_count == self.tokenizer.num_special_tokens_to_add(pair is not None)
+        is_half_empty = pair is not None and len(given_texts) < 2
+        problem = _first(
+            [
+                f"{self.not_in_alphabet}{unknown}" if is_foreign else "",
+                "there is nothing in it that the model reads" if text and has_no_tokens else "",
+                too_long if self.molecules else "",
+                no_molecule if is_strict else "",
+            ]
+        )
+        warning = _first(
+            [
+                too_long,
+                HALF_EMPTY if is_half_empty and not self.molecules else "",
+                no_molecule,
+                unknown,
+            ]
+        )
+        return RowCheck(problem, "" if problem else warning)
 
-    def _refuse_foreign(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
-        """InputError if most of the `texts` are not of the model's alphabet."""
-        foreign = [check for check in checks if check.is_foreign]
+    @property
+    def not_in_alphabet(self) -> str:
+        """How the problem begins of a text that has a letter outside the model's alphabet."""
+        return f"not a {self.alphabet}: "
+
+    def _refuse_foreign(self, texts: Sequence[str], problems: Sequence[str]) -> None:
+        """InputError if most of the `texts`, whose rows have these problems, are not of the model's
+        alphabet."""
+        foreign = [problem for problem in problems if problem.startswith(self.not_in_alphabet)]
         if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.alphabet}s, and most texts are none "
-                f"({foreign[0].problem}); choose another text_column or another model "
+                f"({foreign[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
+
+
+def _first(messages: Iterable[str | None]) -> str:
+    """The first message that says something, "" if none does."""
+    return next(filter(None, messages), "")
 
 
 def reader_for(
@@ -220,14 +231,14 @@ def reader_for(
     path: str,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
-    saved: SavedTask,
+    saved_task: SavedTask,
     how: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
     for a model; molecules are rewritten as `how` says, or else as in its training."""
-    molecules = decide_molecules(first.texts, saved["molecules"], options.molecules, path)
-    how = how or saved["standardize"]
+    molecules = decide_molecules(first.texts, saved_task.molecules, options.molecules, path)
+    how = how or saved_task.standardize
     if molecules and how == "none":
         note_spelling(first.texts, path)
     return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
@@ -236,7 +247,7 @@ def reader_for(
 def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
-    sample = list(islice((text for text in texts if molecule_problem(text) is None), SAMPLE))
+    sample = list(islice((text for text in texts if molecule_problem(text) is None), FIRST_TEXTS))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if len(sample) < LEAST_SAMPLE or others < len(sample) / 10:
         return
@@ -286,11 +297,11 @@ def tokenize(
 
 
 def first_tokens(
-    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit: str, max_length: int
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
     """The first token of every unit, counted from the first token of the text, -1 where a text has
     none, or where it was cut: [rows, units]."""
-    spans_of_rows = [[match.span() for match in re.finditer(unit, text)] for text in texts]
+    spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
     encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
     for row, offsets in enumerate(encoding["offset_mapping"]):

@@ -1,15 +1,16 @@
 """Splits a table into train, valid and test. Each part is an ascending array of row numbers,
 counted from 0.
 
-The kinds of splits: parts are drawn by `scaffold` or `random`, or the user chose them with
-`column:NAME`, `column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which
-is the split of a task of several files."""
+Parts are computed by `scaffold` or `random`, or the user chose them with `column:NAME`,
+`column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which is the split of
+a task of several files."""
 
 import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,9 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.columns import check_columns, listed
-from exlm.data.frames import read_json
+from exlm.data.files import read_json
 from exlm.errors import InputError
-from exlm.randomness import Purpose, draw
+from exlm.randomness import Purpose, random_bits
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import class_name
 from exlm.tasks.rows.table import TextTable
@@ -40,9 +41,35 @@ OTHER_NAMES = {
 RowSplit = dict[str, np.ndarray]  # row numbers by part
 
 
+class SplitMethod(NamedTuple):
+    """How rows are divided, as the setting `split` names it: NAME or NAME:ARGUMENT."""
+
+    name: str  # scaffold, random, parts, column or file
+    argument: str = ""  # a column, FOLD=VALUE or a path
+
+    @property
+    def columns(self) -> list[str]:
+        """What the column that divides the rows may be called: `a=b` may be its name, or its name
+        and a value."""
+        return [self.argument, self.argument.rpartition("=")[0]] if self.name == "column" else []
+
+
+def split_method(setting: str) -> SplitMethod:
+    """The method that the setting `split` names. InputError if there is none."""
+    name, colon, argument = setting.partition(":")
+    is_plain = name in ("scaffold", "random", "parts") and not colon
+    if is_plain or (name in ("column", "file") and argument):
+        return SplitMethod(name, argument)
+    raise InputError(
+        f"unknown split {setting!r}; use scaffold, random, column:NAME, file:PATH, or name files "
+        "for the parts"
+    )
+
+
 def split_rows(
     config: TaskConfig,
     table: TextTable,
+    *,
     seed: int,
     rows_to_split: np.ndarray,
     groups: np.ndarray,
@@ -51,17 +78,18 @@ def split_rows(
     empty. If there is no valid part, a tenth of train becomes valid. `groups` are those of
     `find_groups`."""
     assert config.split
-    split = make_split(config.split, table, seed, rows_to_split, groups)
+    method = split_method(config.split)
+    split = make_split(method, table, seed=seed, rows_to_split=rows_to_split, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
-        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed, groups)
+        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed=seed, groups=groups)
         split["train"] = train_and_valid["train"]
         split["valid"] = train_and_valid["valid"]
     split = _without_absent_parts(split, table, config.dataset)
     train = split["train"]
     if config.train_rows is not None and config.train_rows < len(train):
-        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
         split["train"] = np.sort(train[order[: config.train_rows]])
     return split
 
@@ -80,52 +108,56 @@ def _without_absent_parts(split: RowSplit, table: TextTable, dataset: str) -> Ro
 
 
 def make_split(
-    kind: str, table: TextTable, seed: int, rows_to_split: np.ndarray, groups: np.ndarray
+    method: SplitMethod,
+    table: TextTable,
+    *,
+    seed: int,
+    rows_to_split: np.ndarray,
+    groups: np.ndarray,
 ) -> RowSplit:
-    """The `rows_to_split` ([rows] bool) by part, as the `kind` of split says. Drawn parts keep each
-    of the `groups` (`find_groups`) together; parts that the user chose may have no valid rows.
-    InputError for a split without train rows."""
+    """The `rows_to_split` ([rows] bool) by part. Computed parts keep each of the `groups`
+    (`find_groups`) together; parts that the user chose may have no valid rows. InputError for a
+    split without train rows."""
     rows = np.flatnonzero(rows_to_split)
     if not len(rows):
         raise InputError(
             "no row can be used; the rows and what is wrong with them are listed above"
         )
-    if kind == "scaffold":
+    if method.name == "scaffold":
         split = scaffold_split(table.texts, rows, groups)
-    elif kind == "random":
-        split = random_split(rows, FRACTIONS, seed, groups)
+    elif method.name == "random":
+        split = random_split(rows, FRACTIONS, seed=seed, groups=groups)
     else:
-        split = _chosen_split(kind, table)
+        split = _chosen_split(method, table)
         split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
     if not len(split["train"]):
         raise InputError(
-            f"the {kind} split of {len(rows)} usable rows has no train rows; use another split"
+            f"the {method.name} split of {len(rows)} usable rows has no train rows; "
+            "use another split"
         )
     return split
 
 
-def _chosen_split(kind: str, table: TextTable) -> RowSplit:
-    """The rows of the parts that the user chose. InputError for a split of no such kind."""
-    name, _, argument = kind.partition(":")
-    if name == "column" and argument:
-        return column_split(table.frame, argument)
-    if name == "file" and argument:
-        return index_split(argument, len(table.frame))
-    if kind == "parts" and table.parts is not None:
-        parts = dict.fromkeys([*PARTS, *table.parts])
-        return {part: np.flatnonzero(table.parts == part) for part in parts}
-    raise InputError(
-        f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files "
-        f"for the parts"
-    )
+def _chosen_split(method: SplitMethod, table: TextTable) -> RowSplit:
+    """The rows of the parts that the user chose. InputError for `parts` of a single file."""
+    if method.name == "column":
+        return column_split(table.frame, method.argument)
+    if method.name == "file":
+        return index_split(method.argument, len(table.frame))
+    if table.parts is None:
+        raise InputError("the split parts needs a file for each; name task.valid or task.test")
+    parts = dict.fromkeys([*PARTS, *table.parts])
+    return {part: np.flatnonzero(table.parts == part) for part in parts}
 
 
 def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
-    """[rows] the part that the user chose for every row, "" for none; None if parts are drawn."""
+    """[rows] the part that the user chose for every row, "" for none; None if parts are
+    computed."""
     assert config.split
-    if config.split in ("scaffold", "random"):
+    method = split_method(config.split)
+    if method.name in ("scaffold", "random"):
         return None
-    return part_of_rows(_chosen_split(config.split, table), len(table.texts))
+    return part_of_rows(_chosen_split(method, table), len(table.texts))
 
 
 def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
@@ -185,11 +217,12 @@ def scaffold_split(
 def random_split(
     rows: Sequence[int] | np.ndarray,
     fractions: Sequence[float],
+    *,
     seed: int,
     groups: np.ndarray,
 ) -> RowSplit:
-    """Shuffle the rows with the seed, and cut them into parts with the fractions of train, valid
-    and test (rounded). Rows of the same group ([all rows]) stay together, so that parts may lack
+    """The rows, shuffled with the seed and cut into parts with the fractions of train, valid and
+    test (rounded). Rows of the same group ([all rows]) stay together, so that parts may lack
     a few."""
     rows = np.asarray(rows)
     group_of_row = groups[rows]
@@ -205,10 +238,9 @@ def random_split(
 
 
 def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
-    """Split by a column. A row says train, valid or test there, or has one of OTHER_NAMES, or
-    nothing, which leaves it out of all parts; else InputError. Without a row that says test there
-    is no such part. With `FOLD=3` for `column`, rows with 3 in the column FOLD are test, all others
-    train."""
+    """The rows by what a column says: train, valid, test or one of OTHER_NAMES; with nothing there
+    a row is in no part. InputError for anything else. Without a row that says test there is no such
+    part. With `FOLD=3` for `column`, rows with 3 in the column FOLD are test, all others train."""
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column in frame:
         return fold_split(frame[fold_column], fold)
@@ -244,9 +276,9 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
 
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:
-    """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid or
-    test may be absent, and parts have one of OTHER_NAMES. InputError if the file has another form,
-    or if a row occurs twice or is outside 0 .. n_rows - 1."""
+    """The rows that a file names: {"train": [...], "valid": [...], "test": [...]} in JSON, plain or
+    compressed. Valid or test may be absent, and parts have one of OTHER_NAMES. InputError if the
+    file has another form, or if a row occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them

@@ -2,7 +2,6 @@
 
 from unicodedata import normalize
 
-import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
@@ -25,13 +24,9 @@ def describe_table(table: TextTable, molecules: bool) -> str:
         if half_empty:
             texts += f" ({half_empty} with one empty text)"
     labels = table.labels[table.usable]
-    label_names = table.label_columns
-    if table.label_type.is_number:
-        label_names = list(map(_with_range, table.label_columns, labels.T))
-    elif not table.label_type.class_per_row and not table.classes:
-        label_names = list(map(_with_positives, table.label_columns, labels.T))
-    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(label_names, limit=5)}"
-    names = table.classes or table.binary_names or []
+    titles = map(table.label_type.title, table.label_columns, labels.T)
+    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
+    names = table.class_names or table.binary_names or []
     counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
     if counts:
         line += f" (classes and how many: {listed(counts)})"
@@ -39,18 +34,6 @@ def describe_table(table: TextTable, molecules: bool) -> str:
         return line
     options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
     return f"{line} (found without being told, set it if it is wrong: {options})"
-
-
-def _with_range(name: str, labels: np.ndarray) -> str:
-    """A label to predict as a number with its range, in which a -99 for a missing one shows."""
-    present = labels[~np.isnan(labels)]
-    if not len(present):
-        return f"{name} (no label)"
-    return f"{name} ({present.min():g} to {present.max():g}, median {np.median(present):g})"
-
-
-def _with_positives(name: str, labels: np.ndarray) -> str:
-    return f"{name} ({int((labels == 1).sum())} of {int((~np.isnan(labels)).sum())} positive)"
 
 
 def remarks_on_labels(table: TextTable) -> list[str]:
@@ -62,7 +45,7 @@ def remarks_on_labels(table: TextTable) -> list[str]:
         f"{count} cells of the labels say {word!r}, which counts as no label"
         for word, count in counts.items()
     ]
-    names = pd.Series(table.classes or [], dtype=object)
+    names = pd.Series(table.class_names or [], dtype=object)
     keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
     remarks += [
         f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "

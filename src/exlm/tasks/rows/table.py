@@ -18,9 +18,11 @@ from exlm.data.columns import (
 from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
-from exlm.tasks.labels.cells import are_pairs, first_reasons, read_texts
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
+
+HALF_EMPTY = "one of the two texts is empty"  # a warning
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,14 @@ class TextTable:
     labels: np.ndarray
     label_columns: list[str]
     task_type: str
-    classes: list[str] | None  # the label values whose indices are in `labels`, if it has classes
-    binary_names: list[str] | None  # what labels 0 and 1 are called, if they are words
+    class_names: list[str] | None  # of the indices in `labels`, if these are classes
+    binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
-    warnings: list[str]  # what else is wrong with a row that can be used, "" if nothing
+    warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
-    is_half_empty: np.ndarray  # [rows] bool, whether one text of a pair is empty
     inferred: dict[str, str]  # by the name of the option that the user can set instead
-    unit_pattern: str | None = (
-        None  # token_classification: a regular expression for what has a label
-    )
+    # token_classification: a regular expression for what has a label
+    unit_pattern: str | None = None
 
     @property
     def label_type(self) -> LabelType:
@@ -73,9 +73,9 @@ class TextTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        if self.is_half_empty.any():
-            half_empty = int((self.is_half_empty & self.usable).sum())
-            counts["with one empty text of a pair"] = half_empty
+        is_half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
+        if is_half_empty.any():
+            counts["with one empty text of a pair"] = int((is_half_empty & self.usable).sum())
         cut = int((self.is_cut & self.usable).sum())
         if cut:
             counts["cut to max_length"] = cut
@@ -123,8 +123,9 @@ def make_table(
     path: str | Path,
     text_column: str | None,
     label_columns: Sequence[str] | None,
+    *,
     task_type: str | None = None,
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     pair_column: str | None = None,
     positive: str | None = None,
     not_labels: Sequence[str] = (),
@@ -133,11 +134,11 @@ def make_table(
 
     `rows` are one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
-    of a pair, `classes` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`two_names`). Columns and the task type are inferred where they are None
-    (`_choose_texts` and `column_labels.py`); `not_labels` are columns that are no labels then, such
-    as that of a split. InputError if columns cannot be used, a value is no label of the task, or no
-    row can be used."""
+    of a pair, `class_names` are in the order of their indices, `positive` is the one of two classes
+    that is label 1 (`find_binary_names`). Columns and the task type are inferred where they are
+    None (`_choose_texts` and `column_labels.py`); `not_labels` are columns that are no labels then,
+    such as that of a split. InputError if columns cannot be used, a value is no label of the task,
+    or no row can be used."""
     if isinstance(rows, dict):
         rows = _join_files(rows, path, text_column, pair_column)
     frame = rows.frame
@@ -145,12 +146,13 @@ def make_table(
         label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     pair = text_columns[1] if len(text_columns) > 1 else None
-    texts, problems = read_texts(frame, text_columns, path, rows.faults_of_rows)
+    texts, problems = read_texts(rows, text_columns, path)
     columns = list(dict.fromkeys(label_columns or ()))
     if label_columns is None:
         others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
         columns = infer_label_columns(others, problems, path)
-    labels = read_labels(label_cells(frame, columns, problems), path, task_type, classes, positive)
+    cells = label_cells(frame, columns, problems)
+    labels = read_labels(cells, path, task_type, class_names, positive)
     problems = _problems(problems, texts, labels.values, columns, path)
     choices = {
         "text_column": (text_column, text_columns[0]),
@@ -168,12 +170,11 @@ def make_table(
         labels=labels.values,
         label_columns=columns,
         task_type=labels.task_type,
-        classes=labels.classes,
+        class_names=labels.class_names,
         binary_names=labels.binary_names,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
-        is_half_empty=np.zeros(len(problems), dtype=bool),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 
@@ -188,11 +189,11 @@ def _problems(
     """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
     labels."""
     is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
-    problems = first_reasons(text_problems, is_empty)
+    problems = first_of_each(text_problems, is_empty)
     if not label_columns:
         return problems
     unlabelled = np.isnan(labels).all(axis=1)
-    problems = first_reasons(problems, np.where(unlabelled, "no label", "").tolist())
+    problems = first_of_each(problems, np.where(unlabelled, "no label", "").tolist())
     if all(problems):
         raise InputError(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
@@ -212,10 +213,10 @@ def _join_files(
     frames = {
         part: file.frame.reindex(columns=columns, fill_value="") for part, file in files.items()
     }
-    faults = {
-        (part, row): fault for part, file in files.items() for row, fault in file.faults.items()
-    }
-    return FileRows(pd.concat(frames), faults)
+    problems = dict[tuple[str, int], str]()
+    for part, file in files.items():
+        problems |= {(part, row): problem for row, problem in file.problems.items()}
+    return FileRows(pd.concat(frames), problems)
 
 
 def _choose_texts(

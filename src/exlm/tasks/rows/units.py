@@ -20,21 +20,23 @@ COUNTS = {"1", "1.0", "t", "true", "y", "yes"}
 COUNTS_NOT = {"0", "0.0", "f", "false", "n", "no"}
 
 
-def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
+def units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
     """The residues or words in every cell, which may be a list of them."""
     return [
-        [str(item) for item in cell] if isinstance(cell, list) else re.findall(unit, str(cell))
+        list(map(str, cell)) if isinstance(cell, list) else re.findall(unit_pattern, str(cell))
         for cell in cells
     ]
 
 
-def labels_of_units(cells: Iterable[Any], texts: list[list[str]], unit: str) -> list[list[str]]:
-    """The labels in every cell. Those of residues are letters, or words, if there are as many words
-    as residues."""
+def labels_of_units(
+    cells: Iterable[Any], texts: list[list[str]], unit_pattern: str
+) -> list[list[str]]:
+    """The labels in every cell, for `texts` that are lists of their units. Those of residues are
+    letters, or words, if there are as many words as residues."""
     labels = []
-    for cell, of_cell, text in zip(cells, units(cells, unit), texts, strict=True):
+    for cell, labels_of_cell, text in zip(cells, units(cells, unit_pattern), texts, strict=True):
         words = cell.split() if isinstance(cell, str) else []
-        labels.append(words if len(words) in _label_counts(text) else of_cell)
+        labels.append(words if len(words) in _label_counts(text) else labels_of_cell)
     return labels
 
 
@@ -47,49 +49,52 @@ def read_unit_labels(
     table: TextTable,
     label_column: str,
     mask_column: str | None,
-    unit: str,
-    classes: Sequence[str],
+    unit_pattern: str,
+    class_names: Sequence[str],
 ) -> tuple[np.ndarray, list[str]]:
-    """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, ""
-    if nothing is."""
-    texts = units(table.texts, unit)
-    names_of_rows = labels_of_units(table.frame[label_column].fillna(""), texts, unit)
-    masks = [["1"] * len(names) for names in names_of_rows]
+    """Class indices [rows, units], NaN where there is no label, and the problem of each row, "" if
+    it has none."""
+    texts = units(table.texts, unit_pattern)
+    cells = table.frame[label_column].fillna("")
+    labels_of_rows = labels_of_units(cells, texts, unit_pattern)
+    masks = [["1"] * len(labels) for labels in labels_of_rows]
     if mask_column:
-        masks = units(table.frame[mask_column].fillna(""), unit)
-    index = {name: float(i) for i, name in enumerate(classes)}
-    labels = np.full((len(texts), max(map(len, texts))), np.nan)
-    problems = [""] * len(texts)
-    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
-        marks = [mark.lower() for mark in mask]
-        unknown_labels = set(names) - {*index, NO_LABEL}
-        unknown_marks = set(marks) - COUNTS - COUNTS_NOT
-        if len(names) not in _label_counts(text) or len(names) != len(marks):
-            of_mask = f" and a mask of {len(marks)}" if mask_column else ""
-            problems[row] = f"{len(text)} residues or words, but {len(names)} labels{of_mask}"
+        marks_of_rows = units(table.frame[mask_column].fillna(""), unit_pattern)
+        masks = [[mark.lower() for mark in marks] for marks in marks_of_rows]
+    index_of = {name: float(index) for index, name in enumerate(class_names)}
+    indices = np.full((len(texts), max(map(len, texts))), np.nan)
+    problems = []
+    for row, (text, labels, mask) in enumerate(zip(texts, labels_of_rows, masks, strict=True)):
+        unknown_labels = set(labels) - {*class_names, NO_LABEL}
+        unknown_marks = set(mask) - COUNTS - COUNTS_NOT
+        problem = ""
+        if len(labels) not in _label_counts(text) or len(labels) != len(mask):
+            of_mask = f" and a mask of {len(mask)}" if mask_column else ""
+            problem = f"{len(text)} residues or words, but {len(labels)} labels{of_mask}"
         elif unknown_labels:
-            problems[row] = f"the model has no label {min(unknown_labels)!r}"
+            problem = f"the model has no label {min(unknown_labels)!r}"
         elif unknown_marks:
-            problems[row] = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
+            problem = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
         else:
-            for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
+            for number, (label, mark) in enumerate(zip(labels, mask, strict=True)):
                 if mark in COUNTS:
-                    labels[row, number] = index.get(name, np.nan)
-    return labels, problems
+                    indices[row, number] = index_of.get(label, np.nan)
+        problems.append(problem)
+    return indices, problems
 
 
 def spelled(
-    predictions: np.ndarray, texts: list[str], classes: Sequence[str], unit: str
+    predictions: np.ndarray, texts: list[str], class_names: Sequence[str], unit_pattern: str
 ) -> list[str]:
     """The most probable labels of every row as one string, from predictions [rows, units, classes];
     "" for rows without any. Spaces divide labels of more than one letter."""
     was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
-    not_read = next((mark for mark in NOT_READ if mark not in classes), "")
-    labels = np.where(was_read, np.array(classes, dtype=object)[best], not_read)
-    letters = unit == RESIDUE and all(len(name) == 1 for name in classes)
-    space = "" if letters else " "
+    not_read = next((mark for mark in NOT_READ if mark not in class_names), "")
+    labels = np.where(was_read, np.array(class_names, dtype=object)[best], not_read)
+    are_letters = unit_pattern == RESIDUE and all(len(name) == 1 for name in class_names)
+    space = "" if are_letters else " "
     return [
         space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
-        for row, text_units in enumerate(units(texts, unit))
+        for row, text_units in enumerate(units(texts, unit_pattern))
     ]

@@ -78,20 +78,20 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    label_type = LABEL_TYPES[model.saved["task_type"]]
+    label_type = LABEL_TYPES[model.saved_task.task_type]
     if not label_type.has_intervals:
         raise InputError(
             "interval is for numbers and one class a row, but the labels of "
-            f"{model.directory} are {model.saved['task_type']}; leave it out"
+            f"{model.directory} are {model.saved_task.task_type}; leave it out"
         )
-    if "validation_errors" not in model.saved:
+    if model.saved_task.validation_errors is None:
         raise InputError(
             f"{model.directory} keeps no errors of validation rows, which interval needs; "
             "fine-tune it with this version, or leave interval out"
         )
     margins = []
     for label, errors in zip(
-        model.saved["label_columns"], model.saved["validation_errors"], strict=True
+        model.saved_task.label_columns, model.saved_task.validation_errors, strict=True
     ):
         rank = _rank(level, len(errors))
         if rank > len(errors):

@@ -79,7 +79,7 @@ def explain(
     examples: list[Tokens],
     predict: Callable[[list[Tokens]], np.ndarray],
     tokenizer: PreTrainedTokenizerFast,
-    saved: SavedTask,
+    saved_task: SavedTask,
     molecules: bool,
 ) -> list[Explanation | None]:
     """Explains the prediction for every row that can be used; None for the others. `examples` are
@@ -92,9 +92,9 @@ def explain(
         text = table.texts[row]
         pair = table.pairs[row] if table.pairs else None
         if molecules:
-            text = standardize(text, saved.get("standardize", "none"))
-            pair = pair and standardize(pair, saved.get("standardize", "none"))
-        spans = _spans(text, pair, tokenizer, saved["max_length"], molecules)
+            text = standardize(text, saved_task.standardize)
+            pair = pair and standardize(pair, saved_task.standardize)
+        spans = _spans(text, pair, tokenizer, saved_task.max_length, molecules)
         example = examples[row]
         masked = [example]
         for span in spans:

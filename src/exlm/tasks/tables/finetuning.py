@@ -1,9 +1,10 @@
 """Encoders fine-tuned for a table whose rows have labels, classes or numbers: it is loaded once,
 then any number of seeds are trained."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
 from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.labels.label_types import LabelType, Probabilities
-from exlm.tasks.predictions import Predictor
+from exlm.tasks.predictions import PredictorMaker
+from exlm.tasks.results import SeedScores
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SCORING, SavedTask, TunedModel, fold_label_scale
+from exlm.tasks.saved_task import SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
@@ -33,11 +35,11 @@ DEFAULT_LENGTH = 512
 class TableFinetuning(TableTask):
     """Fine-tunes encoders for a table (a `Finetuning`, see `tasks/task.py`).
 
-    The `LabelType` says what is learned of the labels. `entries_before_training`, and what is found
-    by the training, are saved with a model; they tell `OutputMeaning` how to read its outputs."""
+    The `LabelType` says what is learned of the labels. `saved_task`, with what the training finds
+    out, is kept with a model; it tells `OutputMeaning` how to read its outputs."""
 
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    predictor: ClassVar[type[Predictor]] = TablePredictor
+    predictor: ClassVar[PredictorMaker] = TablePredictor.for_file
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -61,27 +63,28 @@ class TableFinetuning(TableTask):
         """The table with its labels."""
         return load_labelled(config)
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
-        `record` tells."""
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
+        """Trains with one seed and keeps the epoch that is best on valid. Returns it, and the
+        scores."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         split = self.split_of(seed)
         valid = split["valid"]
-        meaning = meaning_of(self.entries_before_training(split["train"]))
+        meaning = meaning_of(self.saved_task(split["train"]))
         names = meaning.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": meaning.label_type.problem_type,
-            "task": meaning.saved,
+            "task": meaning.saved_task.to_json(),
         }
         network = self.encoder.load(self.model_classes, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
 
         def validate(_: nn.Module) -> dict[str, float]:
             outputs = meaning.outputs(tuned, self.tokens, valid)
-            return self.score(meaning.as_predictions(outputs), valid, meaning.saved["error_units"])
+            predictions = meaning.as_predictions(outputs)
+            return self.score(predictions, valid, meaning.saved_task.error_units)
 
         best_epoch = train_best_epoch(
             network=network,
@@ -95,10 +98,11 @@ class TableFinetuning(TableTask):
         )
         predicted_rows = self.table.usable & self.rows_to_predict(split)
         outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
-        network.config.task = self._entries_after_training(network, meaning, outputs[valid], valid)
+        saved_task = self._task_after_training(network, meaning, outputs[valid], valid)
+        network.config.task = saved_task.to_json()
         save_model(run_dir, network, self.tokenizer)
         predictions = meaning.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
+        return {"best_epoch": best_epoch, **self.write_predictions(run_dir, split, predictions)}
 
     def _batches(
         self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int
@@ -108,59 +112,60 @@ class TableFinetuning(TableTask):
         def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
             examples = [self.tokens.examples[row] for row in rows_of_batch]
             batch = pad(examples, self.tokenizer, meaning.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows_of_batch, meaning.saved)}
+            return batch | {"labels": self.batch_labels(batch, rows_of_batch, meaning.saved_task)}
 
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
         return ShuffledBatches(lengths, rows, batch_size, seed, collate)
 
-    def _entries_after_training(
+    def _task_after_training(
         self,
         network: PreTrainedModel,
         meaning: OutputMeaning,
         outputs: np.ndarray,
         valid: np.ndarray,
     ) -> SavedTask:
-        """What is saved with a trained network, whose outputs for the `valid` rows are [n,
-        outputs]: the temperature of logits, or the scale of numbers as part of the network, and the
-        errors on valid."""
+        """What a trained network keeps of the task, whose outputs for the `valid` rows are [n,
+        outputs]: also the temperature of logits, or the scale of numbers as part of the network,
+        and the errors on valid."""
         label_type = meaning.label_type
         truth = self.table.labels[valid]
-        saved = meaning.saved
+        saved_task = meaning.saved_task
         if label_type.has_intervals:
             errors = label_type.errors(truth, meaning.as_predictions(outputs))
-            saved = {**saved, "validation_errors": errors_to_keep(errors)}
-        if label_type.is_number:
-            return fold_label_scale(network, saved)
-        if not label_type.has_temperature or not isinstance(label_type, Probabilities):
-            return saved
+            saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
+        if not isinstance(label_type, Probabilities):
+            return fold_label_scale(network, saved_task)
+        if not label_type.has_temperature:
+            return saved_task
         truth, logits = label_type.as_rows(truth, outputs)
         temperature = fit_temperature(label_type, logits, truth)
-        return {**saved, "temperature": temperature}
+        return replace(saved_task, temperature=temperature)
 
-    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
+    def batch_labels(
+        self, batch: dict[str, Tensor], rows: np.ndarray, saved_task: SavedTask
+    ) -> Tensor:
         """The labels of a batch's rows as the loss takes them, numbers in standard deviations from
         the mean."""
         labels = self.table.labels[rows]
         if self.table.label_type.is_number:
-            labels = (labels - saved["mean"]) / saved["std"]
+            labels = (labels - saved_task.mean) / saved_task.std
         return self.table.label_type.targets(labels)
 
-    def entries_before_training(self, train_rows: np.ndarray) -> SavedTask:
-        """What is needed to predict with the model. `mean` and `std` [labels] are those of the
-        training labels, if they are numbers."""
+    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+        """What a model keeps of the task. `mean` and `std` [labels] are those of the labels in
+        train, if they are numbers."""
         mean = np.zeros(len(self.table.label_columns))
         std = np.ones(len(self.table.label_columns))
         if self.table.label_type.is_number:
             labels = self.table.labels[train_rows]
             mean = np.nanmean(labels, 0)
             std = positive_or_one(np.nanstd(labels, 0))
-        return {
-            **self.table_entries(train_rows),
-            "max_length": self.max_length,
-            "precision": SCORING,
-            "mean": mean.tolist(),
-            "std": std.tolist(),
-        }
+        return replace(
+            super().saved_task(train_rows),
+            max_length=self.max_length,
+            mean=mean.tolist(),
+            std=std.tolist(),
+        )
 
 
 def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from exlm.tasks.inference import batch_outputs, row_outputs
+from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
 from exlm.tasks.labels.scores import diverged
@@ -22,26 +22,32 @@ from exlm.tasks.tables.certainty import bounds, class_sets
 
 
 class OutputMeaning:
-    """How outputs are read as predictions of the labels of rows, as `saved` with the model."""
+    """How outputs are read as predictions of the labels of rows."""
 
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
-    def __init__(self, saved: SavedTask) -> None:
-        self.saved = saved
+    def __init__(self, saved_task: SavedTask) -> None:
+        self.saved_task = saved_task
 
     @property
     def label_type(self) -> LabelType:
-        return LABEL_TYPES[self.saved["task_type"]]
+        return LABEL_TYPES[self.saved_task.task_type]
 
     @property
     def names(self) -> list[str]:
         """What there is a prediction of for every row: the classes, or else the labels."""
-        return self.saved["classes"] or self.saved["label_columns"]
+        return self.saved_task.class_names or self.saved_task.label_columns
 
     @property
-    def class_names(self) -> list[str] | None:
-        """The names of the classes, or of 0 and 1; None if labels are numbers, 0 and 1 included."""
-        return self.saved["classes"] or self.saved.get("words")
+    def named_classes(self) -> list[str] | None:
+        """What labels are called in a table: the names of the classes, or of 0 and 1. None if they
+        are numbers, 0 and 1 included."""
+        return self.saved_task.class_names or self.saved_task.binary_names
+
+    @property
+    def class_names(self) -> list[str] | list[int]:
+        """What the classes of a type with a class for every row are called, by index."""
+        return self.named_classes or [0, 1]
 
     @property
     def titles(self) -> list[str]:
@@ -70,7 +76,7 @@ class OutputMeaning:
             examples=tokens.examples,
             rows=rows,
             tokenizer=tokenizer,
-            precision=self.saved["precision"],
+            precision=self.saved_task.precision,
             progress=progress,
         )
         return outputs.astype(np.float64)
@@ -81,45 +87,46 @@ class OutputMeaning:
         have mean 0 and std 1."""
         predictions = self.label_type.predictions(outputs / temperature)
         if self.label_type.is_number:
-            return predictions * np.asarray(self.saved["std"]) + np.asarray(self.saved["mean"])
+            std = np.asarray(self.saved_task.std)
+            return predictions * std + np.asarray(self.saved_task.mean)
         return predictions
 
-    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+    def columns(
+        self, predictions_of_models: Sequence[np.ndarray], table: TextTable
+    ) -> dict[str, Any]:
         """The predictions of one or several models, [rows, outputs] each, as columns: the mean of
         every class or label and, of several models, its standard deviation; and if a row has one
         class, the predicted one and its probability."""
-        means = np.mean(runs, 0)
-        names = self.titles
-        columns: dict[str, Any] = dict(zip(names, means.T, strict=True))
-        if len(runs) > 1:
-            deviations = np.std(runs, 0, ddof=1)
+        means = np.mean(predictions_of_models, 0)
+        titles = self.titles
+        columns: dict[str, Any] = dict(zip(titles, means.T, strict=True))
+        if len(predictions_of_models) > 1:
+            deviations = np.std(predictions_of_models, 0, ddof=1)
             columns = {}
-            for name, mean, deviation in zip(names, means.T, deviations.T, strict=True):
+            for title, mean, deviation in zip(titles, means.T, deviations.T, strict=True):
                 # A label may itself be called `NAME std`.
-                title = f"{name} std over seeds" if f"{name} std" in names else f"{name} std"
-                columns |= {name: mean, title: deviation}
+                is_taken = f"{title} std" in titles
+                std_title = f"{title} std over seeds" if is_taken else f"{title} std"
+                columns |= {title: mean, std_title: deviation}
         label_type = self.label_type
         if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
             return columns
         best = label_type.most_probable(means)[:, 0]
-        predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        if self.class_names:
-            predicted = predicted.map(dict(enumerate(self.class_names)))
+        class_names = np.array(class_values(self.class_names), dtype=object)
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
-        # without the index: that of a chunk begins at its first row
-        columns[title] = predicted.array
+        columns[title] = np.where(np.isnan(means[:, 0]), None, class_names[best])
         columns["confidence"] = label_type.confidence(means)[:, 0]
         return columns
 
     def interval_columns(self, predictions: np.ndarray, margins: np.ndarray) -> dict[str, Any]:
         """The bounds of predicted numbers, or the set of possible classes, of predictions [rows,
         outputs] whose errors are at most the `margins` [labels]."""
-        label_columns = self.saved["label_columns"]
+        label_columns = self.saved_task.label_columns
         if not isinstance(self.label_type, Probabilities):
             return bounds(predictions, margins, label_columns)
         probabilities = self.label_type.class_probabilities(predictions)
-        sets = class_sets(probabilities, margins[0], self.class_names or [0, 1])
+        sets = class_sets(probabilities, margins[0], self.class_names)
         return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
@@ -127,8 +134,8 @@ class OutputMeaning:
         columns that it lacks."""
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
-        task_type = self.saved["task_type"]
-        return read_labels(cells, path, task_type, self.class_names, skip_unknown=True).values
+        task_type = self.saved_task.task_type
+        return read_labels(cells, path, task_type, self.named_classes, skip_unknown=True).values
 
 
 class UnitMeaning(OutputMeaning):
@@ -154,7 +161,7 @@ class UnitMeaning(OutputMeaning):
             function=lambda **batch: network(**batch).logits,
             examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
-            precision=self.saved["precision"],
+            precision=self.saved_task.precision,
             progress=progress,
             padding_side=self.padding_side,
         )
@@ -167,16 +174,23 @@ class UnitMeaning(OutputMeaning):
             result[rows[numbers]] = unit_logits
         return result
 
-    def columns(self, runs: Sequence[np.ndarray], table: TextTable) -> dict[str, Any]:
+    def columns(
+        self, predictions_of_models: Sequence[np.ndarray], table: TextTable
+    ) -> dict[str, Any]:
         """The labels of every row in one string, from predictions [rows, units, classes]."""
-        labels = spelled(np.mean(runs, 0), table.texts, self.names, self.saved["unit"])
-        return {"predicted label": labels}
+        means = np.mean(predictions_of_models, 0)
+        unit_pattern = self.saved_task.unit_pattern
+        return {"predicted label": spelled(means, table.texts, self.names, unit_pattern)}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
         """The classes of the units [rows, units], NaN where a row has no labels that fit."""
         [label_column] = label_columns
         labels, problems = read_unit_labels(
-            table, label_column, self.saved["mask_column"], self.saved["unit"], self.names
+            table,
+            label_column,
+            mask_column=self.saved_task.mask_column,
+            unit_pattern=self.saved_task.unit_pattern,
+            class_names=self.names,
         )
         cells = table.frame[label_column].fillna("")
         unscored = {row: problems[row] for row, cell in enumerate(cells) if cell and problems[row]}
@@ -184,7 +198,7 @@ class UnitMeaning(OutputMeaning):
         return labels
 
 
-def meaning_of(saved: SavedTask) -> OutputMeaning:
+def meaning_of(saved_task: SavedTask) -> OutputMeaning:
     """What the outputs of a model of this task mean."""
-    of_units = LABEL_TYPES[saved["task_type"]].of_units
-    return UnitMeaning(saved) if of_units else OutputMeaning(saved)
+    of_units = LABEL_TYPES[saved_task.task_type].of_units
+    return UnitMeaning(saved_task) if of_units else OutputMeaning(saved_task)

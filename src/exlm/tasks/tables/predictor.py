@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
-from exlm.data.frames import FileRows, number_columns, read_file, read_file_chunks, with_columns
+from exlm.data.frames import FileRows, read_file, read_file_chunks, with_columns
+from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import (
@@ -52,9 +52,9 @@ ENSEMBLE = "ensemble"  # the mean of several models, among their names
 
 class TablePredictor:
     """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
-    once for all of its rows: its columns of texts, whether these are `molecules`, the fingerprints
-    of the `training` molecules for distances, and the `margins` [labels] of intervals by the name
-    of the model. `rows` are all rows of the table, if they are not to be read from `path`."""
+    once for all of its rows: its columns of texts and of labels, whether the texts are `molecules`,
+    the fingerprints of the `training` molecules for distances, and the `margins` [labels] of
+    intervals by the name of the model."""
 
     fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
 
@@ -63,49 +63,45 @@ class TablePredictor:
         models: Sequence[SeedModel],
         path: str,
         options: PredictOptions,
-        rows: FileRows | None = None,
+        first_rows: FileRows,
     ) -> None:
+        """`first_rows` are those of the table, by which all is decided; `path` is its name."""
         self.models = models
         self.path = path
         self.options = options
-        self.saved = models[0].saved
-        self.standardize = self.saved.get("standardize", "none")
-        self.meaning = meaning_of(self.saved)
-        self.rows = rows
-        if rows is None:
-            rows = next(read_file_chunks(path, options.table_options, ROWS))
-        self.label_columns = options.labels_in(rows.frame, path, self.saved["label_columns"])
-        self.has_labels = not set(self.label_columns).isdisjoint(rows.frame)
+        self.saved_task = models[0].saved_task
+        self.meaning = meaning_of(self.saved_task)
+        frame = first_rows.frame
+        self.label_columns = options.labels_in(frame, path, self.saved_task.label_columns)
+        self.has_labels = not set(self.label_columns).isdisjoint(frame)
         self._check_options()
-        self.margins = dict[str, np.ndarray]()
-        if options.interval is not None:
-            by_model = {
-                model.directory.name: conformal_margins(model, options.interval) for model in models
-            }
-            self.margins = {ENSEMBLE: np.max(list(by_model.values()), 0), **by_model}
+        self.margins = _margins_by_model(models, options.interval)
+        self.training = training_fingerprints(models) if options.distance else []
         self.text_column = options.text_column
         if self.text_column is None:
-            columns = {str(column).lower(): str(column) for column in rows.frame}
-            of_training = self.saved["text_column"]
-            in_any_case = columns.get(of_training.lower())
-            self.text_column = of_training if of_training in rows.frame else in_any_case
-        table = self.texts_of(rows)
-        if options.text_column is None and table.text_column != self.saved["text_column"]:
+            self.text_column = self.saved_task.text_column_in(frame.columns, path)
+        table = self.texts_of(first_rows)
+        if options.text_column is None and self.saved_task.text_column not in frame:
             note(
-                f"{path} has no column {self.saved['text_column']!r}, which the model was trained "
-                f"with; the texts of {table.text_column!r} are read"
+                f"{path} has no column {self.saved_task.text_column!r}, which the model was "
+                f"trained with; the texts of {table.text_column!r} are read"
             )
         self.molecules = decide_molecules(
-            table.texts, self.saved["molecules"], options.molecules, path
+            table.texts, self.saved_task.molecules, options.molecules, path
         )
-        self.training: list[ExplicitBitVect] = []
-        if options.distance:
-            self.training = training_fingerprints(models)
+
+    @classmethod
+    def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
+        """The models, and the table in a file."""
+        first_rows = next(read_file_chunks(path, options.table_options, ROWS))
+        return cls(models, path, options, first_rows)
 
     def _check_options(self) -> None:
         """InputError for options that these models do not have."""
         options = self.options
-        if options.calibrated and any("temperature" not in model.saved for model in self.models):
+        if options.calibrated and any(
+            model.saved_task.temperature is None for model in self.models
+        ):
             raise InputError(
                 "calibrated probabilities need a classification with a temperature, "
                 "fine-tuned by this version of exlm; leave out calibrated"
@@ -120,12 +116,12 @@ class TablePredictor:
                 "interval needs the errors of validation rows, which baselines do not keep; leave "
                 "it out"
             )
-        if options.distance and self.saved["molecules"] is False:
+        if options.distance and self.saved_task.molecules is False:
             raise InputError(
                 "distance compares molecules, but this model was fine-tuned on other texts; "
                 "leave it out"
             )
-        if options.pair_column and not self.saved["pair_column"]:
+        if options.pair_column and not self.saved_task.pair_column:
             raise InputError(
                 f"pair_column names {options.pair_column!r}, but the model reads single texts; "
                 "leave it out"
@@ -141,9 +137,10 @@ class TablePredictor:
     def predict(self) -> Predictions:
         """Predictions for all rows: means over the models, with standard deviations; and how they
         are scored if the table has labels."""
-        rows = self.rows
-        if rows is None:
-            rows = read_file(self.path, self.options.table_options)
+        return self.predict_rows(read_file(self.path, self.options.table_options))
+
+    def predict_rows(self, rows: FileRows) -> Predictions:
+        """Predictions for rows that are all of the table."""
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=True)
         frame, counts = self._with_predictions(table, by_model)
@@ -162,7 +159,7 @@ class TablePredictor:
     def _read_labels(self, table: TextTable) -> np.ndarray:
         """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
         read, or if there are none to score."""
-        mask_column = self.saved.get("mask_column")
+        mask_column = self.saved_task.mask_column
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
@@ -186,21 +183,21 @@ class TablePredictor:
         labels: np.ndarray,
     ) -> Predictions:
         """The predictions of a table with labels, and how those of every model are scored."""
-        saved = self.saved
+        classes = self.saved_task.class_names
         labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         means = np.mean(list(by_model.values()), 0)
         if len(by_model) > 1:
             by_model = {ENSEMBLE: means, **by_model}
+        label_type = self.meaning.label_type
         truths = labels[labelled]
         predicted = means[labelled]
-        label_scores = score_labels(saved["task_type"], saved["label_columns"], truths, predicted)
+        label_scores = score_labels(label_type, self.saved_task.label_columns, truths, predicted)
         if label_scores and self.margins:
-            margins = self.margins[ENSEMBLE]
-            is_right = is_within(self.meaning.label_type.errors(truths, predicted), margins)
+            errors = label_type.errors(truths, predicted)
+            is_right = is_within(errors, self.margins[ENSEMBLE])
             shares = pd.DataFrame(is_right).mean()
             for name, share in zip(label_scores, shares, strict=True):
                 label_scores[name]["coverage"] = float(share)
-        classes = saved["classes"]
         return replace(
             predictions,
             scorers={
@@ -209,12 +206,8 @@ class TablePredictor:
             },
             labelled=labelled,
             label_scores=label_scores,
-            class_scores=(
-                score_classes(saved["task_type"], truths, predicted, classes) if classes else {}
-            ),
-            confusion=(
-                confusion(saved["task_type"], truths, predicted, classes) if classes else {}
-            ),
+            class_scores=score_classes(label_type, truths, predicted, classes) if classes else {},
+            confusion=confusion(label_type, truths, predicted, classes) if classes else {},
             in_training=count_in_training(
                 self.models, table, labelled, self._spelling(), self.molecules
             ),
@@ -227,18 +220,18 @@ class TablePredictor:
         margins: np.ndarray | None,
         rows: np.ndarray,
     ) -> dict[str, float]:
-        """The metrics of predictions [all rows, outputs] on some rows. Coverage is the share of
+        """The scores of predictions [all rows, outputs] on some rows. Coverage is the share of
         errors within the `margins` [labels]."""
-        saved = self.saved
+        saved_task = self.saved_task
         label_type = self.meaning.label_type
         labels = labels[rows]
         predictions = predictions[rows]
         scores = score_predictions(
-            saved["task_type"],
+            label_type,
             labels,
             predictions,
-            saved.get("error_units"),
-            classes=saved["classes"],
+            error_units=saved_task.error_units,
+            class_names=saved_task.class_names,
         )
         if isinstance(label_type, Probabilities):
             truths, probabilities = label_type.as_rows(labels, predictions)
@@ -253,7 +246,7 @@ class TablePredictor:
         tokenizer = None
         if not self.molecules and not self.fits_again:
             tokenizer = self.models[0].loaded.tokenizer
-        return spelling_of(tokenizer, self.molecules, self.standardize)
+        return spelling_of(tokenizer, self.molecules, self.saved_task.standardize)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why
@@ -263,7 +256,7 @@ class TablePredictor:
         return self._predict_chunk
 
     def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Some rows of the file with their predictions, and how many there are of every kind."""
+        """Some rows of the file with their predictions, and how many of them can be used."""
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=False)
         return self._with_predictions(table, by_model)
@@ -273,9 +266,9 @@ class TablePredictor:
         # The models of a fine-tuning have the same tokenizer.
         reader = TextReader(
             tokenizer=self.models[0].loaded.tokenizer,
-            max_length=self.saved["max_length"],
+            max_length=self.saved_task.max_length,
             molecules=self.molecules,
-            standardize=self.standardize,
+            standardize=self.saved_task.standardize,
             on_invalid=self.options.on_invalid,
         )
         return reader.read(self.texts_of(rows), self.path)
@@ -284,7 +277,7 @@ class TablePredictor:
         """Some rows of the file as a table without labels. Its columns of texts are those of the
         training, in any case, if they are not named; or one with a usual name. InputError if a
         second text is missing that the model reads."""
-        pair_column = self.options.pair_column or self.saved["pair_column"]
+        pair_column = self.options.pair_column or self.saved_task.pair_column
         if pair_column is not None and pair_column not in rows.frame:
             check_header(rows.frame, self.path)
             raise InputError(
@@ -293,7 +286,7 @@ class TablePredictor:
                 "its cells are lists of two texts)"
             )
         table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
-        return replace(table, unit_pattern=self.saved.get("unit"))
+        return replace(table, unit_pattern=self.saved_task.unit_pattern)
 
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
@@ -315,16 +308,18 @@ class TablePredictor:
         progress: str | None = None,
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
-        meaning = meaning_of(model.saved)
+        meaning = meaning_of(model.saved_task)
         outputs = meaning.outputs(model.loaded, tokens, rows, progress)
-        temperature = model.saved["temperature"] if self.options.calibrated else 1.0
+        temperature = 1.0
+        if self.options.calibrated and model.saved_task.temperature:
+            temperature = model.saved_task.temperature
         return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
         self, table: TextTable, by_model: dict[str, np.ndarray]
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions, intervals or sets, and distances; and how
-        many rows there are of every kind."""
+        many rows are what."""
         predictions = list(by_model.values())
         columns = self.meaning.columns(predictions, table)
         if self.margins:
@@ -332,7 +327,7 @@ class TablePredictor:
             columns |= self.meaning.interval_columns(means, self.margins[ENSEMBLE])
         counts = table.counts("predicted")
         if self.options.distance:
-            molecules = [standardize(text, self.standardize) for text in table.texts]
+            molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
             distances = distance_to_training(self.training, molecules)
             distances[~table.usable] = np.nan
             columns["distance to training"] = distances
@@ -354,10 +349,20 @@ class TablePredictor:
             examples=tokens.examples,
             predict=predict,
             tokenizer=self.models[0].loaded.tokenizer,
-            saved=self.saved,
+            saved_task=self.saved_task,
             molecules=self.molecules,
         )
         names = self.meaning.titles
         assert self.options.explain
-        write_page(Path(self.options.explain), explanations, names, bool(self.saved["classes"]))
+        draws_best_only = bool(self.saved_task.class_names)
+        write_page(Path(self.options.explain), explanations, names, draws_best_only)
         return [explanation and explanation.as_json(names) for explanation in explanations]
+
+
+def _margins_by_model(models: Sequence[SeedModel], interval: float | None) -> dict[str, np.ndarray]:
+    """The margins of an interval [labels] of every model, and the largest for the ensemble; {} if
+    none is wanted."""
+    if interval is None:
+        return {}
+    margins = {model.directory.name: conformal_margins(model, interval) for model in models}
+    return {ENSEMBLE: np.max(list(margins.values()), 0), **margins}

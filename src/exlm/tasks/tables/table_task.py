@@ -1,5 +1,5 @@
-"""A table as a task, without training: its metric, its splits, and the scores and records of what
-is predicted for it. Fine-tuned models and baselines have this in common."""
+"""A table as a task, without training: its metric, its splits, and how predictions for it are
+scored and written. Fine-tuned models and baselines have this in common."""
 
 import hashlib
 import sys
@@ -20,6 +20,7 @@ from exlm.errors import InputError, note
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.results import SeedScores
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
@@ -37,7 +38,7 @@ from exlm.tasks.tables.training_molecules import write_training
 
 
 class TableTask(ABC):
-    """A table that is split, and whose predictions are scored and recorded: a `Task`
+    """A table that is split, and whose predictions are scored and written: a `Task`
     (`tasks/task.py`) but for its training."""
 
     def __init__(
@@ -74,14 +75,20 @@ class TableTask(ABC):
             note(remark)
 
     @abstractmethod
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
         """Trains with one seed, as `Task` says."""
 
     def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part, made once for every seed. InputError if nothing can be learned,
         or if valid cannot choose what is best."""
         if seed not in self._splits:
-            split = split_rows(self.config, self.table, seed, self.rows_to_split, self.groups)
+            split = split_rows(
+                self.config,
+                self.table,
+                seed=seed,
+                rows_to_split=self.rows_to_split,
+                groups=self.groups,
+            )
             self._check_split(split)
             self._print_split(seed, split)
             self._splits[seed] = split
@@ -105,10 +112,10 @@ class TableTask(ABC):
                 "part; leave it out or use another split"
             )
         shape = list(table.labels.shape)
-        if table.unit_pattern and table.classes:
-            shape = [*shape, len(table.classes)]
-        elif table.classes:
-            shape = [len(table.labels), len(table.classes)]
+        if table.unit_pattern and table.class_names:
+            shape = [*shape, len(table.class_names)]
+        elif table.class_names:
+            shape = [len(table.labels), len(table.class_names)]
         # Any finite predictions show whether the labels allow the metric.
         predictions = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
@@ -146,52 +153,56 @@ class TableTask(ABC):
         error_units: list[float] | None = None,
         metrics: list[str] | None = None,
     ) -> dict[str, float]:
-        """The metrics on some rows, of predictions for all rows: [rows, outputs], of token
-        classification [rows, units, classes]. `error_units` are those of the method."""
+        """The scores on some rows, of predictions for all rows: [rows, outputs], of token
+        classification [rows, units, classes]. `error_units` are those of the method; `metrics` are
+        all of the task type where absent."""
         table = self.table
         return score_predictions(
-            table.task_type,
+            table.label_type,
             labels=table.labels[rows],
             predictions=predictions[rows],
             error_units=error_units,
             metrics=metrics,
-            classes=table.classes,
+            class_names=table.class_names,
         )
 
     def error_units(self, train_rows: np.ndarray) -> list[float] | None:
-        """What the errors of several labels to predict as numbers are measured in, so that none
-        counts more than another: their standard deviations in train, [labels]."""
+        """The units of the errors of several labels to predict as numbers, so that none counts more
+        than another: their standard deviations in train, [labels]."""
         if not self.table.label_type.is_number or len(self.table.label_columns) == 1:
             return None
         return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
 
-    def table_entries(self, train_rows: np.ndarray) -> SavedTask:
-        """What is saved about the table with every model and baseline."""
+    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+        """What a model or a baseline keeps of the task that learns from these rows."""
         table = self.table
-        return {
-            "task_type": table.task_type,
-            "text_column": table.text_column,
-            "pair_column": table.pair_column,
-            "label_columns": table.label_columns,
-            "classes": table.classes,
-            "words": table.binary_names,
-            "molecules": self.config.molecules,
-            "standardize": self.config.standardize or "none",
-            "error_units": self.error_units(train_rows),
-        }
+        return SavedTask(
+            task_type=table.task_type,
+            text_column=table.text_column,
+            pair_column=table.pair_column,
+            label_columns=table.label_columns,
+            class_names=table.class_names,
+            binary_names=table.binary_names,
+            molecules=self.config.molecules,
+            standardize=self.config.standardize or "none",
+            error_units=self.error_units(train_rows),
+        )
 
-    def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
-        """Scores, counts and sizes of the parts for the result of a seed, from its predictions
-        [rows, outputs]; the interval is of test, or of valid if there is no test. Writes the
-        predictions for every row, except for a train part that has its own file."""
+    def write_predictions(
+        self, run_dir: Path, split: RowSplit, predictions: np.ndarray
+    ) -> SeedScores:
+        """Writes the predictions of a seed [rows, outputs], except for a train part that has its
+        own file, and the texts of train. Returns the scores, counts and sizes of the parts; the
+        interval is of test, or of valid if there is no test."""
         table = self.table
-        saved = self.table_entries(split["train"])
-        self._write_predictions(run_dir, split, predictions, meaning_of(saved))
+        saved_task = self.saved_task(split["train"])
+        error_units = saved_task.error_units
+        self._write_table(run_dir, split, predictions, meaning_of(saved_task))
         write_training(run_dir, table, split["train"], self.spelling, bool(self.config.molecules))
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         main_part = "test" if "test" in split else "valid"
         main_score = partial(
-            self.score, predictions, error_units=saved["error_units"], metrics=[self.metric]
+            self.score, predictions, error_units=error_units, metrics=[self.metric]
         )
         interval = quick_interval(
             main_score, split[main_part], self.metric, len(table.label_columns)
@@ -204,7 +215,7 @@ class TableTask(ABC):
             "label_columns": table.label_columns,
             "rdkit": rdkit.__version__,
             "scores": {
-                name: self.score(predictions, rows, saved["error_units"])
+                name: self.score(predictions, rows, error_units)
                 for name, rows in scored_parts.items()
             },
             "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
@@ -215,7 +226,7 @@ class TableTask(ABC):
             },
         }
 
-    def _counts(self, rows: np.ndarray) -> dict[str, int]:
+    def _counts(self, rows: np.ndarray) -> dict[str, float]:
         """How many rows a part has, and how many of them are positive, if there are two classes."""
         if not isinstance(self.table.label_type, Binary):
             return {"rows": len(rows)}
@@ -223,12 +234,12 @@ class TableTask(ABC):
         return {"rows": len(rows), "positives": positives}
 
     def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        """The metric of every label by itself; {} if there is only one label."""
+        """The score of every label by itself; {} if there is only one label."""
         table = self.table
         scores = score_labels(
-            table.task_type, table.label_columns, table.labels[rows], predictions[rows]
+            table.label_type, table.label_columns, table.labels[rows], predictions[rows]
         )
-        return {label: of_label[self.metric] for label, of_label in scores.items()}
+        return {label: scores_of_label[self.metric] for label, scores_of_label in scores.items()}
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: all rows of a table; of several files those of valid, and all that are not
@@ -239,7 +250,7 @@ class TableTask(ABC):
             rows[split["valid"]] = True
         return rows
 
-    def _write_predictions(
+    def _write_table(
         self, run_dir: Path, split: RowSplit, predictions: np.ndarray, meaning: OutputMeaning
     ) -> None:
         table = self.table
@@ -259,11 +270,11 @@ def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     return np.where(deviations > 0, deviations, 1.0)
 
 
-def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> TaskConfig:
-    """The config with the kind of texts, their spelling and the split, where it leaves them out,
-    and with the whole names of the label columns, where it names them. `saved` is what the
-    model `remembered`. InputError if settings do not fit the table."""
-    metrics = metric_names(table.task_type, table.classes)
+def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask) -> TaskConfig:
+    """The config with whether texts are molecules, their spelling and the split, where it leaves
+    them out, and with the whole names of the label columns, where it names them. `saved_task` is
+    what the model remembers (`remembered`). InputError if settings do not fit the table."""
+    metrics = metric_names(table.label_type, table.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
@@ -271,13 +282,13 @@ def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> T
         )
     user_says = False if config.dataset in GLUE else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
-    model_knows = True if saved["molecules"] else None
+    model_knows = True if saved_task.molecules else None
     molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
     # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
     # recognised.
     standardize = config.standardize
-    if standardize is None and molecules and saved["standardize"] != "none":
-        standardize = saved["standardize"]
+    if standardize is None and molecules and saved_task.standardize != "none":
+        standardize = saved_task.standardize
     if standardize not in (None, "none") and not molecules:
         raise InputError(
             f"task.standardize {standardize} rewrites molecules; "
@@ -298,9 +309,9 @@ def complete_config(config: TaskConfig, table: TextTable, saved: SavedTask) -> T
 
 
 def main_metric(config: TaskConfig, table: TextTable) -> str:
-    """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
-    task type."""
-    metrics = metric_names(table.task_type, table.classes)
+    """The metric that chooses epoch and grid cell: of the config, of the data set, or the first of
+    the task type."""
+    metrics = metric_names(table.label_type, table.class_names)
     default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     return config.metric or default
 

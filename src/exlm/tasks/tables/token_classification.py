@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
-from exlm.data.columns import check_columns, listed
+from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.config import TaskConfig
@@ -42,10 +42,6 @@ class TokenClassification(TableFinetuning):
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         label_columns = config.label_columns or [_tag_column(config)]
-        if len(label_columns) > 1 or config.pair_column:
-            raise InputError(
-                "token_classification has one text column and one label column; name no others"
-            )
         config = replace(config, label_columns=label_columns, molecules=False)
         super().__init__(encoder, config, device)
 
@@ -53,8 +49,12 @@ class TokenClassification(TableFinetuning):
     def load_table(config: TaskConfig) -> TextTable:
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
-        [label_column] = config.label_columns
         table = load_labelled(replace(config, label_columns=[]))
+        label_column, *others = match_columns(config.label_columns, table.frame.columns)
+        if others or config.pair_column:
+            raise InputError(
+                "token_classification has one text column and one label column; name no others"
+            )
         check_columns(table.frame, config.dataset, label_column, config.mask_column)
         check_no_list_as_text(table.frame[label_column], config.dataset)
         cells = table.frame[label_column].fillna("")
@@ -83,11 +83,13 @@ class TokenClassification(TableFinetuning):
             labels=labels,
             label_columns=[label_column],
             problems=problems,
-            classes=classes,
+            class_names=classes,
             unit_pattern=unit,
         )
 
-    def batch_labels(self, batch: dict[str, Tensor], rows: np.ndarray, saved: SavedTask) -> Tensor:
+    def batch_labels(
+        self, batch: dict[str, Tensor], rows: np.ndarray, saved_task: SavedTask
+    ) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others
         have IGNORED."""
         assert self.tokens.unit_starts is not None  # `TextReader` found them
@@ -98,10 +100,12 @@ class TokenClassification(TableFinetuning):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def table_entries(self, train_rows: np.ndarray) -> SavedTask:
-        assert self.table.unit_pattern  # `load_table` found it
-        saved = super().table_entries(train_rows)
-        return {**saved, "unit": self.table.unit_pattern, "mask_column": self.config.mask_column}
+    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+        return replace(
+            super().saved_task(train_rows),
+            unit_pattern=self.table.unit_pattern or "",
+            mask_column=self.config.mask_column,
+        )
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:

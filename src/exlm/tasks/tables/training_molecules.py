@@ -88,7 +88,7 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
                 f"{file} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
-    how = models[0].saved.get("standardize", "none")
+    how = models[0].saved_task.standardize
     molecules = sorted(standardize(text, how) for text in training_molecules(models))
     return [bits for bits in fingerprints(molecules) if bits is not None]
 

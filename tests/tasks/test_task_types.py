@@ -1,4 +1,4 @@
-"""A kind of task is a class that trains and predicts, and a kind of labels is an object."""
+"""A task type is a class that trains and predicts or, for the rows of tables, an object."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
-from exlm.tasks.task import KINDS
+from exlm.tasks.task import OTHER_TASK_TYPES
 from tests.tasks.tiny_models import predicted, save_family
 
 
@@ -69,7 +69,7 @@ class Tagging:
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
 
-def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
+def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeypatch, capsys):
     model, data, out = (
         save_family(tmp_path / "model", "bert"),
         str(tmp_path / "data.csv"),
@@ -79,7 +79,7 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(KINDS, "tagging", Tagging)
+    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", Tagging)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
     frame = predicted(out, data)
@@ -108,7 +108,7 @@ class Grades(Classes):
         return -np.diff(np.hstack([ones, at_least, 0 * ones]))
 
 
-def test_one_entry_makes_a_new_kind_of_labels(tmp_path, monkeypatch):
+def test_one_entry_makes_a_new_task_type_of_rows(tmp_path, monkeypatch):
     model = save_family(tmp_path / "model", "bert")
     frame = pd.DataFrame({"text": [f"{town} {i}" for i in range(20) for town in ("Rome", "Oslo")]})
     frame["grade"] = [i % 3 for i in range(40)]
