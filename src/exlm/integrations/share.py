@@ -16,7 +16,7 @@ from exlm.storage.files import (
 from exlm.storage.manifest import MANIFEST, new_directory
 from exlm.storage.models import verify
 from exlm.storage.shipped import model_path
-from exlm.tasks.grid import BASELINE_FILE, seed_directories
+from exlm.tasks.results import is_baseline, seed_directories
 
 
 def share(model: str, directory: str) -> Path:
@@ -33,7 +33,7 @@ def share(model: str, directory: str) -> Path:
     Returns the directory."""
     source = Path(model_path(model))
     seeds = seed_directories(str(source))
-    if (seeds[0] / BASELINE_FILE).is_file():
+    if is_baseline(seeds[0]):
         raise InputError(
             f"{model} is a baseline, which is made of the rows that it learned from; "
             "give a pre-training or a fine-tuning"

@@ -21,6 +21,7 @@ class SeedScores(TypedDict):
     scores: NumbersOfParts  # by part and metric
     split: NotRequired[dict[str, int]]  # rows by part
     best_epoch: NotRequired[int]  # of a model: the best on valid
+    weight_files: NotRequired[dict[str, dict[str, str]]]  # `EncoderSource.weight_files`
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
     interval: NotRequired[NumbersOfParts]  # of the metric on test, or else valid: low and high
