@@ -38,11 +38,11 @@ def share(model: str, directory: str) -> Path:
             f"{model} is a baseline, which is made of the rows that it learned from; "
             "give a pre-training or a fine-tuning"
         )
-    models = sorted({source, *seeds})
-    files = [file for folder in models for file in _files_of_model(folder)]
+    folders = sorted({source, *seeds})
+    files = [file for folder in folders for file in _files_of_model(folder)]
     if (source / GRID_REPORT).is_file():
         files.append(source / GRID_REPORT)
-    left_out = _names_left_out(models, files)
+    left_out = _names_left_out(folders, files)
     with new_directory(Path(directory), advice=" or empty it") as copy:
         for file in files:
             target = copy / file.relative_to(source)
@@ -53,7 +53,7 @@ def share(model: str, directory: str) -> Path:
                 shutil.copyfile(file, target)
     size = sum(file.stat().st_size for file in files) / 1e6
     copied = sorted({file.name for file in files})
-    print(f"{directory}: {size:.1f} MB, models: {len(models)}, files: {', '.join(copied)}")
+    print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")
     print(f"left out: {listed(left_out) or 'nothing'}")
     return Path(directory)
 
@@ -70,10 +70,10 @@ def _files_of_model(folder: Path) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _names_left_out(models: list[Path], files: list[Path]) -> list[str]:
-    """The names of what is in the folders of the models, but neither in `files` nor hidden."""
+def _names_left_out(folders: list[Path], files: list[Path]) -> list[str]:
+    """The names of what is in the folders of models, but neither copied with `files` nor hidden."""
     copied = {path for file in files for path in (file, *file.parents)}
-    entries = [entry for folder in models for entry in folder.glob("[!.]*")]
+    entries = [entry for folder in folders for entry in folder.glob("[!.]*")]
     return sorted({entry.name for entry in entries if entry not in copied})
 
 
