@@ -276,13 +276,14 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
     readings = []
     monkeypatch.setattr(
-        "exlm.tasks.tables.training_molecules.training_molecules",
-        lambda places: readings.append(places) or ["C"],
+        "exlm.tasks.tables.training_molecules._lines",
+        lambda places, name: readings.append(places) or {"C", "CCO"},
     )
     arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")
     frame = predicted(*arguments, distance=True)
     assert frame["problem"].tolist() == ["", "", "", "not a SMILES string: unclosed ring"]
-    assert len(readings) == 1
+    assert frame["in_training"].tolist() == [False, True, False, False]
+    assert len(readings) == 2  # once for distances, and once for the column
 
 
 def test_a_label_called_class_keeps_its_probability(molecules, tuned):
@@ -307,3 +308,20 @@ def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
     assert predicted_values == {"True": [False, True, None], "yes": ["no", "yes", None]}
+
+
+def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys):
+    output = tuned("regression")
+    trained = {text for seed in (0, 1) for text in (output / f"seed-{seed}/train.smi").open()}
+    first = next(iter(trained)).strip()
+    frame = pd.DataFrame({"smiles": [first, "OC(=O)CCBr", "C1CC"], "weight": [1.0, 2.0, 3.0]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = predicted(str(output), str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    assert found["in_training"].tolist() == [True, False, False]
+    warning = capsys.readouterr().err
+    assert "1 of the labelled rows have a text or molecule of the training" in warning
+    assert "the column in_training of exlm predict marks them" in warning
+    for rows, expected in (([0, 1], [True, False]), ([1, 2], None)):
+        frame["smiles"].iloc[rows].to_frame().to_csv(tmp_path / "b.csv", index=False)
+        found = predicted(str(output), str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
+        assert (found["in_training"].tolist() if "in_training" in found else None) == expected

@@ -92,7 +92,8 @@ def _predict_in_chunks(
         (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    settings = {"models": models, "options": options}
+    # Chunks that an earlier version left unfinished have no column `in_training`.
+    settings = {"models": models, "options": options, "marks_training": True}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
@@ -214,7 +215,8 @@ def _warn_of_training(count: int | None) -> None:
     if count:
         print(
             f"warning: {count} of the labelled rows have a text or molecule of the training, which "
-            "a model may know by heart; leave them out for an honest number",
+            "a model may know by heart; leave them out for an honest number (the column "
+            "in_training of exlm predict marks them)",
             file=sys.stderr,
         )
 

@@ -23,6 +23,9 @@ class SeedScores(TypedDict):
     best_epoch: NotRequired[int]  # of a model: the best on valid
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
+    # by part, if the encoder has been fine-tuned before: rows that were in that training; None if
+    # it cannot be told
+    in_earlier_training: NotRequired[dict[str, int | None]]
     interval: NotRequired[NumbersOfParts]  # of the metric on test, or else valid: low and high
     labels: NotRequired[NumbersOfParts]  # the metric of every label by itself, by part and label
     label_columns: NotRequired[list[str]]
