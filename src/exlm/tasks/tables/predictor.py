@@ -260,7 +260,8 @@ class TablePredictor:
     def _in_training(self, table: TextTable) -> np.ndarray | None:
         """[rows] bool: the usable rows with a text or molecule of the training; None if this is not
         known."""
-        return self._training_texts and self._training_texts.rows_in(table)
+        training = self._training_texts
+        return None if training is None else training.rows_in(table)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why

@@ -2,6 +2,7 @@
 scored and written. Fine-tuned models and baselines have this in common."""
 
 import hashlib
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
+    merged_labels,
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import decide_molecules
@@ -60,6 +62,7 @@ class TableTask(ABC):
         self.groups = find_groups(table, spelling)
         parts = None if config.duplicates == "keep" else chosen_parts(config, table)
         self.table = resolve_duplicates(table, self.groups, config.duplicates, parts)
+        self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
         self.in_earlier_training = self._rows_in_earlier_training()
@@ -277,11 +280,13 @@ class TableTask(ABC):
                 for name, rows in scored_parts.items()
             },
             "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
+            "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
             "interval": {main_part: interval},
             "labels": {
                 name: self._scores_of_labels(predictions, rows)
                 for name, rows in scored_parts.items()
             },
+            "label_rows": {name: self._rows_of_labels(rows) for name, rows in scored_parts.items()},
         }
         if self.earlier_run is not None:
             result["in_earlier_training"] = self._counts_in_earlier_training(split)
@@ -293,6 +298,14 @@ class TableTask(ABC):
             return {"rows": len(rows)}
         positives = int((self.table.labels[rows] == 1).sum())
         return {"rows": len(rows), "positives": positives}
+
+    def _rows_of_labels(self, rows: np.ndarray) -> dict[str, float]:
+        """How many of some rows have each label; {} if there is only one label."""
+        names = self.table.label_columns
+        if len(names) == 1:
+            return {}
+        counts = (~np.isnan(self.table.labels[rows])).sum(0).tolist()
+        return dict(zip(names, counts, strict=True))
 
     def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The score of every label by itself; {} if there is only one label."""
@@ -316,10 +329,7 @@ class TableTask(ABC):
     ) -> None:
         table = self.table
         parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns([predictions], table)}
-        if self.config.duplicates == "mean":
-            means = zip(table.label_columns, table.labels.T, strict=True)
-            columns |= {f"mean {name}": values for name, values in means}
+        columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
         in_training = self._in_train(split)
         if self.in_earlier_training is not None:
             in_training |= self.in_earlier_training
@@ -390,3 +400,16 @@ def content_hash(table: TextTable) -> str:
     names = "\t".join(map(str, frame.columns)).encode()
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
     return hashlib.sha256(names + cells).hexdigest()
+
+
+def rows_hash(table: TextTable, rows: np.ndarray) -> str:
+    """SHA-256 of the texts and labels of some rows, in whatever order."""
+    lines = []
+    for row in rows:
+        labels = table.labels[row].tolist()
+        if table.class_names:
+            # their indices depend on the classes of other rows
+            labels = [table.class_names[int(label)] for label in labels if not np.isnan(label)]
+        pair = table.pairs[row] if table.pairs else None
+        lines.append(json.dumps([table.texts[row], pair, labels]))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
