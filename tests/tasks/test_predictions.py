@@ -325,3 +325,49 @@ def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys)
         frame["smiles"].iloc[rows].to_frame().to_csv(tmp_path / "b.csv", index=False)
         found = predicted(str(output), str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
         assert (found["in_training"].tolist() if "in_training" in found else None) == expected
+
+
+def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
+    tuned, molecules, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
+    model = str(tuned("binary"))
+    table = pd.DataFrame({"smiles": ["OC(=O)CCBr", "C1CC", "BrCCF"]})
+    table.assign(**{"predicted nitrogen": 7, "problem": "mine"}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    found = predicted(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    assert (found["predicted nitrogen"] == 7).all() and (found["problem"] == "mine").all()
+    assert found["exlm predicted nitrogen"].isna().tolist() == [False, True, False]
+    note = (
+        "a.csv already has columns called predicted nitrogen, problem, which stay as they are; the "
+        "new ones are called exlm predicted nitrogen, exlm problem"
+    )
+    assert capsys.readouterr().err.count(note) == 1
+    table.to_csv(tmp_path / "b.csv", index=False)
+    predict(model, str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
+    assert "already has" not in capsys.readouterr().err
+
+
+def test_a_model_of_molecules_reads_the_column_called_smiles(tuned, molecules, tmp_path, capsys):
+    """As in the table that `exlm fill` writes. The name of the training comes first."""
+    frame = pd.DataFrame({"text": "CC[MASK]", "SMILES": ["OC(=O)CCBr", "BrCCF"]})
+    model = str(tuned("binary"))
+    trained = shutil.copytree(tuned("binary") / "seed-0", tmp_path / "model")
+    config = json.loads((trained / "config.json").read_text())
+    config["task"]["text_column"] = "Structure"
+    (trained / "config.json").write_text(json.dumps(config))
+    (trained / "manifest.json").unlink()
+    expected = None
+    for name, columns in (
+        (model, {}),
+        (str(trained), {}),
+        (str(trained), {"structure": frame["SMILES"], "SMILES": "C"}),
+    ):
+        frame.assign(**columns).to_csv(tmp_path / "a.csv", index=False)
+        found = predicted(name, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+        assert found["problem"].tolist() == ["", ""]
+        if name == str(trained):
+            expected = expected or found["predicted nitrogen"].tolist()
+            assert found["predicted nitrogen"].tolist() == expected

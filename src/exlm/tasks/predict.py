@@ -20,6 +20,7 @@ from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.results import is_baseline, seed_directories
+from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.saved_task import SeedModel, load_saved_task
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
@@ -38,8 +39,9 @@ def predict(
 
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
-    probability (`confidence`). If the label columns are present too, the metrics are printed; such
-    a table, questions and an .xlsx file need memory as a whole.
+    probability (`confidence`). If some texts or molecules were in the training, the column
+    `in_training` says of every row whether its own was. If the label columns are present too, the
+    metrics are printed; such a table, questions and an .xlsx file need memory as a whole.
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
@@ -164,6 +166,8 @@ def evaluate(
         "model": model,
         "input": input,
         "labelled": len(labelled),
+        "unknown_labels": predictions.unknown_labels,
+        "unusable": predictions.counts[UNUSABLE],
         "in_training": predictions.in_training,
         "resamples": resamples,
         "seed": seed,
@@ -177,6 +181,11 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
+    if report["unknown_labels"] or report["unusable"]:
+        print(
+            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
+            f"know, {report['unusable']} rows that cannot be used"
+        )
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report

@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
-from exlm.data.frames import FileRows, read_file, read_file_chunks, with_columns
+from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.labels.label_types import Probabilities
@@ -22,7 +22,12 @@ from exlm.tasks.labels.scores import (
     score_labels,
     score_predictions,
 )
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    with_predictions,
+)
 from exlm.tasks.rows.reading import (
     TableTokens,
     TextReader,
@@ -149,29 +154,31 @@ class TablePredictor:
         marks = in_training if is_marked else None
         frame, counts = self._with_predictions(table, by_model, marks)
         if self.options.explain:
-            frame = with_columns(frame, {"explanation": self._explain(table, tokens)})
+            explanations = {"explanation": self._explain(table, tokens)}
+            frame = with_predictions(frame, explanations, self.path)
         numbers = number_columns(self.path, rows.frame)
         predictions = Predictions(frame, counts, numbers=numbers)
         if set(self.label_columns).isdisjoint(table.frame):
             return predictions
         try:
-            labels = self._read_labels(table)
+            labels, unknown_labels = self._read_labels(table)
         except InputError as error:
             return replace(predictions, note=str(error))
+        predictions = replace(predictions, unknown_labels=unknown_labels)
         predictions = self._scored(predictions, table, by_model, labels)
         if in_training is None:
             return predictions
         return replace(predictions, in_training=int(in_training[predictions.labelled].sum()))
 
-    def _read_labels(self, table: TextTable) -> np.ndarray:
-        """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
-        read, or if there are none to score."""
+    def _read_labels(self, table: TextTable) -> tuple[np.ndarray, int]:
+        """What `OutputMeaning.read` gives. InputError if labels cannot be read, or if there are
+        none to score."""
         mask_column = self.saved_task.mask_column
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
-        labels = self.meaning.read(table, self.path, self.label_columns)
+        labels, unknown_labels = self.meaning.read(table, self.path, self.label_columns)
         if not (table.usable & ~np.isnan(labels).all(1)).any():
             raise InputError(
                 f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
@@ -180,7 +187,7 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
-        return labels
+        return labels, unknown_labels
 
     def _scored(
         self,
@@ -364,7 +371,8 @@ class TablePredictor:
             counts[f"far from the training molecules (distance over {FAR})"] = far
         if in_training is not None:
             columns["in_training"] = in_training
-        return with_columns(table.frame, {**columns, "problem": table.problems}), counts
+        columns["problem"] = table.problems
+        return with_predictions(table.frame, columns, self.path), counts
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every
