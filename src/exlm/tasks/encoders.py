@@ -35,6 +35,7 @@ from exlm.storage.models import (
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.results import best_seed_directory
 
 # The model classes with the head of a task type, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
@@ -65,6 +66,16 @@ class EncoderSource:
     from_scratch: bool = False  # whether to draw all weights anew
     # directory of a fine-tuned model of the same architecture, whose encoder is taken
     start_from: str | None = None
+
+    @property
+    def earlier_run(self) -> Path | None:
+        """The directory of the fine-tuned model that has the encoder; None if this is only
+        pre-trained, or drawn anew."""
+        if self.start_from:
+            return Path(self.start_from)
+        if self.from_scratch or not hasattr(load_config(self.name), "task"):
+            return None
+        return best_seed_directory(self.name)
 
     def load(
         self, model_classes: ModelClasses, hyper: FinetuneConfig, settings: dict[str, Any]

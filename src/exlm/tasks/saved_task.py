@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize
+from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
@@ -79,17 +80,18 @@ class SavedTask:
         }
 
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
-        """The column of the file `path` that has the texts, as it is called in the training, in any
-        case; of an .sdf file that of the structures, whatever its properties are called. None if
-        there is none."""
+        """The column of the file `path` that has the texts: as it is called in the training, in any
+        case, or for molecules the one called smiles; of an .sdf file that of the structures,
+        whatever its properties are called. None if there is none."""
         if format_of(path) == "sdf":
             return SDF_STRUCTURES
-        if not self.text_column:
-            return None
-        if self.text_column in columns:
+        if self.text_column and self.text_column in columns:
             return self.text_column
         in_any_case = {str(column).lower(): str(column) for column in columns}
-        return in_any_case.get(self.text_column.lower())
+        if self.text_column and self.text_column.lower() in in_any_case:
+            return in_any_case[self.text_column.lower()]
+        structures = text_columns(columns, "smiles") if self.molecules else []
+        return structures[0] if len(structures) == 1 else None
 
 
 def load_saved_task(path: str) -> SavedTask:

@@ -56,7 +56,7 @@ class TableFinetuning(TableTask):
         reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
         checked, self.tokens = reader.read(table)
         spelling = spelling_of(self.tokenizer, molecules, how)
-        super().__init__(config, checked, table.usable, spelling)
+        super().__init__(config, checked, table.usable, spelling, encoder.earlier_run)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:
