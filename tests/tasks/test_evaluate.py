@@ -217,3 +217,17 @@ def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):
     rows = {name: scores["rows"] for name, scores in report["labels"].items()}
     assert rows == {"weight": 119, "carbons": 120}
     assert "the first row 1: '>1000' is no label of the model (a number)" in capsys.readouterr().err
+
+
+def test_rows_that_are_not_scored_are_counted(tuned, molecules, tmp_path, capsys):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", "element"]][:60]
+    frame.loc[:2, "element"] = "carbon"
+    frame.loc[2:5, "smiles"] = "C1CC"
+    frame.loc[7, "element"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    report = evaluate(
+        str(tuned("multiclass")), str(tmp_path / "a.csv"), str(tmp_path / "e.json"), resamples=0
+    )
+    assert (report["labelled"], report["unknown_labels"], report["unusable"]) == (53, 2, 4)
+    printed = capsys.readouterr().out
+    assert "not scored: 2 rows with a label that the model does not know, 4 rows that" in printed

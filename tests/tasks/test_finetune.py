@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from exlm import InputError
 from exlm.errors import Interrupted, TrainingStopped
@@ -114,6 +114,49 @@ def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp
     test = written[written["split"] == "test"]
     error = np.sqrt(np.mean((test["mean aromatic"] - test["predicted aromatic"]) ** 2))
     assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
+
+
+def test_merged_labels_of_several_columns_are_beside_their_predictions(
+    pretrained, table, tmp_path, capsys
+):
+    """Each of two rows of a molecule lacks a label that the other has. Results say how many rows a
+    label has."""
+    frame = pd.read_csv(table)
+    again = frame.assign(nitrogen=None)
+    frame.loc[frame.index % 2 == 0, "ring"] = None
+    again.loc[20:, "ring"] = None
+    pd.concat([frame, again]).to_csv(table, index=False)
+    report = run(pretrained, table, tmp_path, ["nitrogen", "ring"], duplicates="drop")
+    written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
+    assert "merged nitrogen" not in written
+    ring = pd.read_csv(table)["ring"]
+    used = written["split"].fillna("") != ""
+    assert used.any() and written["ring"].isna()[used].any()
+    expected = ring[:300].fillna(ring[300:].reset_index(drop=True))
+    assert written["merged ring"][:300][used[:300]].equals(expected[used[:300]])
+    test = written[written["split"] == "test"]
+    rows = {"nitrogen": len(test), "ring": int(test["merged ring"].notna().sum())}
+    assert report["runs"][0]["label_rows"]["test"] == rows and rows["ring"] < rows["nitrogen"]
+    assert report["label_rows"]["test"]["ring"]["median"] == rows["ring"]
+    printed = f"{len(test)} rows ({len(test)} with nitrogen, {rows['ring']} with ring)"
+    assert printed in capsys.readouterr().out
+
+
+def test_the_same_scored_rows_have_the_same_hash_in_any_file(pretrained, table, tmp_path, capsys):
+    frame = pd.read_csv(table)[["smiles", "element"]].drop(index=[5, 7])
+    frame[240:].to_csv(tmp_path / "test.csv", index=False)
+    frame[240:][::-1].to_csv(tmp_path / "turned.csv", index=False)
+    frame[241:].to_csv(tmp_path / "fewer.csv", index=False)
+    hashes = []
+    for size, name in ((240, "test"), (100, "turned"), (240, "fewer")):
+        train = tmp_path / f"train-{name}.csv"
+        frame[:size].to_csv(train, index=False)
+        task = TaskConfig(str(train), test=str(tmp_path / f"{name}.csv"), text_column="smiles")
+        once = replace(FAST, epochs=1)
+        report = finetune(str(tmp_path / name), str(pretrained), task, once, [0])
+        assert f"{train} and {task.test}: " in capsys.readouterr().out
+        hashes.append(report["runs"][0]["rows_sha256"]["test"])
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_labels_with_a_large_offset_are_predicted_as_they_were_scored(
@@ -523,6 +566,13 @@ def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
 def test_predict_needs_a_finetuned_model(pretrained, table):
     with pytest.raises(InputError, match="is not fine-tuned"):
         predict(str(pretrained), str(table))
+
+
+def test_a_classifier_of_another_tool_has_no_task(pretrained, table, tmp_path):
+    classifier = AutoModelForSequenceClassification.from_pretrained(pretrained)
+    classifier.save_pretrained(tmp_path / "classifier")
+    with pytest.raises(InputError, match="was not made by exlm finetune.* use a pipeline"):
+        predict(str(tmp_path / "classifier"), str(table))
 
 
 def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):

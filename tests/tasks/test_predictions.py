@@ -276,13 +276,14 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
     readings = []
     monkeypatch.setattr(
-        "exlm.tasks.tables.training_molecules.training_molecules",
-        lambda places: readings.append(places) or ["C"],
+        "exlm.tasks.tables.training_molecules._lines",
+        lambda places, name: readings.append(places) or {"C", "CCO"},
     )
     arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")
     frame = predicted(*arguments, distance=True)
     assert frame["problem"].tolist() == ["", "", "", "not a SMILES string: unclosed ring"]
-    assert len(readings) == 1
+    assert frame["in_training"].tolist() == [False, True, False, False]
+    assert len(readings) == 2  # once for distances, and once for the column
 
 
 def test_a_label_called_class_keeps_its_probability(molecules, tuned):
@@ -307,3 +308,66 @@ def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
     assert predicted_values == {"True": [False, True, None], "yes": ["no", "yes", None]}
+
+
+def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys):
+    output = tuned("regression")
+    trained = {text for seed in (0, 1) for text in (output / f"seed-{seed}/train.smi").open()}
+    first = next(iter(trained)).strip()
+    frame = pd.DataFrame({"smiles": [first, "OC(=O)CCBr", "C1CC"], "weight": [1.0, 2.0, 3.0]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = predicted(str(output), str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    assert found["in_training"].tolist() == [True, False, False]
+    warning = capsys.readouterr().err
+    assert "1 of the labelled rows have a text or molecule of the training" in warning
+    assert "the column in_training of exlm predict marks them" in warning
+    for rows, expected in (([0, 1], [True, False]), ([1, 2], None)):
+        frame["smiles"].iloc[rows].to_frame().to_csv(tmp_path / "b.csv", index=False)
+        found = predicted(str(output), str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
+        assert (found["in_training"].tolist() if "in_training" in found else None) == expected
+
+
+def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
+    tuned, molecules, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
+    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
+    model = str(tuned("binary"))
+    table = pd.DataFrame({"smiles": ["OC(=O)CCBr", "C1CC", "BrCCF"]})
+    table.assign(**{"predicted nitrogen": 7, "problem": "mine"}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    found = predicted(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    assert (found["predicted nitrogen"] == 7).all() and (found["problem"] == "mine").all()
+    assert found["exlm predicted nitrogen"].isna().tolist() == [False, True, False]
+    note = (
+        "a.csv already has columns called predicted nitrogen, problem, which stay as they are; the "
+        "new ones are called exlm predicted nitrogen, exlm problem"
+    )
+    assert capsys.readouterr().err.count(note) == 1
+    table.to_csv(tmp_path / "b.csv", index=False)
+    predict(model, str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
+    assert "already has" not in capsys.readouterr().err
+
+
+def test_a_model_of_molecules_reads_the_column_called_smiles(tuned, molecules, tmp_path, capsys):
+    """As in the table that `exlm fill` writes. The name of the training comes first."""
+    frame = pd.DataFrame({"text": "CC[MASK]", "SMILES": ["OC(=O)CCBr", "BrCCF"]})
+    model = str(tuned("binary"))
+    trained = shutil.copytree(tuned("binary") / "seed-0", tmp_path / "model")
+    config = json.loads((trained / "config.json").read_text())
+    config["task"]["text_column"] = "Structure"
+    (trained / "config.json").write_text(json.dumps(config))
+    (trained / "manifest.json").unlink()
+    expected = None
+    for name, columns in (
+        (model, {}),
+        (str(trained), {}),
+        (str(trained), {"structure": frame["SMILES"], "SMILES": "C"}),
+    ):
+        frame.assign(**columns).to_csv(tmp_path / "a.csv", index=False)
+        found = predicted(name, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+        assert found["problem"].tolist() == ["", ""]
+        if name == str(trained):
+            expected = expected or found["predicted nitrogen"].tolist()
+            assert found["predicted nitrogen"].tolist() == expected

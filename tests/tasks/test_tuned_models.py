@@ -2,10 +2,12 @@
 `predict` gives."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from rdkit.Chem import MolFromSmiles, MolToSmiles
 from transformers import (
     AutoModel,
     AutoModelForQuestionAnswering,
@@ -148,3 +150,43 @@ def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp
         best.append(weight_hash(str(tmp_path)))
         assert best[-1] == weight_hash(str(tmp_path / f"seed-{report['best_seed']}"))
     assert best[0] != best[1] and best[2] in best[:2]
+
+
+def test_rows_of_an_earlier_training_are_told(molecules, tmp_path, capsys):
+    """A molecule counts in any spelling; a model that goes on remembers all trainings."""
+    texts = pd.read_csv(molecules / "table.csv")["smiles"]
+    frame = pd.DataFrame({"smiles": texts, "y": [int("N" in text) for text in texts]})
+    frame["part"] = ["train"] * 80 + ["valid"] * 20 + ["test"] * 20
+    frame.to_csv(tmp_path / "old.csv", index=False)
+    later = frame.assign(part=["test"] * 30 + ["valid"] * 20 + ["train"] * 70)
+    later.loc[0, "smiles"] = MolToSmiles(MolFromSmiles(texts[0]), canonical=False, rootedAtAtom=1)
+    later.to_csv(tmp_path / "new.csv", index=False)
+    task = TaskConfig(str(tmp_path / "old.csv"), label_columns=["y"], split="column:part")
+    old, model = str(tmp_path / "old"), str(molecules / "model")
+    assert "in_earlier_training" not in finetune(old, model, task, FAST, [0])["runs"][0]
+    again = finetune(str(tmp_path / "same"), model, task, FAST, [0], start_from=old)
+    assert again["runs"][0]["in_earlier_training"] == {"valid": 0, "test": 0}
+    assert "warning" not in capsys.readouterr().err
+    task = replace(task, dataset=str(tmp_path / "new.csv"))
+    for name, options in (
+        ("a", {"start_from": old}),
+        ("b", {"start_from": str(tmp_path / "same")}),
+    ):
+        report = finetune(str(tmp_path / name), model, task, FAST, [0], **options)
+        assert report["runs"][0]["in_earlier_training"] == {"valid": 20, "test": 30}
+        err = capsys.readouterr().err
+        assert (
+            "20 of the 20 valid rows and 30 of the 30 test rows have a text or molecule of" in err
+        )
+    report = finetune(str(tmp_path / "c"), old, task, FAST, [0])
+    assert report["runs"][0]["in_earlier_training"] == {"valid": 20, "test": 30}
+    written = pd.read_csv(tmp_path / "c/seed-0/predictions.csv")
+    assert written.loc[written["part"] != "train", "in_training"].all()
+    scratch = finetune(str(tmp_path / "d"), old, task, FAST, [0], from_scratch=True)
+    assert "in_earlier_training" not in scratch["runs"][0]
+    assert "in_training" not in pd.read_csv(tmp_path / "d/seed-0/predictions.csv")
+    (tmp_path / "old/seed-0/train.smi").unlink()
+    capsys.readouterr()
+    report = finetune(str(tmp_path / "e"), old, task, FAST, [0])
+    assert report["runs"][0]["in_earlier_training"] == {"valid": None, "test": None}
+    assert "keeps no record of the texts of its training" in capsys.readouterr().err

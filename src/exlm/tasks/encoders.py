@@ -25,10 +25,17 @@ from transformers import (
 
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line, note
-from exlm.storage.models import check_tokenizer, verify, weight_hash, without_reports
+from exlm.storage.models import (
+    check_tokenizer,
+    verify,
+    weight_files,
+    weight_hash,
+    without_reports,
+)
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.results import best_seed_directory
 
 # The model classes with the head of a task type, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
@@ -60,6 +67,16 @@ class EncoderSource:
     # directory of a fine-tuned model of the same architecture, whose encoder is taken
     start_from: str | None = None
 
+    @property
+    def earlier_run(self) -> Path | None:
+        """The directory of the fine-tuned model that has the encoder; None if this is only
+        pre-trained, or drawn anew."""
+        if self.start_from:
+            return Path(self.start_from)
+        if self.from_scratch or not hasattr(load_config(self.name), "task"):
+            return None
+        return best_seed_directory(self.name)
+
     def load(
         self, model_classes: ModelClasses, hyper: FinetuneConfig, settings: dict[str, Any]
     ) -> PreTrainedModel:
@@ -86,6 +103,12 @@ class EncoderSource:
         if self.start_from:
             _copy_encoder(self.start_from, network)
         return _with_exact_head(network)
+
+    def weight_files(self) -> dict[str, dict[str, str]]:
+        """The SHA-256 of the weights that a network gets, by the setting that names their model,
+        and by file."""
+        names = {"model": self.name, "start_from": self.start_from}
+        return {setting: weight_files(name) for setting, name in names.items() if name}
 
 
 def _random_network(

@@ -23,7 +23,7 @@ from exlm.tasks.encoders import EncoderSource, encoder_hash
 from exlm.tasks.grid import Grid
 from exlm.tasks.report import describe_report
 from exlm.tasks.results import GridReport, best_seed_directory
-from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.rows.datasets import data_name, fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
 from exlm.train import distributed
@@ -122,7 +122,7 @@ def run_task(
         raise InputError(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
-    print(f"{task.config.dataset}: {task.summary}")
+    print(f"{data_name(task.config)}: {task.summary}")
     for departure in task.data_settings["departures"]:
         note(f"{departure}; scores do not compare with published ones")
     if recipe["task"].label_columns:  # the command line cuts names at their commas

@@ -182,6 +182,7 @@ class Grid:
         # Not all have these: questions have no labels, and runs of earlier versions no counts.
         details = {
             "labels": summarise_parts([run.get("labels", {}) for run in runs]),
+            "label_rows": summarise_parts([run.get("label_rows", {}) for run in runs]),
             "counts": summarise_parts([run.get("counts", {}) for run in runs]),
             "interval": summarise_parts([run.get("interval", {}) for run in runs]),
         }

@@ -20,6 +20,7 @@ from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.results import is_baseline, seed_directories
+from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.saved_task import SeedModel, load_saved_task
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
@@ -38,8 +39,9 @@ def predict(
 
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
-    probability (`confidence`). If the label columns are present too, the metrics are printed; such
-    a table, questions and an .xlsx file need memory as a whole.
+    probability (`confidence`). If some texts or molecules were in the training, the column
+    `in_training` says of every row whether its own was. If the label columns are present too, the
+    metrics are printed; such a table, questions and an .xlsx file need memory as a whole.
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
@@ -92,7 +94,8 @@ def _predict_in_chunks(
         (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    settings = {"models": models, "options": options}
+    # Chunks that an earlier version left unfinished have no column `in_training`.
+    settings = {"models": models, "options": options, "marks_training": True}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
@@ -163,6 +166,8 @@ def evaluate(
         "model": model,
         "input": input,
         "labelled": len(labelled),
+        "unknown_labels": predictions.unknown_labels,
+        "unusable": predictions.counts[UNUSABLE],
         "in_training": predictions.in_training,
         "resamples": resamples,
         "seed": seed,
@@ -176,6 +181,11 @@ def evaluate(
     }
     write_json(target, report)
     print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
+    if report["unknown_labels"] or report["unusable"]:
+        print(
+            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
+            f"know, {report['unusable']} rows that cannot be used"
+        )
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
@@ -211,10 +221,17 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
 
 
 def _warn_of_training(count: int | None) -> None:
+    """Says of labelled rows how many of them were trained on (`Predictions.in_training`)."""
+    if count is None:
+        note(
+            "there is no record of the training beside the model, so that it cannot be told which "
+            "rows were trained on"
+        )
     if count:
         print(
             f"warning: {count} of the labelled rows have a text or molecule of the training, which "
-            "a model may know by heart; leave them out for an honest number",
+            "a model may know by heart; leave them out for an honest number (the column "
+            "in_training of exlm predict marks them)",
             file=sys.stderr,
         )
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
 
 from exlm.data.columns import check_columns, listed, match_columns
-from exlm.data.frames import FileRows
-from exlm.errors import InputError
+from exlm.data.frames import FileRows, with_columns
+from exlm.errors import InputError, note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 from exlm.tasks.saved_task import SeedModel
@@ -86,12 +86,28 @@ class Predictions:
     confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # how many of the labelled rows have a text or molecule of the training; None if it is not kept
     in_training: int | None = None
+    # how many rows have a label that the models do not know
+    unknown_labels: int = 0
     numbers: frozenset[str] = frozenset()  # the file's `number_columns`
 
     @property
     def main(self) -> str:
         """The name in `scorers` of the ensemble or, without one, of the only model."""
         return next(iter(self.scorers))
+
+
+def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:
+    """Rows of the file `path` with more columns. If the file has columns of these names, perhaps of
+    another model, they stay, and a note on its first rows says what the new ones are called."""
+    result = with_columns(frame, columns)
+    new_names = result.columns[len(frame.columns) :]
+    renamed = {old: new for old, new in zip(columns, new_names, strict=True) if old != new}
+    if renamed and frame.index[0] == 0:
+        note(
+            f"{path} already has columns called {listed(renamed)}, which stay as they are; the new "
+            f"ones are called {listed(renamed.values())}"
+        )
+    return result
 
 
 class Predictor(Protocol):

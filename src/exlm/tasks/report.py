@@ -18,6 +18,7 @@ ReportedPart = Literal["test", "valid", "mismatched"]
 # With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
+MOST_LABELS_SHOWN = 5  # with their rows, in the line of a part
 # what is usually told beside the metric that chose the epoch, if the task has it
 OF_NUMBERS = ("rmse", "mae", "r2", "spearman")
 OF_CLASSES = ("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews")
@@ -52,6 +53,7 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
     if counts:
         rows = int(counts["rows"]["median"])
         line += f"; {rows} rows"
+        line += _rows_of_labels(report, part, rows)
         if "positives" in counts:
             line += f", {int(counts['positives']['median'])} of them positive"
         interval = report.get("interval", {}).get(part)
@@ -90,6 +92,19 @@ def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
     return (
         f" (the mean over {scored} of {len(means)} labels: the others have {lacking} in these rows)"
     )
+
+
+def _rows_of_labels(report: GridReport, part: ReportedPart, rows: int) -> str:
+    """How many rows each label has, of many labels the fewest and the most; "" if all labels have
+    all of the `rows`."""
+    numbers = report.get("label_rows", {}).get(part, {})
+    rows_by_label = {label: int(number["median"]) for label, number in numbers.items()}
+    fewest = min(rows_by_label.values(), default=rows)
+    if fewest == rows:
+        return ""
+    if len(rows_by_label) > MOST_LABELS_SHOWN:
+        return f" ({fewest} to {max(rows_by_label.values())} a label)"
+    return f" ({', '.join(f'{number} with {name}' for name, number in rows_by_label.items())})"
 
 
 def _note_on_few(counts: Statistics) -> str | None:

@@ -21,10 +21,18 @@ class SeedScores(TypedDict):
     scores: NumbersOfParts  # by part and metric
     split: NotRequired[dict[str, int]]  # rows by part
     best_epoch: NotRequired[int]  # of a model: the best on valid
+    weight_files: NotRequired[dict[str, dict[str, str]]]  # `EncoderSource.weight_files`
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
+    # by part, if the encoder has been fine-tuned before: rows that were in that training; None if
+    # it cannot be told
+    in_earlier_training: NotRequired[dict[str, int | None]]
     interval: NotRequired[NumbersOfParts]  # of the metric on test, or else valid: low and high
-    labels: NotRequired[NumbersOfParts]  # the metric of every label by itself, by part and label
+    # of several labels, by part and label: the metric of a label by itself, and rows that have it
+    labels: NotRequired[NumbersOfParts]
+    label_rows: NotRequired[NumbersOfParts]
+    # by part: equal if the same rows were scored, whatever other rows their files have
+    rows_sha256: NotRequired[dict[str, str]]
     label_columns: NotRequired[list[str]]
     left_out: NotRequired[int]  # rows that cannot be used
     split_sha256: NotRequired[str]
@@ -57,6 +65,7 @@ class GridReport(TypedDict):
     counts: NotRequired[dict[str, Statistics]]  # by part, as the next ones
     interval: NotRequired[dict[str, Statistics]]
     labels: NotRequired[dict[str, Statistics]]
+    label_rows: NotRequired[dict[str, Statistics]]
 
 
 def leaves_model(result: RunResult) -> bool:

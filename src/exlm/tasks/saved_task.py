@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize
+from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
@@ -22,6 +23,8 @@ from exlm.train import distributed
 SCORING = "fp32"
 # The largest mean of labels, in their standard deviations, that a float32 output can include
 LARGEST_OFFSET = 10_000
+# how the names of the model classes end that are made for a task
+HEADS_OF_TASKS = ("Classification", "QuestionAnswering")
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
 # Fields whose keys in files are other words
 KEYS = {"class_names": "classes", "binary_names": "words", "unit_pattern": "unit"}
@@ -77,28 +80,34 @@ class SavedTask:
         }
 
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
-        """The column of the file `path` that has the texts, as it is called in the training, in any
-        case; of an .sdf file that of the structures, whatever its properties are called. None if
-        there is none."""
+        """The column of the file `path` that has the texts: as it is called in the training, in any
+        case, or for molecules the one called smiles; of an .sdf file that of the structures,
+        whatever its properties are called. None if there is none."""
         if format_of(path) == "sdf":
             return SDF_STRUCTURES
-        if not self.text_column:
-            return None
-        if self.text_column in columns:
+        if self.text_column and self.text_column in columns:
             return self.text_column
         in_any_case = {str(column).lower(): str(column) for column in columns}
-        return in_any_case.get(self.text_column.lower())
+        if self.text_column and self.text_column.lower() in in_any_case:
+            return in_any_case[self.text_column.lower()]
+        structures = text_columns(columns, "smiles") if self.molecules else []
+        return structures[0] if len(structures) == 1 else None
 
 
 def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
     verify(path)
-    content = getattr(load_config(path), "task", None)
-    if content is None:
+    config = load_config(path)
+    content = getattr(config, "task", None)
+    if content is not None:
+        return SavedTask.from_json(content)
+    architecture, *_ = config.architectures or [""]
+    if architecture.endswith(HEADS_OF_TASKS):
         raise InputError(
-            f"{path} is not fine-tuned; run exlm finetune and give its output directory"
+            f"{path} was not made by exlm finetune, so that its task is not known; "
+            "use a pipeline of transformers (docs/howto/other-tools.md)"
         )
-    return SavedTask.from_json(content)
+    raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
 
 
 class TunedModel(NamedTuple):

@@ -84,6 +84,7 @@ class Labels(NamedTuple):
     task_type: str
     class_names: list[str] | None  # by index, if the values are indices of classes
     binary_names: list[str] | None  # what 0 and 1 are called, if they have names
+    unknown_rows: int = 0  # how many have a cell that is no label of the task
 
 
 def read_labels(
@@ -114,11 +115,13 @@ def read_labels(
     label_names = class_names or columns.binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    unknown_rows = 0
     if skip_unknown:
-        _note_wrong_labels(cells, wrong_cells, allowed, path)
+        unknown_rows = _note_wrong_labels(cells, wrong_cells, allowed, path)
     elif len(wrong_cells):
         raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
-    return Labels(labels.to_numpy(dtype=float), task_type, class_names, columns.binary_names)
+    values = labels.to_numpy(dtype=float)
+    return Labels(values, task_type, class_names, columns.binary_names, unknown_rows)
 
 
 def _interpret(
@@ -190,13 +193,15 @@ def _wrong_labels(
 
 def _note_wrong_labels(
     cells: pd.DataFrame, wrong_cells: np.ndarray, allowed: str, path: str | Path
-) -> None:
-    """Says which cells, `wrong_cells` by (column, row), are no labels of a model."""
+) -> int:
+    """Says which cells, `wrong_cells` by (column, row), are no labels of a model; returns in how
+    many rows they are."""
     problems = {}
     for column, row in wrong_cells:
         value = str(cells.iat[row, column]).strip()
         problems[int(row)] = f"{value!r} is no label of the model ({allowed})"
     note_unscored(problems, cells.index, path)
+    return len(problems)
 
 
 def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:

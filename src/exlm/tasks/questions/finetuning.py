@@ -88,7 +88,9 @@ class QuestionAnswering:
         self.reported_rows = _reported_rows(self.parts)
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
-            "data_sha256": {name: _content_hash(part) for name, part in self.parts.items()},
+            "data_sha256": {
+                name: _content_hash(part.questions) for name, part in self.parts.items()
+            },
             "metric": self.metric,
             "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
@@ -143,6 +145,7 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {
             "best_epoch": best_epoch,
+            "weight_files": self.encoder.weight_files(),
             "split": self.sizes,
             "file_sha256": self.file_sha256,
             **self._write_answers(run_dir, network),
@@ -167,6 +170,7 @@ class QuestionAnswering:
         scores: NumbersOfParts = {}
         counts: NumbersOfParts = {}
         interval: NumbersOfParts = {}
+        rows_sha256 = {}
         main_part = "test" if "test" in self.parts else "valid"
         for name, part in self.parts.items():
             if name == "train":
@@ -174,13 +178,19 @@ class QuestionAnswering:
             answers, score = self._answer(network, name)
             scores[name] = score(part.rows)
             counts[name] = {"rows": len(part.rows)}
+            rows_sha256[name] = _content_hash(part.questions.iloc[part.rows])
             if name == main_part:
                 interval[name] = quick_interval(score, part.rows, self.metric, label_count=1)
             table = vote(part.questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
             answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
             write_json(run_dir / f"predictions-{name}.json", answer_of_id)
-        return {"scores": scores, "counts": counts, "interval": interval}
+        return {
+            "scores": scores,
+            "counts": counts,
+            "rows_sha256": rows_sha256,
+            "interval": interval,
+        }
 
 
 def _reported_rows(parts: dict[str, QuestionPart]) -> pd.DataFrame:
@@ -194,9 +204,9 @@ def _reported_rows(parts: dict[str, QuestionPart]) -> pd.DataFrame:
     return pd.DataFrame(reported, columns=["row", "value", "reason", "part", "action"])
 
 
-def _content_hash(part: QuestionPart) -> str:
+def _content_hash(questions: pd.DataFrame) -> str:
     """SHA-256 of the questions, contexts and answers."""
-    content = json.dumps([part.questions[name].tolist() for name in part.questions])
+    content = json.dumps([questions[name].tolist() for name in questions])
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -7,10 +7,15 @@ from functools import partial
 import pandas as pd
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, with_columns
+from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    with_predictions,
+)
 from exlm.tasks.questions.answers import answer, score_answers, summarise_answers, vote
 from exlm.tasks.questions.questions import (
     QuestionProblem,
@@ -19,6 +24,7 @@ from exlm.tasks.questions.questions import (
     read_questions,
     rows_with_windows,
 )
+from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.saved_task import SeedModel
 
 # All other settings of `PredictOptions` are for tables.
@@ -62,12 +68,12 @@ class QuestionPredictor:
         frame = _with_problems(voted, problems)
         counts = {
             "questions answered": len(frame) - len(problems),
-            "marked in the column problem": len(problems),
+            UNUSABLE: len(problems),
         }
         if plain_suffix(path) != ".json":
             new_columns = frame.drop(columns=["row", "id", "question"])
             columns = {str(name): new_columns[name] for name in new_columns}
-            frame = with_columns(read_frame(path, self.options.table_options), columns)
+            frame = with_predictions(read_frame(path, self.options.table_options), columns, path)
         answered_questions = read_answered_questions(path, header)
         if answered_questions is None or not windows:
             return Predictions(frame, counts)

@@ -88,6 +88,11 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
     return {part: file for part, file in files.items() if file}
 
 
+def data_name(config: TaskConfig) -> str:
+    """The name of the data, or the files that they are in."""
+    return " and ".join(filter(None, [config.dataset, config.valid, config.test]))
+
+
 def file_hashes(config: TaskConfig) -> dict[str, str]:
     """The SHA-256 of the files of a config that `resolve` completed, by path."""
     return {str(file): digest(str(file)) for file in task_files(config).values()}

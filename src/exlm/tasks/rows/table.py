@@ -23,6 +23,7 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
 
 HALF_EMPTY = "one of the two texts is empty"  # a warning
+UNUSABLE = "marked in the column problem"  # among counts of rows
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class TextTable:
         usable = int(self.usable.sum())
         counts = {
             f"rows {done}": usable,
-            "marked in the column problem": len(self.problems) - usable,
+            UNUSABLE: len(self.problems) - usable,
         }
         is_half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
         if is_half_empty.any():

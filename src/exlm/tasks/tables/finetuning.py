@@ -56,7 +56,7 @@ class TableFinetuning(TableTask):
         reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
         checked, self.tokens = reader.read(table)
         spelling = spelling_of(self.tokenizer, molecules, how)
-        super().__init__(config, checked, table.usable, spelling)
+        super().__init__(config, checked, table.usable, spelling, encoder.earlier_run)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:
@@ -102,7 +102,11 @@ class TableFinetuning(TableTask):
         network.config.task = saved_task.to_json()
         save_model(run_dir, network, self.tokenizer)
         predictions = meaning.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.write_predictions(run_dir, split, predictions)}
+        return {
+            "best_epoch": best_epoch,
+            "weight_files": self.encoder.weight_files(),
+            **self.write_predictions(run_dir, split, predictions),
+        }
 
     def _batches(
         self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int

@@ -129,13 +129,15 @@ class OutputMeaning:
         sets = class_sets(probabilities, margins[0], self.class_names)
         return {f"set {label_columns[0]}": sets}
 
-    def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
+    def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
         """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
-        columns that it lacks."""
+        columns that it lacks; and how many usable rows have a label that the model does not
+        know."""
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
         task_type = self.saved_task.task_type
-        return read_labels(cells, path, task_type, self.named_classes, skip_unknown=True).values
+        labels = read_labels(cells, path, task_type, self.named_classes, skip_unknown=True)
+        return labels.values, labels.unknown_rows
 
 
 class UnitMeaning(OutputMeaning):
@@ -182,8 +184,9 @@ class UnitMeaning(OutputMeaning):
         unit_pattern = self.saved_task.unit_pattern
         return {"predicted label": spelled(means, table.texts, self.names, unit_pattern)}
 
-    def read(self, table: TextTable, path: str, label_columns: list[str]) -> np.ndarray:
-        """The classes of the units [rows, units], NaN where a row has no labels that fit."""
+    def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
+        """The classes of the units [rows, units], NaN where a row has no labels that fit; and how
+        many usable rows have such labels."""
         [label_column] = label_columns
         labels, problems = read_unit_labels(
             table,
@@ -193,9 +196,12 @@ class UnitMeaning(OutputMeaning):
             class_names=self.names,
         )
         cells = table.frame[label_column].fillna("")
-        unscored = {row: problems[row] for row, cell in enumerate(cells) if cell and problems[row]}
+        usable_rows = np.flatnonzero(table.usable)
+        unscored = {
+            int(row): problems[row] for row in usable_rows if cells.iloc[row] and problems[row]
+        }
         note_unscored(unscored, table.frame.index, path)
-        return labels
+        return labels, len(unscored)
 
 
 def meaning_of(saved_task: SavedTask) -> OutputMeaning:

@@ -1,8 +1,8 @@
 """What fine-tuned models predict for the rows of a table, and how predictions are scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
-from exlm.data.frames import FileRows, read_file, read_file_chunks, with_columns
+from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.labels.label_types import Probabilities
@@ -22,7 +22,12 @@ from exlm.tasks.labels.scores import (
     score_labels,
     score_predictions,
 )
-from exlm.tasks.predictions import ChunkPredictor, Predictions, PredictOptions
+from exlm.tasks.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    with_predictions,
+)
 from exlm.tasks.rows.reading import (
     TableTokens,
     TextReader,
@@ -40,8 +45,9 @@ from exlm.tasks.tables.certainty import (
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
 from exlm.tasks.tables.training_molecules import (
-    count_in_training,
+    TrainingTexts,
     distance_to_training,
+    read_training,
     training_fingerprints,
 )
 
@@ -143,28 +149,36 @@ class TablePredictor:
         """Predictions for rows that are all of the table."""
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=True)
-        frame, counts = self._with_predictions(table, by_model)
+        in_training = self._in_training(table)
+        is_marked = in_training is not None and in_training.any()
+        marks = in_training if is_marked else None
+        frame, counts = self._with_predictions(table, by_model, marks)
         if self.options.explain:
-            frame = with_columns(frame, {"explanation": self._explain(table, tokens)})
+            explanations = {"explanation": self._explain(table, tokens)}
+            frame = with_predictions(frame, explanations, self.path)
         numbers = number_columns(self.path, rows.frame)
         predictions = Predictions(frame, counts, numbers=numbers)
         if set(self.label_columns).isdisjoint(table.frame):
             return predictions
         try:
-            labels = self._read_labels(table)
+            labels, unknown_labels = self._read_labels(table)
         except InputError as error:
             return replace(predictions, note=str(error))
-        return self._scored(predictions, table, by_model, labels)
+        predictions = replace(predictions, unknown_labels=unknown_labels)
+        predictions = self._scored(predictions, table, by_model, labels)
+        if in_training is None:
+            return predictions
+        return replace(predictions, in_training=int(in_training[predictions.labelled].sum()))
 
-    def _read_labels(self, table: TextTable) -> np.ndarray:
-        """The labels of a table, as `OutputMeaning.read` gives them. InputError if they cannot be
-        read, or if there are none to score."""
+    def _read_labels(self, table: TextTable) -> tuple[np.ndarray, int]:
+        """What `OutputMeaning.read` gives. InputError if labels cannot be read, or if there are
+        none to score."""
         mask_column = self.saved_task.mask_column
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
-        labels = self.meaning.read(table, self.path, self.label_columns)
+        labels, unknown_labels = self.meaning.read(table, self.path, self.label_columns)
         if not (table.usable & ~np.isnan(labels).all(1)).any():
             raise InputError(
                 f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
@@ -173,7 +187,7 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
-        return labels
+        return labels, unknown_labels
 
     def _scored(
         self,
@@ -208,9 +222,6 @@ class TablePredictor:
             label_scores=label_scores,
             class_scores=score_classes(label_type, truths, predicted, classes) if classes else {},
             confusion=confusion(label_type, truths, predicted, classes) if classes else {},
-            in_training=count_in_training(
-                self.models, table, labelled, self._spelling(), self.molecules
-            ),
         )
 
     def _score(
@@ -241,25 +252,47 @@ class TablePredictor:
             scores["coverage"] = float(np.nanmean(is_right))
         return scores
 
-    def _spelling(self) -> Callable[[str], str]:
-        """From a text to the spelling by which one of the training is recognised."""
+    @cached_property
+    def _training_texts(self) -> TrainingTexts | None:
+        """What the models were trained on; None if it was not kept."""
         tokenizer = None
         if not self.molecules and not self.fits_again:
             tokenizer = self.models[0].loaded.tokenizer
-        return spelling_of(tokenizer, self.molecules, self.saved_task.standardize)
+        return read_training(
+            [model.directory for model in self.models],
+            spelling_of(tokenizer, self.molecules, self.saved_task.standardize),
+            molecules=self.molecules and self.saved_task.pair_column is None,
+        )
+
+    def _in_training(self, table: TextTable) -> np.ndarray | None:
+        """[rows] bool: the usable rows with a text or molecule of the training; None if this is not
+        known."""
+        training = self._training_texts
+        return None if training is None else training.rows_in(table)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why
         not."""
         if self.fits_again or self.has_labels or self.options.explain:
             return None
-        return self._predict_chunk
+        # All chunks have the same columns, so it must be known before the first one is written
+        # whether any row is in the training.
+        training = self._training_texts
+        chunks = read_file_chunks(self.path, self.options.table_options, ROWS)
+        marks_training = training is not None and any(
+            training.rows_in(self.texts_of(rows)).any() for rows in chunks
+        )
+        return partial(self._predict_chunk, marks_training=marks_training)
 
-    def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Some rows of the file with their predictions, and how many of them can be used."""
+    def _predict_chunk(
+        self, rows: FileRows, marks_training: bool
+    ) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Some rows of the file with their predictions, and how many of them can be used;
+        `marks_training`: with a column that tells those of the training."""
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=False)
-        return self._with_predictions(table, by_model)
+        in_training = self._in_training(table) if marks_training else None
+        return self._with_predictions(table, by_model, in_training)
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""
@@ -316,10 +349,13 @@ class TablePredictor:
         return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
-        self, table: TextTable, by_model: dict[str, np.ndarray]
+        self,
+        table: TextTable,
+        by_model: dict[str, np.ndarray],
+        in_training: np.ndarray | None,
     ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """The rows of a table with their predictions, intervals or sets, and distances; and how
-        many rows are what."""
+        """The rows of a table with their predictions, intervals or sets, distances, and whether
+        they are `in_training` ([rows] bool), if this is given; and how many rows are what."""
         predictions = list(by_model.values())
         columns = self.meaning.columns(predictions, table)
         if self.margins:
@@ -333,7 +369,10 @@ class TablePredictor:
             columns["distance to training"] = distances
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
-        return with_columns(table.frame, {**columns, "problem": table.problems}), counts
+        if in_training is not None:
+            columns["in_training"] = in_training
+        columns["problem"] = table.problems
+        return with_predictions(table.frame, columns, self.path), counts
 
     def _explain(self, table: TextTable, tokens: TableTokens) -> list[str | None]:
         """Writes the page of explanations of the mean predictions; returns the numbers of every

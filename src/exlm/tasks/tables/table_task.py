@@ -2,6 +2,7 @@
 scored and written. Fine-tuned models and baselines have this in common."""
 
 import hashlib
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
+    merged_labels,
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import decide_molecules
@@ -34,7 +36,7 @@ from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.training_molecules import write_training
+from exlm.tasks.tables.training_molecules import read_training, write_training
 
 
 class TableTask(ABC):
@@ -47,18 +49,23 @@ class TableTask(ABC):
         table: TextTable,
         rows_to_split: np.ndarray,
         spelling: Callable[[str], str],
+        earlier_run: Path | None = None,
     ) -> None:
         """`config` is complete (`complete_config`). `rows_to_split` ([rows] bool) are those that
         could be used before it was known what the model cannot read: a split divides all of them,
-        so that all models and baselines have the same. Texts with the same `spelling` are equal."""
+        so that all models and baselines have the same. Texts with the same `spelling` are equal.
+        `earlier_run` is the directory of the fine-tuned model that the training goes on from."""
         self.config = config
         self.spelling = spelling
+        self.earlier_run = earlier_run
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
         parts = None if config.duplicates == "keep" else chosen_parts(config, table)
         self.table = resolve_duplicates(table, self.groups, config.duplicates, parts)
+        self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
+        self.in_earlier_training = self._rows_in_earlier_training()
         self.reported_rows = self.table.reported_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
@@ -73,6 +80,21 @@ class TableTask(ABC):
             self.summary += f"; {repeated}"
         for remark in remarks_on_labels(self.table):
             note(remark)
+
+    def _rows_in_earlier_training(self) -> np.ndarray | None:
+        """[rows] bool: the rows that the training of `earlier_run` had, too. None if there was
+        none, or with a note if it kept no record."""
+        if self.earlier_run is None:
+            return None
+        are_molecules = bool(self.config.molecules) and self.table.pairs is None
+        training = read_training([self.earlier_run], self.spelling, are_molecules)
+        if training is None:
+            note(
+                f"{self.earlier_run} keeps no record of the texts of its training, so it cannot be "
+                "told whether valid and test have some of them"
+            )
+            return None
+        return training.rows_in(self.table)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
@@ -135,16 +157,48 @@ class TableTask(ABC):
             or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
             remarks += f"; {unused} usable rows are in no part{or_cut}"
         print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
-        if "test" not in split:
-            return
-        in_train = np.isin(self.groups[split["test"]], self.groups[split["train"]])
+        self._warn_of_training(split)
+
+    def _warn_of_training(self, split: RowSplit) -> None:
+        """Warns of scored rows whose texts the model learns, or has learned in an earlier
+        training."""
+        marked = "the column in_training of seed-N/predictions.csv marks them"
+        in_train = self._in_train(split)[split.get("test", np.arange(0))]
         if in_train.any():
             print(
                 f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
                 "of the train part, which a model may know by heart; leave them out for an honest "
-                "number",
+                f"number ({marked})",
                 file=sys.stderr,
             )
+        rows = " and ".join(
+            f"{count} of the {len(split[part])} {part} rows"
+            for part, count in self._counts_in_earlier_training(split).items()
+            if count
+        )
+        if rows:
+            print(
+                f"warning: {rows} have a text or molecule of the training of {self.earlier_run}, "
+                "so their scores are too good; use a split by column or file that keeps them in "
+                f"train ({marked})",
+                file=sys.stderr,
+            )
+
+    def _in_train(self, split: RowSplit) -> np.ndarray:
+        """[rows] bool: the usable rows with a text or molecule of the train part."""
+        return self.table.usable & np.isin(self.groups, self.groups[split["train"]])
+
+    def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
+        """How many rows of every part but train the training of `earlier_run` had, too; None if it
+        cannot be told. {} without one."""
+        if self.earlier_run is None:
+            return {}
+        in_training = self.in_earlier_training
+        return {
+            part: None if in_training is None else int(in_training[rows].sum())
+            for part, rows in split.items()
+            if part != "train"
+        }
 
     def score(
         self,
@@ -198,7 +252,14 @@ class TableTask(ABC):
         saved_task = self.saved_task(split["train"])
         error_units = saved_task.error_units
         self._write_table(run_dir, split, predictions, meaning_of(saved_task))
-        write_training(run_dir, table, split["train"], self.spelling, bool(self.config.molecules))
+        write_training(
+            run_dir,
+            table=table,
+            rows=split["train"],
+            spelling=self.spelling,
+            molecules=bool(self.config.molecules),
+            earlier_run=self.earlier_run,
+        )
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         main_part = "test" if "test" in split else "valid"
         main_score = partial(
@@ -207,7 +268,7 @@ class TableTask(ABC):
         interval = quick_interval(
             main_score, split[main_part], self.metric, len(table.label_columns)
         )
-        return {
+        result: SeedScores = {
             "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
             "file_sha256": self.file_sha256,
@@ -219,12 +280,17 @@ class TableTask(ABC):
                 for name, rows in scored_parts.items()
             },
             "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
+            "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
             "interval": {main_part: interval},
             "labels": {
                 name: self._scores_of_labels(predictions, rows)
                 for name, rows in scored_parts.items()
             },
+            "label_rows": {name: self._rows_of_labels(rows) for name, rows in scored_parts.items()},
         }
+        if self.earlier_run is not None:
+            result["in_earlier_training"] = self._counts_in_earlier_training(split)
+        return result
 
     def _counts(self, rows: np.ndarray) -> dict[str, float]:
         """How many rows a part has, and how many of them are positive, if there are two classes."""
@@ -232,6 +298,14 @@ class TableTask(ABC):
             return {"rows": len(rows)}
         positives = int((self.table.labels[rows] == 1).sum())
         return {"rows": len(rows), "positives": positives}
+
+    def _rows_of_labels(self, rows: np.ndarray) -> dict[str, float]:
+        """How many of some rows have each label; {} if there is only one label."""
+        names = self.table.label_columns
+        if len(names) == 1:
+            return {}
+        counts = (~np.isnan(self.table.labels[rows])).sum(0).tolist()
+        return dict(zip(names, counts, strict=True))
 
     def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The score of every label by itself; {} if there is only one label."""
@@ -255,10 +329,12 @@ class TableTask(ABC):
     ) -> None:
         table = self.table
         parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns([predictions], table)}
-        if self.config.duplicates == "mean":
-            means = zip(table.label_columns, table.labels.T, strict=True)
-            columns |= {f"mean {name}": values for name, values in means}
+        columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
+        in_training = self._in_train(split)
+        if self.in_earlier_training is not None:
+            in_training |= self.in_earlier_training
+        if in_training[np.isin(parts, ["", "train"], invert=True)].any():
+            columns["in_training"] = in_training
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]
@@ -324,3 +400,16 @@ def content_hash(table: TextTable) -> str:
     names = "\t".join(map(str, frame.columns)).encode()
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
     return hashlib.sha256(names + cells).hexdigest()
+
+
+def rows_hash(table: TextTable, rows: np.ndarray) -> str:
+    """SHA-256 of the texts and labels of some rows, in whatever order."""
+    lines = []
+    for row in rows:
+        labels = table.labels[row].tolist()
+        if table.class_names:
+            # their indices depend on the classes of other rows
+            labels = [table.class_names[int(label)] for label in labels if not np.isnan(label)]
+        pair = table.pairs[row] if table.pairs else None
+        lines.append(json.dumps([table.texts[row], pair, labels]))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

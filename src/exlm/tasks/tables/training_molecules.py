@@ -3,6 +3,7 @@ molecules are from them."""
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,53 +27,65 @@ def write_training(
     rows: np.ndarray,
     spelling: Callable[[str], str],
     molecules: bool,
+    earlier_run: Path | None = None,
 ) -> None:
     """Keeps the molecules that the model of a seed is trained on beside it, or the marks of texts
-    and pairs."""
+    and pairs; and those of the training in the directory `earlier_run`, which it goes on from."""
+    lines_by_file = dict[str, list[str]]()
     if molecules:
-        lines = "".join(f"{table.texts[row]}\n" for row in rows)
-        write_text(run_dir / TRAINING_MOLECULES, lines)
+        lines_by_file[TRAINING_MOLECULES] = [table.texts[row] for row in rows]
     if not molecules or table.pairs is not None:
-        lines = "".join(f"{mark}\n" for mark in _marks_of(table, rows, spelling))
-        write_text(run_dir / TRAINING_MARKS, lines)
+        marks = _marks(table, spelling)
+        lines_by_file[TRAINING_MARKS] = [marks[row] for row in rows]
+    for name, lines in lines_by_file.items():
+        earlier_lines = _lines([earlier_run], name) if earlier_run else set()
+        all_lines = lines + sorted(earlier_lines - set(lines))
+        write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
 
 
-def count_in_training(
-    models: Sequence[SeedModel],
-    table: TextTable,
-    rows: np.ndarray,
-    spelling: Callable[[str], str],
-    molecules: bool,
-) -> int | None:
-    """How many of the rows have texts that models were trained on, all written in one `spelling`;
-    None if these were not kept."""
-    if molecules and table.pairs is None:
-        training = set(map(spelling, training_molecules(models)))
-        keys = [spelling(table.texts[row]) for row in rows]
+@dataclass(frozen=True)
+class TrainingTexts:
+    """What models were trained on: the molecules in one `spelling`, or the marks of texts and
+    pairs."""
+
+    keys: set[str]
+    spelling: Callable[[str], str]
+    molecules: bool  # whether the keys are molecules, and not marks
+
+    def rows_in(self, table: TextTable) -> np.ndarray:
+        """Which usable rows of a table have such a text or pair of texts: [rows] bool."""
+        if self.molecules:
+            keys = list(map(self.spelling, table.texts))
+        else:
+            keys = _marks(table, self.spelling)
+        return np.array([key in self.keys for key in keys]) & table.usable
+
+
+def read_training(
+    run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
+) -> TrainingTexts | None:
+    """What the models in these directories were trained on, whose rows have one molecule each, or
+    texts or pairs; None if it was not kept."""
+    if molecules:
+        keys = set(map(spelling, _lines(run_dirs, TRAINING_MOLECULES)))
     else:
-        training = _lines(models, TRAINING_MARKS)
-        keys = _marks_of(table, rows, spelling)
-    return sum(key in training for key in keys) if training else None
+        keys = _lines(run_dirs, TRAINING_MARKS)
+    return TrainingTexts(keys, spelling, molecules) if keys else None
 
 
-def training_molecules(models: Sequence[SeedModel]) -> set[str]:
-    """The molecules that models were trained on, as far as these are kept beside them."""
-    return _lines(models, TRAINING_MOLECULES)
-
-
-def _lines(models: Sequence[SeedModel], name: str) -> set[str]:
+def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
     """The lines of the files of this name beside models, as far as they are there."""
-    files = [model.directory / name for model in models]
+    files = [run_dir / name for run_dir in run_dirs]
     texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
     return set("".join(texts).splitlines())
 
 
-def _marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str]) -> list[str]:
-    """16 hexadecimal digits for each of the rows of a table, which tell texts or pairs of texts
-    apart, all written in one `spelling`."""
+def _marks(table: TextTable, spelling: Callable[[str], str]) -> list[str]:
+    """16 hexadecimal digits for every row of a table, which tell texts or pairs of texts apart, all
+    written in one `spelling`."""
     marks = []
-    for row in rows:
-        texts = [table.texts[row], *([table.pairs[row]] if table.pairs else [])]
+    for row, text in enumerate(table.texts):
+        texts = [text, table.pairs[row]] if table.pairs else [text]
         key = "\t".join(map(spelling, texts))
         marks.append(hashlib.sha256(key.encode()).hexdigest()[:16])
     return marks
@@ -81,15 +94,16 @@ def _marks_of(table: TextTable, rows: np.ndarray, spelling: Callable[[str], str]
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
     """The ECFP4 (2,048 bits) of the molecules that models were trained on, as these read them.
     InputError if these were not kept."""
-    for model in models:
-        file = model.directory / TRAINING_MOLECULES
+    run_dirs = [model.directory for model in models]
+    for run_dir in run_dirs:
+        file = run_dir / TRAINING_MOLECULES
         if not file.is_file():
             raise InputError(
                 f"{file} does not exist; "
                 "distances need a model fine-tuned on molecules by this version"
             )
     how = models[0].saved_task.standardize
-    molecules = sorted(standardize(text, how) for text in training_molecules(models))
+    molecules = sorted(standardize(text, how) for text in _lines(run_dirs, TRAINING_MOLECULES))
     return [bits for bits in fingerprints(molecules) if bits is not None]
 
 
