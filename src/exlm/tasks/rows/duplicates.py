@@ -88,7 +88,7 @@ def _as_cells(labels: np.ndarray, table: TextTable) -> np.ndarray:
     """Labels [rows] as cells say them: numbers, 0 and 1 or their names; None where missing."""
     if table.label_type.is_number:
         return labels
-    names = table.binary_names or [0, 1]
+    names: list[str] | list[int] = table.binary_names or [0, 1]
     cells = [None if np.isnan(label) else names[int(label)] for label in labels]
     return np.array(cells, dtype=object)
 
