@@ -13,7 +13,7 @@ from onnxruntime import InferenceSession
 from tokenizers import Tokenizer
 
 directory, *texts = sys.argv[1:]
-tokenizer = Tokenizer.from_file(f"{directory}/tokenizer.json")
+tokenizer = Tokenizer.from_file(f"{directory}/tokenizer.json")  # it cuts long texts by itself
 tokenizer.enable_padding()  # the padding's id does not matter: attention_mask leaves it out
 batch = tokenizer.encode_batch(texts)
 columns = {

@@ -1,6 +1,7 @@
 """Model cards and `exlm info`: what is written is what was run; what is uploaded loads again."""
 
 import base64
+import hashlib
 import json
 import shutil
 import threading
@@ -128,6 +129,45 @@ def test_the_card_of_a_fine_tuning(tuned):
         assert metadata["license"] == "cc-by-4.0"
     report = json.loads((tuned / "results.json").read_text())
     assert f"rmse of 2 seeds: median {report['test']['rmse']['median']:.4f}" in card(tuned)[1]
+
+
+def test_a_card_names_the_weights_that_a_training_began_with(run, tuned, tmp_path):
+    """By the number that sha256sum gives."""
+    task = TaskConfig(str(run.parent / "lengths.csv"), split="random", task_type="regression")
+    train = FinetuneConfig(epochs=1)
+    again = tmp_path / "again"
+    finetune(str(again), str(run), task, train, seeds=[0], start_from=str(tuned))
+    start = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=0)
+    corpus = json.loads((run / "result.json").read_text())["recipe"]["data"]["corpus"]
+    data = DataConfig(corpus, tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8)
+    longer = tmp_path / "longer"
+    pretrain(str(longer), data, ArchitectureConfig(**SIZES), start, start_from=str(run))
+    for directory, word, origin in (
+        (again, "fine-tuned", run),
+        (again, "started", tuned),
+        (longer, "started", run),
+    ):
+        checksum = hashlib.sha256((origin / "model.safetensors").read_bytes()).hexdigest()
+        line = f"- {word} from: {origin.name} (SHA-256 of model.safetensors {checksum})\n"
+        assert line in card(directory)[1] and line in info(str(directory))
+
+
+def test_runs_of_earlier_versions_recorded_another_checksum_of_the_weights(run, tuned, tmp_path):
+    report = json.loads((tuned / "results.json").read_text())
+    for result in report["runs"]:
+        del result["weight_files"]
+    (tmp_path / "results.json").write_text(json.dumps(report))
+    checksum = report["settings"]["model_sha256"]
+    assert f"fine-tuned from: exlm (checksum of the model {checksum})" in info(str(tmp_path))
+
+
+def test_the_licence_that_a_card_names_is_told(run, tmp_path):
+    copy = tmp_path / "exlm"
+    shutil.copytree(run, copy)
+    assert "licence of the weights: none named" in info(str(copy))
+    text = (copy / "README.md").read_text()
+    (copy / "README.md").write_text(text.replace("---\n", "---\nlicense: apache-2.0\n", 1))
+    assert "licence of the weights: apache-2.0" in info(str(copy))
 
 
 def test_the_python_of_a_card_runs(run, tuned):

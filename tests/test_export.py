@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -19,6 +20,7 @@ from exlm import (
     InputError,
 )
 from exlm.integrations.export import export
+from exlm.tasks.predict import predict
 from tests.conftest import MOLECULES
 from tests.test_their_tools import save
 
@@ -118,6 +120,47 @@ def test_the_example_needs_no_pytorch(case):
         else np.full(3, True)
     )
     np.testing.assert_allclose(printed[real], expected.numpy()[real], atol=1e-4)
+
+
+@pytest.mark.parametrize("pair_column", [None, "second"])
+def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, tmp_path, capsys):
+    task = {
+        "task_type": "multiclass",
+        "max_length": 12,
+        "precision": "fp32",
+        "text_column": "first",
+        "pair_column": pair_column,
+        "label_columns": ["label"],
+        "classes": ["a", "b"],
+        "molecules": False,
+    }
+    model = save(tmp_path / "model", ExLMForSequenceClassification, task=task)
+    export(model, str(tmp_path / "onnx"))
+    assert "cuts what is longer than 12 tokens" in capsys.readouterr().out
+    rows = pd.DataFrame(
+        {
+            "first": ["CCO", "CCNCCO" * 4, "CCC", "CCNCC" * 4],
+            "second": ["CN", "C", "CO" * 9, "CCCN" * 5],
+        }
+    )
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    predicted = pd.read_csv(predict(model, str(tmp_path / "rows.csv")))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "onnx/tokenizer.json"))
+    tokenizer.enable_padding()
+    texts = list(zip(rows["first"], rows["second"], strict=True)) if pair_column else rows["first"]
+    batch = tokenizer.encode_batch(list(texts))
+    inputs = {
+        "input_ids": np.array([row.ids for row in batch]),
+        "attention_mask": np.array([row.attention_mask for row in batch]),
+    }
+    session = onnxruntime.InferenceSession(tmp_path / "onnx/model.onnx")
+    logits = torch.tensor(session.run(None, inputs)[0])
+    columns = predicted[["predicted a", "predicted b"]]
+    np.testing.assert_allclose(logits.softmax(1), columns, atol=1e-5)
+    # transformers cuts where it is told to, as before
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "onnx")
+    assert len(loaded("C" * 50)["input_ids"]) == 52
+    assert len(loaded("C" * 50, truncation=True)["input_ids"]) == 12
 
 
 def test_what_cannot_be_exported(tmp_path):

@@ -104,7 +104,7 @@ def probe_task(
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
     regression = metric in NUMBER_METRICS
-    score = NUMBER_METRICS[metric] if regression else BINARY_METRICS[metric]
+    score = (NUMBER_METRICS if regression else BINARY_METRICS)[metric].score
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from exlm import InputError
 from exlm.errors import Interrupted, TrainingStopped
@@ -566,6 +566,13 @@ def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
 def test_predict_needs_a_finetuned_model(pretrained, table):
     with pytest.raises(InputError, match="is not fine-tuned"):
         predict(str(pretrained), str(table))
+
+
+def test_a_classifier_of_another_tool_has_no_task(pretrained, table, tmp_path):
+    classifier = AutoModelForSequenceClassification.from_pretrained(pretrained)
+    classifier.save_pretrained(tmp_path / "classifier")
+    with pytest.raises(InputError, match="was not made by exlm finetune.* use a pipeline"):
+        predict(str(tmp_path / "classifier"), str(table))
 
 
 def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):

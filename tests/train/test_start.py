@@ -229,7 +229,8 @@ def test_the_start_is_part_of_what_a_run_is(recipe, start, tmp_path, capsys):
     result = pretrain(**recipe, start_from=start)
     assert f"start from {start}: rows of weights taken: " in capsys.readouterr().out
     assert "start" not in without["identity"] and not same(plain_run, recipe["output"])
-    assert f"- started from: start (SHA-256 {result['identity']['start']})" in info(
+    checksum = result["weight_files"]["model.safetensors"]
+    assert f"- started from: start (SHA-256 of model.safetensors {checksum})" in info(
         recipe["output"]
     )
     pretrain(**recipe, start_from=start)

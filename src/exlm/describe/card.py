@@ -9,11 +9,13 @@ from tokenizers import Tokenizer
 from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import (
     GRID_REPORT,
+    MODEL_CARD,
     RUN_RESULT,
     read_log,
     read_or_empty,
     render,
     to_json_types,
+    without_folders,
     write_text,
 )
 from exlm.storage.manifest import MANIFEST
@@ -52,10 +54,10 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=files.get("model.safetensors", {}).get("sha256"),
         corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
-        corpus_names=", ".join(map(_name, corpus_paths)),
+        corpus_names=", ".join(map(without_folders, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
-        name_of=_name,
+        name_of=without_folders,
     ).strip()
 
 
@@ -85,16 +87,16 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
         pipeline=PIPELINES.get(head_name, "fill-mask"),
         facts=run_facts(directory, result),
     )
-    write_text(directory / "README.md", text)
+    write_text(directory / MODEL_CARD, text)
+
+
+def license_in(card: Path) -> str | None:
+    """The licence that a line `license:` at the top of a card names."""
+    top = card.read_text(encoding="utf-8", errors="replace").split("\n---")[0]
+    line = re.search(r"^license: *[\"']?([^\"'\n]+)", top, re.MULTILINE)
+    return line.group(1).strip() if line else None
 
 
 def _saved_task(config: dict[str, Any]) -> dict[str, Any]:
     """What a fine-tuned model keeps of its task and texts; of a pre-trained one, its settings."""
     return config | (config.get("task") or {})
-
-
-def _name(path_or_name: str) -> str:
-    """The last part of a path, so that a published card says nothing about its author's folders; or
-    a hub name."""
-    path = Path(path_or_name)
-    return path.name if path.exists() else path_or_name

@@ -1,1 +1,1 @@
-"""ExLM for other libraries: scikit-learn and ONNX."""
+"""Models for others: in scikit-learn, as ONNX files, and as a copy without the data."""

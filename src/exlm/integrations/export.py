@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError, import_optional
 from exlm.model.downstream import (
@@ -17,7 +18,7 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
-from exlm.storage.models import load_model, verify
+from exlm.storage.models import load_model, longest_text, verify
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders import load_config
 
@@ -37,7 +38,8 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any
     number of rows and any length. A fine-tuned model gives `logits`, or for questions
     `start_logits` and `end_logits`. A pre-trained one gives `last_hidden_state` [rows, length,
-    width] and `sentence_embedding` [rows, width], as `exlm embed` does.
+    width] and `sentence_embedding` [rows, width], as `exlm embed` does. `tokenizer.json` cuts texts
+    and pairs where `exlm predict` and `exlm embed` cut them.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -72,10 +74,13 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         onnx_model = program.model_proto
         del onnx_model.graph.value_info[:]
         onnx.save(onnx_model, folder / "model.onnx")
-        save_tokenizer(folder, tokenizer)
+        _write_cutting_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
     outputs = " and ".join(OUTPUTS[model_class])
-    print(f"{output}: model.onnx with {outputs}, tokenizer.json and config.json")
+    print(
+        f"{output}: model.onnx with {outputs}, config.json, and tokenizer.json, which cuts what is "
+        f"longer than {longest_text(tokenizer)} tokens"
+    )
     return Path(output) / "model.onnx"
 
 
@@ -90,6 +95,16 @@ def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
             "the labels of this model have too large an offset for its float32 outputs, so that "
             "only exlm predict gives them; subtract it from the labels and fine-tune again"
         )
+
+
+def _write_cutting_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Writes a tokenizer that cuts by itself what is too long for its model, the longer text of a
+    pair first. (transformers cuts as each call says.)"""
+    save_tokenizer(folder, tokenizer)
+    file = str(folder / "tokenizer.json")
+    cutting = Tokenizer.from_file(file)
+    cutting.enable_truncation(longest_text(tokenizer), direction=tokenizer.truncation_side)
+    cutting.save(file)
 
 
 class _ToTuple(nn.Module):

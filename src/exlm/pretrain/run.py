@@ -31,7 +31,7 @@ from exlm.storage.files import (
     write_yaml,
 )
 from exlm.storage.manifest import damage
-from exlm.storage.models import save_model
+from exlm.storage.models import save_model, weight_files
 from exlm.storage.runs import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, distributed
@@ -237,6 +237,7 @@ def _result(
         "identity": identity,
         "recipe": to_json_types(recipe),
         "precision": identity["train.precision"],
+        "weight_files": weight_files(recipe.start_from) if recipe.start_from else {},
     }
 
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from exlm.errors import InputError
 
 RUN_RESULT = "result.json"  # of one training: a pre-training, or a seed of a fine-tuning
+MODEL_CARD = "README.md"
 GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
 
 
@@ -22,6 +23,15 @@ def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def without_folders(text: str) -> str:
+    """The name of a file or folder in the place of its path, also behind `file:`, so that what is
+    published says nothing about its author's folders. Any other text, as the name of a model on a
+    hub, stays."""
+    kind, colon, name = text.rpartition(":")
+    is_path = os.path.isabs(name) or os.path.exists(name)
+    return f"{kind}{colon}{Path(name).name}" if is_path else text
 
 
 def sync(path: Path) -> None:

@@ -77,11 +77,17 @@ def _write_sentence_transformers(directory: Path, width: int, max_length: int) -
         write_json(directory / name, content)
 
 
-def weight_hash(path: str) -> str:
-    """SHA-256 of the weights in a model directory."""
+def weight_files(path: str) -> dict[str, str]:
+    """The SHA-256 of every file of weights in a model directory, by name; {} for a model of a
+    hub."""
     directory = Path(model_path(path))
-    weights = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
-    return hashlib.sha256("".join(map(sha256, weights)).encode()).hexdigest()
+    files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
+    return {file.name: sha256(file) for file in files}
+
+
+def weight_hash(path: str) -> str:
+    """What identifies the weights in a model directory: the SHA-256 of those of its files."""
+    return hashlib.sha256("".join(weight_files(path).values()).encode()).hexdigest()
 
 
 def verify(path: str) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty
+from exlm.storage.files import MODEL_CARD, read_or_empty
 from exlm.storage.manifest import MANIFEST
 
 # A link to the folder `models` of the repository, as for the recipes.
@@ -36,6 +36,6 @@ def models(name: str | None = None) -> None:
         for shipped in names:
             print(f"{shipped:20} {read_or_empty(MODELS / shipped / MANIFEST).get('summary', '')}")
     elif name in names:
-        print((MODELS / name / "README.md").read_text(encoding="utf-8"), end="")
+        print((MODELS / name / MODEL_CARD).read_text(encoding="utf-8"), end="")
     else:
         raise InputError(f"there is no model {name}; there are {' and '.join(names) or 'none'}")

@@ -25,7 +25,13 @@ from transformers import (
 
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line, note
-from exlm.storage.models import check_tokenizer, verify, weight_hash, without_reports
+from exlm.storage.models import (
+    check_tokenizer,
+    verify,
+    weight_files,
+    weight_hash,
+    without_reports,
+)
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
@@ -97,6 +103,12 @@ class EncoderSource:
         if self.start_from:
             _copy_encoder(self.start_from, network)
         return _with_exact_head(network)
+
+    def weight_files(self) -> dict[str, dict[str, str]]:
+        """The SHA-256 of the weights that a network gets, by the setting that names their model,
+        and by file."""
+        names = {"model": self.name, "start_from": self.start_from}
+        return {setting: weight_files(name) for setting, name in names.items() if name}
 
 
 def _random_network(

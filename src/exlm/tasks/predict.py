@@ -221,6 +221,12 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
 
 
 def _warn_of_training(count: int | None) -> None:
+    """Says of labelled rows how many of them were trained on (`Predictions.in_training`)."""
+    if count is None:
+        note(
+            "there is no record of the training beside the model, so that it cannot be told which "
+            "rows were trained on"
+        )
     if count:
         print(
             f"warning: {count} of the labelled rows have a text or molecule of the training, which "

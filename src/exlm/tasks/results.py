@@ -21,6 +21,7 @@ class SeedScores(TypedDict):
     scores: NumbersOfParts  # by part and metric
     split: NotRequired[dict[str, int]]  # rows by part
     best_epoch: NotRequired[int]  # of a model: the best on valid
+    weight_files: NotRequired[dict[str, dict[str, str]]]  # `EncoderSource.weight_files`
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
     # by part, if the encoder has been fine-tuned before: rows that were in that training; None if

@@ -23,6 +23,8 @@ from exlm.train import distributed
 SCORING = "fp32"
 # The largest mean of labels, in their standard deviations, that a float32 output can include
 LARGEST_OFFSET = 10_000
+# how the names of the model classes end that are made for a task
+HEADS_OF_TASKS = ("Classification", "QuestionAnswering")
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
 # Fields whose keys in files are other words
 KEYS = {"class_names": "classes", "binary_names": "words", "unit_pattern": "unit"}
@@ -95,12 +97,17 @@ class SavedTask:
 def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
     verify(path)
-    content = getattr(load_config(path), "task", None)
-    if content is None:
+    config = load_config(path)
+    content = getattr(config, "task", None)
+    if content is not None:
+        return SavedTask.from_json(content)
+    architecture, *_ = config.architectures or [""]
+    if architecture.endswith(HEADS_OF_TASKS):
         raise InputError(
-            f"{path} is not fine-tuned; run exlm finetune and give its output directory"
+            f"{path} was not made by exlm finetune, so that its task is not known; "
+            "use a pipeline of transformers (docs/howto/other-tools.md)"
         )
-    return SavedTask.from_json(content)
+    raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
 
 
 class TunedModel(NamedTuple):

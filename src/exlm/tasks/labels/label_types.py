@@ -19,7 +19,7 @@ from exlm.tasks.labels.metrics import (
     BINARY_METRICS,
     CLASS_METRICS,
     NUMBER_METRICS,
-    ScoreFunction,
+    Metric,
 )
 
 
@@ -38,7 +38,7 @@ class LabelType(ABC):
     """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
     [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
-    metrics: ClassVar[dict[str, ScoreFunction]]  # by name; the first chooses the epoch
+    metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say, if it is not one of some names
     # the loss, as transformers call it; pipelines choose sigmoid or softmax by it
     problem_type: ClassVar[str]
@@ -101,7 +101,7 @@ class LabelType(ABC):
 class Numbers(LabelType):
     """Numbers, which outputs are in standard deviations of the training labels."""
 
-    metrics: ClassVar[dict[str, ScoreFunction]] = NUMBER_METRICS
+    metrics: ClassVar[dict[str, Metric]] = NUMBER_METRICS
     allowed: ClassVar[str] = "a number"
     problem_type: ClassVar[str] = "regression"
     is_number: ClassVar[bool] = True
@@ -146,7 +146,7 @@ class Probabilities(LabelType):
 class ZerosAndOnes(Probabilities):
     """0 or 1 in every column; predictions are the probabilities of 1."""
 
-    metrics: ClassVar[dict[str, ScoreFunction]] = BINARY_METRICS
+    metrics: ClassVar[dict[str, Metric]] = BINARY_METRICS
     allowed: ClassVar[str] = "0 or 1"
     problem_type: ClassVar[str] = "multi_label_classification"
 
@@ -189,7 +189,7 @@ class Binary(ZerosAndOnes):
 class Classes(Probabilities):
     """One of several classes for every row."""
 
-    metrics: ClassVar[dict[str, ScoreFunction]] = CLASS_METRICS
+    metrics: ClassVar[dict[str, Metric]] = CLASS_METRICS
     allowed: ClassVar[str] = "a class"
     problem_type: ClassVar[str] = "single_label_classification"
     has_classes: ClassVar[bool] = True

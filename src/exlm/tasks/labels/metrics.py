@@ -18,65 +18,77 @@ NAN = float("nan")
 ENTITY_F1 = "entity_f1"  # of whole texts of labelled words (`entities.py`)
 
 
+# From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
+# predictions leave some metrics undefined, which is NaN.
+ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
+
+
+def _of_no_column(y: np.ndarray, p: np.ndarray) -> float:
+    return NAN
+
+
 @dataclass(frozen=True)
 class Metric:
-    """What the scores of a metric say.
+    """A metric and what its scores say.
 
     Attributes:
+        score: of a label column; a metric of whole texts or answers has none.
         is_share: whether it is at most 1, so that reports show it in percent.
         is_error: whether lower is better.
         in_units: whether it has the units of the labels.
         needs_both_classes: whether a column that has only one class counts for nothing."""
 
+    score: ScoreFunction = _of_no_column
     is_share: bool = False
     is_error: bool = False
     in_units: bool = False
     needs_both_classes: bool = False
 
 
-# by the name that recipes and results have
-METRICS = {
-    "roc_auc": Metric(is_share=True, needs_both_classes=True),
-    "average_precision": Metric(is_share=True, needs_both_classes=True),
-    "accuracy": Metric(is_share=True),
-    "f1": Metric(is_share=True),
-    "macro_f1": Metric(is_share=True),
-    "matthews": Metric(is_share=True),
-    "brier": Metric(is_error=True),
-    "log_loss": Metric(is_error=True),
-    "rmse": Metric(is_error=True, in_units=True),
-    "mae": Metric(is_error=True, in_units=True),
-    "r2": Metric(is_share=True),
-    "spearman": Metric(is_share=True),
-    "pearson": Metric(is_share=True),
-    ENTITY_F1: Metric(is_share=True),
-}
-# From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
-# predictions leave some metrics undefined, which is NaN. The first metric of each table chooses the
-# epoch where the user names none.
-ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
+# The names are those of recipes and results. The first metric of each table chooses the epoch where
+# the user names none.
 # of labels 0 and 1 and the probabilities of 1, of which 0.5 and more stand for 1
-BINARY_METRICS: dict[str, ScoreFunction] = {
-    "roc_auc": lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN,
-    "average_precision": lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN,
-    "accuracy": lambda y, p: np.mean(y == (p >= 0.5)),
-    "f1": lambda y, p: f1_score(y, p >= 0.5, zero_division=0),
-    "matthews": lambda y, p: matthews_corrcoef(y, p >= 0.5),
-    "brier": lambda y, p: np.mean((y - p) ** 2),
-    "log_loss": lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]),
+BINARY_METRICS = {
+    "roc_auc": Metric(
+        lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN,
+        is_share=True,
+        needs_both_classes=True,
+    ),
+    "average_precision": Metric(
+        lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN,
+        is_share=True,
+        needs_both_classes=True,
+    ),
+    "accuracy": Metric(lambda y, p: np.mean(y == (p >= 0.5)), is_share=True),
+    "f1": Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0), is_share=True),
+    "matthews": Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5), is_share=True),
+    "brier": Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
+    "log_loss": Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
 }
 # of classes and the most probable classes, by their indices
-CLASS_METRICS: dict[str, ScoreFunction] = {
-    "accuracy": lambda y, p: np.mean(y == p),
-    "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
-    "matthews": matthews_corrcoef,
+CLASS_METRICS = {
+    "accuracy": Metric(lambda y, p: np.mean(y == p), is_share=True),
+    "macro_f1": Metric(
+        lambda y, p: f1_score(y, p, average="macro", zero_division=0), is_share=True
+    ),
+    "matthews": Metric(matthews_corrcoef, is_share=True),
 }
-NUMBER_METRICS: dict[str, ScoreFunction] = {
-    "rmse": lambda y, p: np.sqrt(np.mean((y - p) ** 2)),
-    "mae": lambda y, p: np.mean(np.abs(y - p)),
-    "r2": lambda y, p: r2_score(y, p) if np.ptp(y) else NAN,
-    "spearman": lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
-    "pearson": lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN,
+NUMBER_METRICS = {
+    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True, in_units=True),
+    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True, in_units=True),
+    "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN, is_share=True),
+    "spearman": Metric(
+        lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
+    ),
+    "pearson": Metric(
+        lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
+    ),
+}
+METRICS = {
+    **BINARY_METRICS,
+    **CLASS_METRICS,
+    **NUMBER_METRICS,
+    ENTITY_F1: Metric(is_share=True),
 }
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "

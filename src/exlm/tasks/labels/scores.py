@@ -12,7 +12,7 @@ from tqdm import tqdm
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction, metric_of
+from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction
 
 COVERAGE = 0.95  # of the intervals
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -67,10 +67,10 @@ def score_predictions(
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    for name, score in label_type.metrics.items():
+    for name, metric in label_type.metrics.items():
         if name in names:
-            scores[name] = _mean_over_columns(score, columns)
-    if any(metric_of(name).needs_both_classes for name in label_type.metrics):
+            scores[name] = _mean_over_columns(metric.score, columns)
+    if any(metric.needs_both_classes for metric in label_type.metrics.values()):
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
 

@@ -145,6 +145,7 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {
             "best_epoch": best_epoch,
+            "weight_files": self.encoder.weight_files(),
             "split": self.sizes,
             "file_sha256": self.file_sha256,
             **self._write_answers(run_dir, network),

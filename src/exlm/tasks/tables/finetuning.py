@@ -102,7 +102,11 @@ class TableFinetuning(TableTask):
         network.config.task = saved_task.to_json()
         save_model(run_dir, network, self.tokenizer)
         predictions = meaning.as_predictions(outputs)
-        return {"best_epoch": best_epoch, **self.write_predictions(run_dir, split, predictions)}
+        return {
+            "best_epoch": best_epoch,
+            "weight_files": self.encoder.weight_files(),
+            **self.write_predictions(run_dir, split, predictions),
+        }
 
     def _batches(
         self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int

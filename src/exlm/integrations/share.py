@@ -1,0 +1,86 @@
+"""Models to pass on, without the rows that they were trained on."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from exlm.data.columns import listed
+from exlm.errors import InputError
+from exlm.storage.files import (
+    GRID_REPORT,
+    MODEL_CARD,
+    read_or_empty,
+    without_folders,
+    write_json,
+)
+from exlm.storage.manifest import MANIFEST, new_directory
+from exlm.storage.models import verify
+from exlm.storage.shipped import model_path
+from exlm.tasks.results import is_baseline, seed_directories
+
+
+def share(model: str, directory: str) -> Path:
+    """Copies a model without the rows that it was trained on.
+
+    The copy has the files that `manifest.json` lists, and the card (`README.md`). That of a
+    fine-tuning also has the models of all seeds and `results.json`, so that it predicts the same
+    numbers. It names columns, classes and files of the data, but not their folders.
+
+    Args:
+        model: output directory of `exlm pretrain` or `exlm finetune`, or of one of its seeds.
+        directory: directory to write, which does not exist or is empty.
+
+    Returns the directory."""
+    source = Path(model_path(model))
+    seeds = seed_directories(str(source))
+    if is_baseline(seeds[0]):
+        raise InputError(
+            f"{model} is a baseline, which is made of the rows that it learned from; "
+            "give a pre-training or a fine-tuning"
+        )
+    folders = sorted({source, *seeds})
+    files = [file for folder in folders for file in _files_of_model(folder)]
+    if (source / GRID_REPORT).is_file():
+        files.append(source / GRID_REPORT)
+    left_out = _names_left_out(folders, files)
+    with new_directory(Path(directory), advice=" or empty it") as copy:
+        for file in files:
+            target = copy / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.name == GRID_REPORT:
+                write_json(target, _without_folders(read_or_empty(file)))
+            else:
+                shutil.copyfile(file, target)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    copied = sorted({file.name for file in files})
+    print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")
+    print(f"left out: {listed(left_out) or 'nothing'}")
+    return Path(directory)
+
+
+def _files_of_model(folder: Path) -> list[Path]:
+    """The files of the model in a folder. InputError if they are damaged, or if it is not known
+    which they are."""
+    verify(str(folder))
+    if not (folder / MANIFEST).is_file():
+        raise InputError(
+            f"{folder} has no {MANIFEST}, which says what belongs to the model; copy it by hand"
+        )
+    names = [*read_or_empty(folder / MANIFEST)["files"], MANIFEST, MODEL_CARD]
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _names_left_out(folders: list[Path], files: list[Path]) -> list[str]:
+    """The names of what is in the folders of models, but neither copied with `files` nor hidden."""
+    copied = {path for file in files for path in (file, *file.parents)}
+    entries = [entry for folder in folders for entry in folder.glob("[!.]*")]
+    return sorted({entry.name for entry in entries if entry not in copied})
+
+
+def _without_folders(content: Any) -> Any:
+    """The content of a JSON file, with names of files in the place of their paths."""
+    if isinstance(content, dict):
+        return {without_folders(key): _without_folders(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_without_folders(entry) for entry in content]
+    return without_folders(content) if isinstance(content, str) else content
