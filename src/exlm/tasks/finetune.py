@@ -61,7 +61,8 @@ def finetune(
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is
             reported.
         start_from: output of another fine-tuning; training starts from the encoder of its best seed
-            (often from MNLI for RTE, MRPC and STS-B).
+            (often from MNLI for RTE, MRPC and STS-B). A warning counts the rows of valid and test
+            that were in its training.
         device: auto, cpu, cuda or cuda:NUMBER.
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).

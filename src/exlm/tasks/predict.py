@@ -167,7 +167,7 @@ def evaluate(
         "input": input,
         "labelled": len(labelled),
         "unknown_labels": predictions.unknown_labels,
-        "unusable": predictions.counts[UNUSABLE],
+        "unusable": predictions.counts.get(UNUSABLE, 0),
         "in_training": predictions.in_training,
         "resamples": resamples,
         "seed": seed,
