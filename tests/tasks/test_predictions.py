@@ -371,3 +371,13 @@ def test_a_model_of_molecules_reads_the_column_called_smiles(tuned, molecules, t
         if name == str(trained):
             expected = expected or found["predicted nitrogen"].tolist()
             assert found["predicted nitrogen"].tolist() == expected
+
+
+def test_a_note_tells_of_texts_that_are_all_the_same(tuned, tmp_path, capsys):
+    path = str(tmp_path / "fillings.csv")
+    pd.DataFrame({"text": ["CCO"] * 3, "filled": ["CCN", "CCC", "CCO"]}).to_csv(path, index=False)
+    model = str(tuned("regression"))
+    predict(model, path)
+    assert "the same text in 'text'" in capsys.readouterr().err
+    predict(model, path, text_column="filled")
+    assert "the same text" not in capsys.readouterr().err

@@ -67,6 +67,11 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
         scores = [f"{name} {in_digits(report[part][name]['median'])}" for name in others]
         medians = " (medians)" if len(report["seeds"]) > 1 else ""
         lines.append(f"{part} also {', '.join(scores)}{medians}")
+    if report[part].get("r2", {}).get("median", 1.0) <= 0:
+        lines.append(
+            f"note: r2 is not above 0, so the mean label of the {part} rows, predicted for every "
+            "row, would have no larger squared errors"
+        )
     return lines
 
 

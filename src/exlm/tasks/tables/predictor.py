@@ -92,6 +92,13 @@ class TablePredictor:
                 f"{path} has no column {self.saved_task.text_column!r}, which the model was "
                 f"trained with; the texts of {table.text_column!r} are read"
             )
+        seconds = table.pairs or table.texts
+        different_texts = set(zip(table.texts, seconds, strict=True))
+        if len(table.texts) > 1 and len(different_texts) == 1:
+            note(
+                f"the first rows of {path} have the same text in {table.text_column!r}; "
+                "if another column holds the texts, name it with text_column"
+            )
         self.molecules = decide_molecules(
             table.texts, self.saved_task.molecules, options.molecules, path
         )
