@@ -87,6 +87,22 @@ def test_one_bad_list_of_words_is_the_problem_of_its_row():
     assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
 
 
+@pytest.mark.parametrize(
+    "cell,problem",
+    [
+        (None, "empty text"),
+        (["a"], "['a'] is no list of two texts"),
+        (["a", "b", "c"], "['a', 'b', 'c'] is no list of two texts"),
+        ("a", "'a' is no list of two texts"),
+    ],
+)
+def test_one_bad_list_of_two_texts_is_the_problem_of_its_row(cell, problem):
+    frame = pd.DataFrame({"both": [["Ada ran", "who?"], cell, ["Bo sat", "where?"]]})
+    table = make_table(FileRows(frame), "a.jsonl", "both", [], pair_column="both")
+    assert table.problems == ["", problem, ""]
+    assert (table.texts, table.pairs) == (["Ada ran", "", "Bo sat"], ["who?", "", "where?"])
+
+
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
     path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n\\N;4\nbad;\\N\n")
     stand_in = "stands for a missing text"
@@ -751,6 +767,19 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     printed = capsys.readouterr().err
     assert "1 rows have a label that cannot be scored, the first row 2" in printed
     assert "'very high' is no label of the model (high, low)" in printed
+
+
+def test_the_first_row_with_a_wrong_label_is_named_by_its_first_wrong_cell(capsys):
+    frame = pd.DataFrame({"a": [0, 1, 0, "x"], "b": [1, "y", 0, "z"]})
+    read_labels(frame, "t.csv", "multilabel", None, skip_unknown=True)
+    first = "2 rows have a label that cannot be scored, the first row 2: 'y' is no label"
+    assert first in capsys.readouterr().err
+    with pytest.raises(InputError, match="column 'b', row 2: 'y' is no .* in all: 'y', 'x', 'z'"):
+        read_labels(frame, "t.csv", "multilabel", None)
+    read_labels(frame[3:], "t.csv", "multilabel", None, skip_unknown=True)
+    assert "1 rows have a label that cannot be scored, the first row 4: 'x'" in (
+        capsys.readouterr().err
+    )
 
 
 def test_rows_that_are_neither_of_two_classes_are_counted(capsys):

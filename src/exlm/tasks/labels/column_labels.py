@@ -113,7 +113,7 @@ def read_labels(
     labels = label_type.read(columns, class_names)
     label_names = class_names or columns.binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
-    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy())
     if skip_unknown:
         _note_wrong_labels(cells, wrong_cells, allowed, path)
     elif len(wrong_cells):
@@ -173,9 +173,9 @@ def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 def _wrong_labels(
     cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str
 ) -> str:
-    """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
-    column, row = wrong_cells[0]
-    values = [str(cells.iat[row, column]).strip() for column, row in wrong_cells]
+    """What to say of cells that are no labels of the task: `wrong_cells` are (row, column)."""
+    row, column = wrong_cells[0]
+    values = [str(cells.iat[row, column]).strip() for row, column in wrong_cells]
     count = ""
     if len(values) > 1:
         different = listed(map(repr, dict.fromkeys(values)), 5)
@@ -191,11 +191,11 @@ def _wrong_labels(
 def _note_wrong_labels(
     cells: pd.DataFrame, wrong_cells: np.ndarray, allowed: str, path: str | Path
 ) -> None:
-    """Says which cells, `wrong_cells` by (column, row), are no labels of a model."""
-    problems = {}
-    for column, row in wrong_cells:
+    """Says which cells, `wrong_cells` by (row, column), are no labels of a model."""
+    problems: dict[int, str] = {}
+    for row, column in wrong_cells:
         value = str(cells.iat[row, column]).strip()
-        problems[int(row)] = f"{value!r} is no label of the model ({allowed})"
+        problems.setdefault(int(row), f"{value!r} is no label of the model ({allowed})")
     note_unscored(problems, cells.index, path)
 
 

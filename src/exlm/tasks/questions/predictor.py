@@ -68,9 +68,16 @@ class QuestionPredictor:
             new_columns = frame.drop(columns=["row", "id", "question"])
             columns = {str(name): new_columns[name] for name in new_columns}
             frame = with_columns(read_frame(path, self.options.table_options), columns)
-        answered_questions = read_answered_questions(path, header)
-        if answered_questions is None or not windows:
+        try:
+            answered_questions = read_answered_questions(path, header)
+        except InputError as error:
+            return Predictions(frame, counts, note=str(error))
+        if answered_questions is None:
             return Predictions(frame, counts)
+        labelled = rows_with_windows(answered_questions, windows)
+        if not len(labelled):
+            note = f"no question with an answer fits into {saved_task.max_length} tokens"
+            return Predictions(frame, counts, note=note)
         if len(answers_by_model) > 1:
             # An ensemble decides by its vote, not by a threshold.
             of_ensemble = voted.assign(refused=voted["answer"] == "")
@@ -79,7 +86,7 @@ class QuestionPredictor:
             name: partial(summarise_answers, score_answers(answered_questions, answers))
             for name, answers in answers_by_model.items()
         }
-        return Predictions(frame, counts, scorers, rows_with_windows(answered_questions, windows))
+        return Predictions(frame, counts, scorers, labelled)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None: the questions of a file are answered together."""

@@ -110,11 +110,12 @@ def _problem(
 
 def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
     """The questions of a labelled file, as `read_questions` gives them; a note counts those whose
-    answers cannot be used. None if the file has no answers, or none that are understood."""
-    try:
-        questions, problems = read_questions(path, header=header)
-    except InputError:
+    answers cannot be used. None if the file has no answers. InputError if none can be used."""
+    records = _records(path, labelled=False, header=header)
+    cells = [record.get(name) for record, _ in records for name in ("answer", "answers")]
+    if not any(map(_text, cells)):
         return None
+    questions, problems = read_questions(path, header=header)
     if not any(questions["answers"]):
         return None
     unscored = {row: problem for row, _, problem in problems if row not in questions.index}
