@@ -510,6 +510,7 @@ def test_pairs_with_one_missing_text_are_used_and_counted(missing):
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
     assert list(table.usable) == [True, True, True]
     assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
+    assert table.counts("read")["with one empty text of a pair"] == 1
 
 
 def test_a_missing_text_of_a_table_with_one_column_is_none():

@@ -18,7 +18,7 @@ from exlm.tasks.labels.cells import (
     row_name,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelColumns
+from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -29,7 +29,7 @@ NOT_DETERMINED = (
 )
 MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
 MAX_INFERRED_CLASSES = 50
-FEW_ROWS = 20  # so few may have a class each, as in a first try
+ROWS_OF_A_FIRST_TRY = 20  # fewer may have a class each
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
 
@@ -50,12 +50,12 @@ def infer_label_columns(
         return columns
     check_single_labels(cells, path)
     names = listed(cells)
-    reason = "there are no other columns"
+    advice = "there are no other columns"
     if names:
-        reason = (
+        advice = (
             f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
         )
-    raise InputError(f"{path}: cannot tell the label columns; {reason}")
+    raise InputError(f"{path}: cannot tell the label columns; {advice}")
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
@@ -78,10 +78,10 @@ def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str
 
 
 class Labels(NamedTuple):
-    """The labels of a table, their type of task, and what they are called."""
+    """The labels of a table, their task type, and what they are called."""
 
     values: np.ndarray  # [rows, labels], NaN where missing
-    task_type: str
+    task_type: str  # "" in a table to predict for that does not say it
     class_names: list[str] | None  # by index, if the values are indices of classes
     binary_names: list[str] | None  # what 0 and 1 are called, if they have names
 
@@ -98,10 +98,10 @@ def read_labels(
     or of 0 and 1, where they are known. InputError for a cell that is no label of the task; with
     `skip_unknown` it counts as missing, and a note says so."""
     if not len(cells.columns):  # a table to predict for
-        return Labels(np.empty((len(cells), 0)), task_type or "regression", None, None)
+        return Labels(np.empty((len(cells), 0)), task_type or "", None, None)
     check_single_labels(cells, path)
-    columns = _interpret(cells, path, task_type, names, positive)
-    task_type = task_type or _infer_task_type(columns)
+    readings = _readings(cells, path, task_type, names, positive)
+    task_type = task_type or _infer_task_type(readings)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
         raise InputError(
@@ -109,26 +109,26 @@ def read_labels(
         )
     class_names = None
     if label_type.has_classes:
-        class_names = list(names or label_type.class_names(columns))
-    labels = label_type.read(columns, class_names)
-    label_names = class_names or columns.binary_names
+        class_names = list(names or label_type.class_names(readings))
+    labels = label_type.read(readings, class_names)
+    label_names = class_names or readings.binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy())
     if skip_unknown:
         _note_wrong_labels(cells, wrong_cells, allowed, path)
     elif len(wrong_cells):
         raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
-    return Labels(labels.to_numpy(dtype=float), task_type, class_names, columns.binary_names)
+    return Labels(labels.to_numpy(dtype=float), task_type, class_names, readings.binary_names)
 
 
-def _interpret(
+def _readings(
     cells: pd.DataFrame,
     path: str | Path,
     task_type: str | None,
     names: Sequence[str] | None,
     positive: str | None,
-) -> LabelColumns:
-    """The cells with the numbers that they say. InputError for numbers that may be read in several
+) -> CellReadings:
+    """The cells, and what they may say. InputError for numbers that may be read in several
     ways, unless they are the names of classes."""
     numbers = cells.apply(read_numbers)
     binary_names = None
@@ -136,28 +136,28 @@ def _interpret(
         check_numbers(cells, numbers, path)
         binary_names = list(names or ()) or find_binary_names(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, binary_names)
-    return LabelColumns(cells, numbers, bits, binary_names)
+    return CellReadings(cells, numbers, bits, binary_names)
 
 
-def _infer_task_type(columns: LabelColumns) -> str:
+def _infer_task_type(readings: CellReadings) -> str:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
     words or 2 to 10 distinct whole numbers is multiclass. All else is regression. InputError for
     words that most rows have alone."""
-    cells = columns.cells
-    if _is_binary(cells, columns.bits):
+    cells = readings.cells
+    if _is_binary(cells, readings.bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
     # All must be words, or all whole numbers: a misspelt number must not turn a regression column
     # into classes.
     most_classes = 0
-    if columns.numbers.isna().all(axis=None):
+    if readings.numbers.isna().all(axis=None):
         most_classes = MAX_INFERRED_CLASSES
-    elif is_whole(cells, columns.numbers):
+    elif is_whole(cells, readings.numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
     values = cells.iloc[:, 0].dropna().astype(str)
     distinct = values.nunique()
-    if most_classes == MAX_INFERRED_CLASSES and FEW_ROWS <= len(values) < 2 * distinct:
+    if most_classes == MAX_INFERRED_CLASSES and ROWS_OF_A_FIRST_TRY <= len(values) < 2 * distinct:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
             f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "

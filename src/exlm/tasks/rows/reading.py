@@ -26,7 +26,7 @@ from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
-from exlm.tasks.rows.table import HALF_EMPTY, TextTable
+from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.saved_task import SavedTask
 
@@ -105,6 +105,7 @@ class RowCheck(NamedTuple):
 
     problem: str  # why the row cannot be used, "" if it can
     warning: str  # what is odd about a row that can be used, "" if nothing
+    is_foreign: bool  # whether a letter outside the model's alphabet is the problem
 
 
 class TableTokens(NamedTuple):
@@ -151,9 +152,8 @@ class TextReader:
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
         checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
-        problems = [check.problem for check in checks]
         if table.begins_file:
-            self._refuse_foreign(texts, problems)
+            self._refuse_foreign(texts, checks)
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -163,7 +163,7 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
-            problems=first_of_each(table.problems, problems),
+            problems=first_of_each(table.problems, [check.problem for check in checks]),
             warnings=first_of_each([check.warning for check in checks], contradictions),
             is_cut=is_cut,
         )
@@ -185,10 +185,10 @@ class TextReader:
         is_strict = self.on_invalid != "keep"
         is_foreign = bool(unknown and self.alphabet and is_strict)
         has_no_tokens = token_count == self.tokenizer.num_special_tokens_to_add(pair is not None)
-        is_half_empty = pair is not None and len(given_texts) < 2
+        half_empty = pair is not None and len(given_texts) == 1
         problem = _first(
             [
-                f"{self.not_in_alphabet}{unknown}" if is_foreign else "",
+                f"not a {self.alphabet}: {unknown}" if is_foreign else "",
                 "there is nothing in it that the model reads" if text and has_no_tokens else "",
                 too_long if self.molecules else "",
                 no_molecule if is_strict else "",
@@ -197,22 +197,17 @@ class TextReader:
         warning = _first(
             [
                 too_long,
-                HALF_EMPTY if is_half_empty and not self.molecules else "",
+                "one of the two texts is empty" if half_empty and not self.molecules else "",
                 no_molecule,
                 unknown,
             ]
         )
-        return RowCheck(problem, "" if problem else warning)
+        return RowCheck(problem, "" if problem else warning, is_foreign)
 
-    @property
-    def not_in_alphabet(self) -> str:
-        """How the problem begins of a text that has a letter outside the model's alphabet."""
-        return f"not a {self.alphabet}: "
-
-    def _refuse_foreign(self, texts: Sequence[str], problems: Sequence[str]) -> None:
-        """InputError if most of the `texts`, whose rows have these problems, are not of the model's
+    def _refuse_foreign(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
+        """InputError if most of the `texts`, whose rows have these checks, are not of the model's
         alphabet."""
-        foreign = [problem for problem in problems if problem.startswith(self.not_in_alphabet)]
+        foreign = [check.problem for check in checks if check.is_foreign]
         if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.alphabet}s, and most texts are none "

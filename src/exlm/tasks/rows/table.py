@@ -22,8 +22,6 @@ from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, re
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
 
-HALF_EMPTY = "one of the two texts is empty"  # a warning
-
 
 @dataclass(frozen=True)
 class TextTable:
@@ -39,7 +37,7 @@ class TextTable:
     # for token_classification
     labels: np.ndarray
     label_columns: list[str]
-    task_type: str
+    task_type: str  # "" when read for prediction, unless it was given
     class_names: list[str] | None  # of the indices in `labels`, if these are classes
     binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
@@ -59,6 +57,12 @@ class TextTable:
         return np.array(self.problems, dtype=object) == ""
 
     @property
+    def is_half_empty(self) -> np.ndarray:
+        """Which rows have only one text of a pair: [rows] bool."""
+        pairs = self.texts if self.pairs is None else self.pairs
+        return np.array(self.texts, dtype=bool) != np.array(pairs, dtype=bool)
+
+    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one
         file."""
@@ -73,9 +77,9 @@ class TextTable:
             f"rows {done}": usable,
             "marked in the column problem": len(self.problems) - usable,
         }
-        is_half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
-        if is_half_empty.any():
-            counts["with one empty text of a pair"] = int((is_half_empty & self.usable).sum())
+        half_empty = int((self.is_half_empty & self.usable).sum())
+        if half_empty:
+            counts["with one empty text of a pair"] = half_empty
         cut = int((self.is_cut & self.usable).sum())
         if cut:
             counts["cut to max_length"] = cut
