@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import SplitMethod, chosen_parts, make_split
+from exlm.tasks.rows.splits import split_by_setting, split_by_user
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable, make_table
 
@@ -368,9 +368,8 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
-    split = make_split(
-        SplitMethod("parts"), table, seed=0, rows_to_split=table.usable, groups=np.arange(4)
-    )
+    config = TaskConfig("a.csv", split="parts")
+    split = split_by_setting(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
     assert (
         split["train"].tolist() == [0, 1]
         and split["valid"].tolist() == [3]
@@ -704,7 +703,8 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     rows = FileRows(frame)
     files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], task_type="regression")
     groups = find_groups(files, canonical)
-    apart = resolve_duplicates(files, groups, "drop", files.parts)
+    split = split_by_user(TaskConfig("a.csv", split="parts"), files)
+    apart = resolve_duplicates(files, groups, "drop", split)
     assert apart.usable.tolist() == drop.usable.tolist() * 2
 
 
@@ -721,10 +721,10 @@ def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeyp
         files = {part: FileRows(frame.iloc[places]) for part, places in rows.items()}
     table = make_table(files, "a.csv", "smiles", ["y"], task_type="regression")
     groups = find_groups(table, canonical)
-    parts = chosen_parts(TaskConfig("a.csv", split=split), table)
-    merged = resolve_duplicates(table, groups, "mean", parts)
+    user_split = split_by_user(TaskConfig("a.csv", split=split), table)
+    merged = resolve_duplicates(table, groups, "mean", user_split)
     assert merged.labels[merged.usable, 0].tolist() == [0.5, 2, 3, 4.5]
-    assert chosen_parts(TaskConfig("a.csv", split="random"), table) is None
+    assert split_by_user(TaskConfig("a.csv", split="random"), table) is None
 
 
 def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():

@@ -37,8 +37,9 @@ MAX_INFERRED_INTEGER_CLASSES = 10
 def infer_label_columns(
     others: pd.DataFrame, text_problems: list[str], path: str | Path
 ) -> list[str]:
-    """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
-    they hold nothing but 0 and 1; never one that numbers or names the rows."""
+    """The columns that are taken for labels, out of those that are no texts (`others`): the only
+    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1. A column that
+    numbers or names the rows is none of them."""
     cells = label_cells(others, list(others.columns), text_problems)
     numbers = cells.apply(read_numbers)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
@@ -59,8 +60,8 @@ def infer_label_columns(
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names its rows: it is called so, or all its words or whole
-    numbers differ."""
+    """Whether a column numbers or names the rows: by its own name, or because all its words or
+    whole numbers differ."""
     if IDENTIFIER.fullmatch(str(cells.name)):
         return True
     values = cells.dropna().astype(str)

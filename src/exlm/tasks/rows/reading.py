@@ -71,7 +71,7 @@ class ReadOptions:
 
 
 def remembered(config: PreTrainedConfig) -> SavedTask:
-    """What a pre-trained or a fine-tuned model remembers of the texts that it was trained on:
+    """What a pre-trained or a fine-tuned model remembers of the texts of its training:
     `molecules` (None in models of earlier versions), `standardize` and, if it is fine-tuned, the
     columns."""
     of_pretraining = {
@@ -227,16 +227,16 @@ def reader_for(
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
     saved_task: SavedTask,
-    how: Standardize | None,
+    standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
-    """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
-    for a model; molecules are rewritten as `how` says, or else as in its training."""
+    """What reads the input `path` for a model. The `first` rows decide whether texts are molecules;
+    these are rewritten as `standardize` says, or else as in the model's training."""
     molecules = decide_molecules(first.texts, saved_task.molecules, options.molecules, path)
-    how = how or saved_task.standardize
-    if molecules and how == "none":
+    standardize = standardize or saved_task.standardize
+    if molecules and standardize == "none":
         note_spelling(first.texts, path)
-    return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
+    return TextReader(tokenizer, max_length, molecules, standardize, options.on_invalid)
 
 
 def note_spelling(texts: Sequence[str], path: str) -> None:
@@ -254,14 +254,16 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
 
 
 def spelling_of(
-    tokenizer: PreTrainedTokenizerFast | None, molecules: bool = False, how: Standardize = "none"
+    tokenizer: PreTrainedTokenizerFast | None,
+    molecules: bool = False,
+    standardize: Standardize = "none",
 ) -> Callable[[str], str]:
-    """From a text to the spelling by which equal ones are recognised: molecules as they are
-    standardised, at least as canonical SMILES; others `composed` and as the tokenizer, if there is
-    one, normalizes them: proteins in capitals and without a * at the end, other texts perhaps in
-    small letters."""
+    """A function from a text to the spelling by which equal texts are recognised: molecules as they
+    are standardised, at least as canonical SMILES; other texts `composed` and as the tokenizer, if
+    there is one, normalizes them: proteins in capitals and without a * at the end, others perhaps
+    in small letters."""
     if molecules:
-        return partial(comparable, how=how)
+        return partial(comparable, how=standardize)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
         return composed
@@ -295,7 +297,7 @@ def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
     """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where it was cut: [rows, units]."""
+    none, or where the text was cut: [rows, units]."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
     encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)

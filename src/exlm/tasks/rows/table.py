@@ -43,7 +43,7 @@ class TextTable:
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
-    inferred: dict[str, str]  # by the name of the option that the user can set instead
+    inferred: dict[str, str]  # what was inferred, by the setting that can say otherwise
     # token_classification: a regular expression for what has a label
     unit_pattern: str | None = None
 
@@ -106,8 +106,8 @@ class TextTable:
         return self.frame.index.get_level_values(-1)[0] == 0
 
     def check(self, path: str, on_invalid: OnInvalid) -> None:
-        """InputError if no row can be used and these rows begin the file `path`, or with `error` if
-        a row is wrong."""
+        """InputError if no row can be used and these rows begin the file `path`, or if a row has a
+        problem or a warning and `on_invalid` is `error`."""
         reported_rows = self.reported_rows()
         none_usable = not self.usable.any()
         if (none_usable and self.begins_file) or (on_invalid == "error" and len(reported_rows)):

@@ -40,10 +40,14 @@ def read_texts(
             cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
         # of the column, because pandas writes dates without the time where it is midnight
         as_texts = cells.astype(str).str.strip()
-        both = zip(cells, as_texts, strict=True)
-        read = [_read_text(cell, as_text, missing) for cell, as_text in both]
-        texts_of_columns.append([text for text, _ in read])
-        problems = first_of_each(problems, [problem for _, problem in read])
+        texts = []
+        cell_problems = []
+        for cell, as_text in zip(cells, as_texts, strict=True):
+            text, problem = _read_text(cell, as_text, missing)
+            texts.append(text)
+            cell_problems.append(problem)
+        texts_of_columns.append(texts)
+        problems = first_of_each(problems, cell_problems)
     return texts_of_columns, problems
 
 
@@ -55,8 +59,8 @@ def _read_text(cell: Any, as_text: str, missing: Sequence[str]) -> tuple[str, st
     if not isinstance(cell, list):
         problem = f"{as_text} stands for a missing text" if as_text in missing else ""
         return as_text, problem
-    wrong = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
-    problem = f"{wrong[0]!r} in its list is not one word" if wrong else ""
+    no_words = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
+    problem = f"{no_words[0]!r} in its list is not one word" if no_words else ""
     return " ".join(cell) if _are_texts(cell) else "", problem
 
 
@@ -68,6 +72,7 @@ def _two_texts(cell: Any) -> tuple[str, str, str]:
 
 
 def _are_texts(cell: Any) -> bool:
+    """Whether a cell is a list of texts alone."""
     return isinstance(cell, list) and all(isinstance(text, str) for text in cell)
 
 
