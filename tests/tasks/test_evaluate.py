@@ -122,6 +122,41 @@ def test_questions_that_were_not_read_are_not_scored(texts, answering, tmp_path)
     assert report["labelled"] == len(frame) - 1
 
 
+def test_answers_that_cannot_be_used_are_said_to_be_unscored(texts, answering, tmp_path, capsys):
+    content = json.loads((texts / "valid.json").read_text())
+    asked = content["data"][0]["paragraphs"][0]["qas"]
+    del next(question for question in asked if question["answers"])["answers"][0]["answer_start"]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    model = str(answering)
+    predict(model, str(tmp_path / "a.json"), str(tmp_path / "p.csv"))
+    assert re.search(r"not scored: .*row \d+ has no answers that are", capsys.readouterr().out)
+    with pytest.raises(InputError, match="nothing can be scored: .*has no answers that are"):
+        evaluate(model, str(tmp_path / "a.json"))
+
+
+def test_questions_without_answers_are_predicted_without_a_word(answering, tmp_path, capsys):
+    for answer in ({}, {"answers": None}, {"answers": []}):
+        asked = [{"question": "where?", "id": "a", **answer}]
+        content = {"data": [{"paragraphs": [{"context": "In Rome.", "qas": asked}]}]}
+        (tmp_path / "a.json").write_text(json.dumps(content))
+        predict(str(answering), str(tmp_path / "a.json"), str(tmp_path / "p.csv"))
+        assert "not scored" not in capsys.readouterr().out
+        with pytest.raises(InputError, match="no question has an answer; give them as"):
+            evaluate(str(answering), str(tmp_path / "a.json"))
+
+
+def test_answers_to_questions_that_are_all_too_long_are_not_scored(answering, tmp_path, capsys):
+    asked = [
+        {"question": "where " * 70, "id": "a", "answers": [{"text": "Rome", "answer_start": 3}]},
+        {"question": "where?", "id": "b", "answers": [{"text": "Rome", "answer_start": 0}]},
+    ]
+    content = {"data": [{"paragraphs": [{"context": "In Rome.", "qas": asked}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    predict(str(answering), str(tmp_path / "a.json"), str(tmp_path / "p.csv"))
+    note = "not scored: no question with an answer fits into 60 tokens"
+    assert note in capsys.readouterr().out
+
+
 def test_intervals_cover_the_mean_as_often_as_they_say():
     generator = np.random.default_rng(0)
     hits = 0

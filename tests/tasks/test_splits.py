@@ -12,17 +12,17 @@ import pytest
 
 from exlm.data.frames import read_file
 from exlm.errors import InputError
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows import splits
 from exlm.tasks.rows.datasets import MOLECULENET, find_dataset
 from exlm.tasks.rows.splits import (
     FRACTIONS,
     column_split,
     index_split,
-    make_split,
     random_split,
     scaffold_split,
+    split_by_setting,
     split_hash,
-    split_method,
 )
 from exlm.tasks.rows.table import make_table
 
@@ -43,8 +43,8 @@ def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
 
 def split_usable(setting, table, seed=0):
     """The rows that can be used, each a group of its own."""
-    return make_split(
-        split_method(setting),
+    return split_by_setting(
+        TaskConfig("a.csv", split=setting),
         table,
         seed=seed,
         rows_to_split=table.usable,
@@ -204,7 +204,7 @@ def test_index_split_explains_bad_files(tmp_path, content, message):
         index_split(path, 3)
 
 
-def test_make_split_uses_usable_rows_only(table, tmp_path):
+def test_split_by_setting_uses_usable_rows_only(table, tmp_path):
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
     assert as_lists(split_usable(f"file:{path}", table)) == {
@@ -218,7 +218,7 @@ def test_make_split_uses_usable_rows_only(table, tmp_path):
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
 
 
-def test_make_split_explains_what_it_cannot_do(table):
+def test_split_by_setting_explains_what_it_cannot_do(table):
     for kind in ("cluster", "column:", "scaffold:x"):
         with pytest.raises(
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"

@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import SplitMethod, chosen_parts, make_split
+from exlm.tasks.rows.splits import split_by_setting, split_by_user
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable, make_table
 
@@ -85,6 +85,22 @@ def test_one_bad_list_of_words_is_the_problem_of_its_row():
     assert table.texts == ["a b", "", "d"]
     table = make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
     assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
+
+
+@pytest.mark.parametrize(
+    "cell,problem",
+    [
+        (None, "empty text"),
+        (["a"], "['a'] is no list of two texts"),
+        (["a", "b", "c"], "['a', 'b', 'c'] is no list of two texts"),
+        ("a", "'a' is no list of two texts"),
+    ],
+)
+def test_one_bad_list_of_two_texts_is_the_problem_of_its_row(cell, problem):
+    frame = pd.DataFrame({"both": [["Ada ran", "who?"], cell, ["Bo sat", "where?"]]})
+    table = make_table(FileRows(frame), "a.jsonl", "both", [], pair_column="both")
+    assert table.problems == ["", problem, ""]
+    assert (table.texts, table.pairs) == (["Ada ran", "", "Bo sat"], ["who?", "", "where?"])
 
 
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
@@ -352,9 +368,8 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     table = make_table(files, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
-    split = make_split(
-        SplitMethod("parts"), table, seed=0, rows_to_split=table.usable, groups=np.arange(4)
-    )
+    config = TaskConfig("a.csv", split="parts")
+    split = split_by_setting(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
     assert (
         split["train"].tolist() == [0, 1]
         and split["valid"].tolist() == [3]
@@ -494,6 +509,7 @@ def test_pairs_with_one_missing_text_are_used_and_counted(missing):
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
     assert list(table.usable) == [True, True, True]
     assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
+    assert table.counts("read")["with one empty text of a pair"] == 1
 
 
 def test_a_missing_text_of_a_table_with_one_column_is_none():
@@ -687,7 +703,8 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     rows = FileRows(frame)
     files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], task_type="regression")
     groups = find_groups(files, canonical)
-    apart = resolve_duplicates(files, groups, "drop", files.parts)
+    split = split_by_user(TaskConfig("a.csv", split="parts"), files)
+    apart = resolve_duplicates(files, groups, "drop", split)
     assert apart.usable.tolist() == drop.usable.tolist() * 2
 
 
@@ -704,10 +721,10 @@ def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeyp
         files = {part: FileRows(frame.iloc[places]) for part, places in rows.items()}
     table = make_table(files, "a.csv", "smiles", ["y"], task_type="regression")
     groups = find_groups(table, canonical)
-    parts = chosen_parts(TaskConfig("a.csv", split=split), table)
-    merged = resolve_duplicates(table, groups, "mean", parts)
+    user_split = split_by_user(TaskConfig("a.csv", split=split), table)
+    merged = resolve_duplicates(table, groups, "mean", user_split)
     assert merged.labels[merged.usable, 0].tolist() == [0.5, 2, 3, 4.5]
-    assert chosen_parts(TaskConfig("a.csv", split="random"), table) is None
+    assert split_by_user(TaskConfig("a.csv", split="random"), table) is None
 
 
 def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
@@ -751,6 +768,19 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     printed = capsys.readouterr().err
     assert "1 rows have a label that cannot be scored, the first row 2" in printed
     assert "'very high' is no label of the model (high, low)" in printed
+
+
+def test_the_first_row_with_a_wrong_label_is_named_by_its_first_wrong_cell(capsys):
+    frame = pd.DataFrame({"a": [0, 1, 0, "x"], "b": [1, "y", 0, "z"]})
+    read_labels(frame, "t.csv", "multilabel", None, skip_unknown=True)
+    first = "2 rows have a label that cannot be scored, the first row 2: 'y' is no label"
+    assert first in capsys.readouterr().err
+    with pytest.raises(InputError, match="column 'b', row 2: 'y' is no .* in all: 'y', 'x', 'z'"):
+        read_labels(frame, "t.csv", "multilabel", None)
+    read_labels(frame[3:], "t.csv", "multilabel", None, skip_unknown=True)
+    assert "1 rows have a label that cannot be scored, the first row 4: 'x'" in (
+        capsys.readouterr().err
+    )
 
 
 def test_rows_that_are_neither_of_two_classes_are_counted(capsys):

@@ -156,12 +156,13 @@ def evaluate(
     predictions = predictor.predict()
     labelled = predictions.labelled
     if not len(labelled):
-        names = listed(saved_task.label_columns or ["answer"], 5)
-        problem = predictions.note or (
-            f"no row has a prediction and a label in {names}; "
-            "name the column that has the labels with label_columns"
-        )
-        raise InputError(f"{input}: nothing can be scored: {problem}")
+        no_label = "no question has an answer; give them as `exlm finetune` takes them"
+        if saved_task.label_columns:
+            no_label = (
+                f"no row has a prediction and a label in {listed(saved_task.label_columns, 5)}; "
+                "name the column that has the labels with label_columns"
+            )
+        raise InputError(f"{input}: nothing can be scored: {predictions.note or no_label}")
     report = {
         "model": model,
         "input": input,

@@ -34,7 +34,7 @@ def describe_report(report: GridReport, directory: Path) -> str:
             lines += _lines_of_part(report, part)
     if "test" not in report:
         lines.append("valid also chose the epoch and, of a grid, the cell")
-    has_units = any(metric_of(name).in_units for name in report["valid"])
+    has_units = any(metric_of(name).on_label_scale for name in report["valid"])
     if "labels" in report and has_units:
         lines.append(f"{ERRORS_IN_UNITS}; results.json has each label in its own units")
     best_of = ""

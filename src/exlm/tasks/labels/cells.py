@@ -30,8 +30,8 @@ TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
 
 
 def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
-    """InputError for a label column whose cells hold several labels: a list, or a word for every
-    word."""
+    """InputError for a label column that has a cell with several labels: a list, or a label for
+    every word of a text."""
     for name, column in cells.items():
         check_no_list_as_text(column, path)
         for index, cell in column.items():
@@ -55,11 +55,11 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column as numbers, NaN for words. A minus may be that of typography, and
-    no-break spaces may stand between thousands. Where all numbers of a column have percent signs,
-    decimal commas or marks between thousands, these are read: `10,8%` is 10.8. One cell must be
-    clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has words: they are
-    codes.
+    """The cells of a column as numbers, NaN for other cells. A minus may be that of typography, and
+    no-break spaces may stand between thousands. Percent signs, decimal commas and marks between
+    thousands are read if all numbers of a column have them: `10,8%` is 10.8. One cell must be
+    clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has codes and no
+    numbers.
 
     | cells of a column   | numbers         |
     | ------------------- | --------------- |
@@ -86,8 +86,8 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 
 def _marked_numbers(cells: pd.Series) -> pd.Series:
-    """Those cells of a column that look like numbers, read without percent signs, decimal commas
-    and marks between thousands; NaN where no cell makes clear how they are written."""
+    """The cells of a column that look like numbers, read without percent signs, decimal commas and
+    marks between thousands; NaN where no cell makes clear how numbers are written."""
     # Cells of a workbook that are numbers say nothing of how others are written.
     are_texts = cells.map(lambda cell: isinstance(cell, str)).astype(bool)
     texts = cells[are_texts].astype(str).str.strip().str.lower()
@@ -123,7 +123,7 @@ def _with_decimal_points(texts: pd.Series) -> pd.Series:
 
 
 def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    """Whether all cells that there are say whole numbers, which are their `numbers`."""
+    """Whether all cells that are not missing say whole numbers; `numbers` has what they say."""
     return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
 
 
@@ -148,23 +148,24 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
 
 
 def class_name(cell: Any) -> str:
-    """A class as a cell has it, its accents in one encoding. 1.0 is 1: a gap in its column turns
+    """The class that a cell says, with accents in one encoding. 1.0 is 1: a gap in a column turns
     whole numbers into floats."""
     text = normalize("NFC", str(cell).strip())
     return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
 def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """What cells with these classes hold: the names, or booleans if these are called so."""
+    """The classes as cells of an output have them: their names, or booleans if the names are False
+    and True."""
     return [False, True] if list(names) == ["False", "True"] else list(names)
 
 
 def find_binary_names(
     cells: pd.DataFrame, positive: str | None, path: str | Path
 ) -> list[str] | None:
-    """The two values that all columns have, as the names of labels 0 and 1: the one that is not
-    `positive` and this one, InputError if there are others. Without `positive`, one of NEGATIVE and
-    one of POSITIVE in a single column; None if it has others, or if there are several columns."""
+    """The names of labels 0 and 1: the two values that the columns have, of which `positive` is
+    label 1. InputError if the columns have other values. Without `positive`, the values must be one
+    of NEGATIVE and one of POSITIVE in a single column; None if they are not."""
     if positive is None and len(cells.columns) != 1:
         return None
     values = dict[str, str]()  # by their small letters
@@ -199,9 +200,9 @@ def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
 def zeros_and_ones(
     cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The numbers, but 0 and 1 for `binary_names`, or for those of NEGATIVE and POSITIVE. Where
-    names are numbers, or `no` is the positive one, a 1 may mean either, so that other numbers are
-    NaN.
+    """The numbers, but 0 and 1 for `binary_names`, or for the names in NEGATIVE and POSITIVE. Where
+    names are numbers, or `no` is label 1, a cell that says 1 may mean either, so that all other
+    cells are NaN.
 
     | cells of a column    | `binary_names` | labels    |
     | -------------------- | -------------- | --------- |

@@ -18,7 +18,7 @@ from exlm.tasks.labels.cells import (
     row_name,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelColumns
+from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
 
 # What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
 NOT_DETERMINED = (
@@ -29,7 +29,7 @@ NOT_DETERMINED = (
 )
 MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
 MAX_INFERRED_CLASSES = 50
-FEW_ROWS = 20  # so few may have a class each, as in a first try
+ROWS_OF_A_FIRST_TRY = 20  # fewer may have a class each
 # if there are more distinct whole numbers, the task is regression
 MAX_INFERRED_INTEGER_CLASSES = 10
 
@@ -37,8 +37,9 @@ MAX_INFERRED_INTEGER_CLASSES = 10
 def infer_label_columns(
     others: pd.DataFrame, text_problems: list[str], path: str | Path
 ) -> list[str]:
-    """Of the columns that are no texts, the only one, the only numeric one, or all numeric ones if
-    they hold nothing but 0 and 1; never one that numbers or names the rows."""
+    """The columns that are taken for labels, out of those that are no texts (`others`): the only
+    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1. A column that
+    numbers or names the rows is none of them."""
     cells = label_cells(others, list(others.columns), text_problems)
     numbers = cells.apply(read_numbers)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
@@ -50,17 +51,17 @@ def infer_label_columns(
         return columns
     check_single_labels(cells, path)
     names = listed(cells)
-    reason = "there are no other columns"
+    advice = "there are no other columns"
     if names:
-        reason = (
+        advice = (
             f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
         )
-    raise InputError(f"{path}: cannot tell the label columns; {reason}")
+    raise InputError(f"{path}: cannot tell the label columns; {advice}")
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names its rows: it is called so, or all its words or whole
-    numbers differ."""
+    """Whether a column numbers or names the rows: by its own name, or because all its words or
+    whole numbers differ."""
     if IDENTIFIER.fullmatch(str(cells.name)):
         return True
     values = cells.dropna().astype(str)
@@ -78,10 +79,10 @@ def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str
 
 
 class Labels(NamedTuple):
-    """The labels of a table, their type of task, and what they are called."""
+    """The labels of a table, their task type, and what they are called."""
 
     values: np.ndarray  # [rows, labels], NaN where missing
-    task_type: str
+    task_type: str  # "" in a table to predict for that does not say it
     class_names: list[str] | None  # by index, if the values are indices of classes
     binary_names: list[str] | None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
@@ -99,10 +100,10 @@ def read_labels(
     or of 0 and 1, where they are known. InputError for a cell that is no label of the task; with
     `skip_unknown` it counts as missing, and a note says so."""
     if not len(cells.columns):  # a table to predict for
-        return Labels(np.empty((len(cells), 0)), task_type or "regression", None, None)
+        return Labels(np.empty((len(cells), 0)), task_type or "", None, None)
     check_single_labels(cells, path)
-    columns = _interpret(cells, path, task_type, names, positive)
-    task_type = task_type or _infer_task_type(columns)
+    readings = _readings(cells, path, task_type, names, positive)
+    task_type = task_type or _infer_task_type(readings)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
         raise InputError(
@@ -110,28 +111,28 @@ def read_labels(
         )
     class_names = None
     if label_type.has_classes:
-        class_names = list(names or label_type.class_names(columns))
-    labels = label_type.read(columns, class_names)
-    label_names = class_names or columns.binary_names
+        class_names = list(names or label_type.class_names(readings))
+    labels = label_type.read(readings, class_names)
+    label_names = class_names or readings.binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
-    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy())
     unknown_rows = 0
     if skip_unknown:
         unknown_rows = _note_wrong_labels(cells, wrong_cells, allowed, path)
     elif len(wrong_cells):
         raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
     values = labels.to_numpy(dtype=float)
-    return Labels(values, task_type, class_names, columns.binary_names, unknown_rows)
+    return Labels(values, task_type, class_names, readings.binary_names, unknown_rows)
 
 
-def _interpret(
+def _readings(
     cells: pd.DataFrame,
     path: str | Path,
     task_type: str | None,
     names: Sequence[str] | None,
     positive: str | None,
-) -> LabelColumns:
-    """The cells with the numbers that they say. InputError for numbers that may be read in several
+) -> CellReadings:
+    """The cells, and what they may say. InputError for numbers that may be read in several
     ways, unless they are the names of classes."""
     numbers = cells.apply(read_numbers)
     binary_names = None
@@ -139,28 +140,28 @@ def _interpret(
         check_numbers(cells, numbers, path)
         binary_names = list(names or ()) or find_binary_names(cells, positive, path)
     bits = zeros_and_ones(cells, numbers, binary_names)
-    return LabelColumns(cells, numbers, bits, binary_names)
+    return CellReadings(cells, numbers, bits, binary_names)
 
 
-def _infer_task_type(columns: LabelColumns) -> str:
+def _infer_task_type(readings: CellReadings) -> str:
     """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
     words or 2 to 10 distinct whole numbers is multiclass. All else is regression. InputError for
     words that most rows have alone."""
-    cells = columns.cells
-    if _is_binary(cells, columns.bits):
+    cells = readings.cells
+    if _is_binary(cells, readings.bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
     # All must be words, or all whole numbers: a misspelt number must not turn a regression column
     # into classes.
     most_classes = 0
-    if columns.numbers.isna().all(axis=None):
+    if readings.numbers.isna().all(axis=None):
         most_classes = MAX_INFERRED_CLASSES
-    elif is_whole(cells, columns.numbers):
+    elif is_whole(cells, readings.numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
     values = cells.iloc[:, 0].dropna().astype(str)
     distinct = values.nunique()
-    if most_classes == MAX_INFERRED_CLASSES and FEW_ROWS <= len(values) < 2 * distinct:
+    if most_classes == MAX_INFERRED_CLASSES and ROWS_OF_A_FIRST_TRY <= len(values) < 2 * distinct:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
             f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "
@@ -176,9 +177,9 @@ def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 def _wrong_labels(
     cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str
 ) -> str:
-    """What to say of cells that are no labels of the task: `wrong_cells` are (column, row)."""
-    column, row = wrong_cells[0]
-    values = [str(cells.iat[row, column]).strip() for column, row in wrong_cells]
+    """What to say of cells that are no labels of the task: `wrong_cells` are (row, column)."""
+    row, column = wrong_cells[0]
+    values = [str(cells.iat[row, column]).strip() for row, column in wrong_cells]
     count = ""
     if len(values) > 1:
         different = listed(map(repr, dict.fromkeys(values)), 5)
@@ -194,12 +195,12 @@ def _wrong_labels(
 def _note_wrong_labels(
     cells: pd.DataFrame, wrong_cells: np.ndarray, allowed: str, path: str | Path
 ) -> int:
-    """Says which cells, `wrong_cells` by (column, row), are no labels of a model; returns in how
+    """Says which cells, `wrong_cells` by (row, column), are no labels of a model; returns in how
     many rows they are."""
-    problems = {}
-    for column, row in wrong_cells:
+    problems: dict[int, str] = {}
+    for row, column in wrong_cells:
         value = str(cells.iat[row, column]).strip()
-        problems[int(row)] = f"{value!r} is no label of the model ({allowed})"
+        problems.setdefault(int(row), f"{value!r} is no label of the model ({allowed})")
     note_unscored(problems, cells.index, path)
     return len(problems)
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from exlm.tasks.labels.metrics import NAN
 
-BILOU = {"L": "E", "U": "S"}  # its letters for the last of several units, and for a single one
+BILOU = {"L": "E", "U": "S"}  # how BILOU marks the last of several units, and a single one
 
 
 class Entity(NamedTuple):

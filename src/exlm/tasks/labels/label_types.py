@@ -1,7 +1,16 @@
 """What labels are, for every type of task: how cells are read as labels, what a model learns of
 them, how its outputs are read, and how predictions are compared with labels.
 
-A further type is a subclass of `LabelType` and an entry of LABEL_TYPES."""
+| task type            | class          | what a row has             | flags                      |
+| -------------------- | -------------- | -------------------------- | -------------------------- |
+| regression           | `Numbers`      | a number for each label    | is_number                  |
+| multilabel           | `ZerosAndOnes` | 0 or 1 for each label      |                            |
+| binary               | `Binary`       | 0 or 1: one of two classes | class_per_row              |
+| multiclass           | `Classes`      | the index of a class       | class_per_row, has_classes |
+| token_classification | `UnitClasses`  | an index for each unit     | of_units, has_classes      |
+
+All but `Numbers` are `Probabilities`: that is what they predict. A further type is a subclass of
+`LabelType` and an entry of LABEL_TYPES."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,12 +32,11 @@ from exlm.tasks.labels.metrics import (
 )
 
 
-class LabelColumns(NamedTuple):
-    """Columns of labels: their cells, NaN where missing, and the numbers that these say; [rows,
-    labels] each."""
+class CellReadings(NamedTuple):
+    """The cells of label columns, and what each of them may say; [rows, labels] each."""
 
-    cells: pd.DataFrame
-    numbers: pd.DataFrame  # NaN where a cell says none
+    cells: pd.DataFrame  # NaN where missing
+    numbers: pd.DataFrame  # NaN where a cell is no number
     bits: pd.DataFrame  # as the numbers, but 0 and 1 for names such as no and yes
     # what 0 and 1 are called, if all columns have the same two names
     binary_names: list[str] | None
@@ -39,7 +47,7 @@ class LabelType(ABC):
     [rows, labels], or [rows, classes] where they are the probabilities of classes."""
 
     metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
-    allowed: ClassVar[str]  # what a cell may say, if it is not one of some names
+    allowed: ClassVar[str]  # what a cell may say; where labels have names, these are listed
     # the loss, as transformers call it; pipelines choose sigmoid or softmax by it
     problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
@@ -48,7 +56,7 @@ class LabelType(ABC):
     has_classes: ClassVar[bool] = False
     # every row has one class, in one column
     class_per_row: ClassVar[bool] = False
-    # the residues or words of a text have labels, each one class
+    # the residues or words of a text have labels, not the text
     of_units: ClassVar[bool] = False
 
     @property
@@ -56,12 +64,12 @@ class LabelType(ABC):
         """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
         return self.is_number or self.class_per_row
 
-    def class_names(self, columns: LabelColumns) -> list[str]:
+    def class_names(self, readings: CellReadings) -> list[str]:
         """The names of all classes that cells say, if labels are indices of classes."""
         return []
 
     @abstractmethod
-    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+    def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
         """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
         `class_names` are all that there may be, if labels are their indices."""
 
@@ -106,8 +114,8 @@ class Numbers(LabelType):
     problem_type: ClassVar[str] = "regression"
     is_number: ClassVar[bool] = True
 
-    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
-        return columns.numbers.where(np.isfinite(columns.numbers))
+    def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
+        return readings.numbers.where(np.isfinite(readings.numbers))
 
     def title(self, name: str, labels: np.ndarray) -> str:
         """With the range, in which a -99 for a missing label shows."""
@@ -150,10 +158,10 @@ class ZerosAndOnes(Probabilities):
     allowed: ClassVar[str] = "0 or 1"
     problem_type: ClassVar[str] = "multi_label_classification"
 
-    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
-        labels = columns.bits.where(columns.bits.isin((0, 1)))
-        if columns.binary_names is None:
-            note_binary_names(columns.cells, labels)
+    def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
+        labels = readings.bits.where(readings.bits.isin((0, 1)))
+        if readings.binary_names is None:
+            note_binary_names(readings.cells, labels)
         return labels
 
     def title(self, name: str, labels: np.ndarray) -> str:
@@ -190,23 +198,22 @@ class Classes(Probabilities):
     """One of several classes for every row."""
 
     metrics: ClassVar[dict[str, Metric]] = CLASS_METRICS
-    allowed: ClassVar[str] = "a class"
     problem_type: ClassVar[str] = "single_label_classification"
     has_classes: ClassVar[bool] = True
     class_per_row: ClassVar[bool] = True
 
-    def class_names(self, columns: LabelColumns) -> list[str]:
+    def class_names(self, readings: CellReadings) -> list[str]:
         """All values in order: by number if all are whole numbers, else by letters."""
-        names = columns.cells.iloc[:, 0].dropna().map(class_name)
-        if not is_whole(columns.cells, columns.numbers):
+        names = readings.cells.iloc[:, 0].dropna().map(class_name)
+        if not is_whole(readings.cells, readings.numbers):
             return sorted(set(names))
-        number_of = dict(zip(names, columns.numbers.iloc[:, 0].dropna(), strict=True))
+        number_of = dict(zip(names, readings.numbers.iloc[:, 0].dropna(), strict=True))
         return sorted(number_of, key=lambda name: (number_of[name], name))
 
-    def read(self, columns: LabelColumns, class_names: Sequence[str] | None) -> pd.DataFrame:
+    def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
         names = enumerate(class_names or ())
         index_of = {class_name(name): float(index) for index, name in names}
-        cells = columns.cells.iloc[:, 0]
+        cells = readings.cells.iloc[:, 0]
         return cells.map(class_name, na_action="ignore").map(index_of).to_frame()
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:

@@ -32,16 +32,16 @@ class Metric:
     """A metric and what its scores say.
 
     Attributes:
-        score: of a label column; a metric of whole texts or answers has none.
-        is_share: whether it is at most 1, so that reports show it in percent.
+        score: the function of a label column; a metric of whole texts or answers has none.
+        is_share: whether scores are at most 1, so that reports show percent.
         is_error: whether lower is better.
-        in_units: whether it has the units of the labels.
+        on_label_scale: whether scores are on the scale of the labels.
         needs_both_classes: whether a column that has only one class counts for nothing."""
 
     score: ScoreFunction = _of_no_column
     is_share: bool = False
     is_error: bool = False
-    in_units: bool = False
+    on_label_scale: bool = False
     needs_both_classes: bool = False
 
 
@@ -74,8 +74,8 @@ CLASS_METRICS = {
     "matthews": Metric(matthews_corrcoef, is_share=True),
 }
 NUMBER_METRICS = {
-    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True, in_units=True),
-    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True, in_units=True),
+    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True, on_label_scale=True),
+    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True, on_label_scale=True),
     "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN, is_share=True),
     "spearman": Metric(
         lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True

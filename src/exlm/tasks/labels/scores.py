@@ -152,7 +152,8 @@ def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
     """Every score on some rows: its `value`, and `low` and `high` over `resamples` samples of as
-    many rows, where defined. A calibration error has none: samples repeat rows, which raises it."""
+    many rows, where defined. `calibration_error` has no interval, because samples repeat rows,
+    which makes it larger."""
     values = score(rows)
     generator = np.random.default_rng(seed)
     scores = []

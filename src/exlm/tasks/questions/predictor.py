@@ -1,7 +1,7 @@
 """What models that are fine-tuned for questions answer to those of a file."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import pandas as pd
@@ -19,6 +19,7 @@ from exlm.tasks.predictions import (
 from exlm.tasks.questions.answers import answer, score_answers, summarise_answers, vote
 from exlm.tasks.questions.questions import (
     QuestionProblem,
+    Window,
     make_windows,
     read_answered_questions,
     read_questions,
@@ -74,18 +75,37 @@ class QuestionPredictor:
             new_columns = frame.drop(columns=["row", "id", "question"])
             columns = {str(name): new_columns[name] for name in new_columns}
             frame = with_predictions(read_frame(path, self.options.table_options), columns, path)
-        answered_questions = read_answered_questions(path, header)
-        if answered_questions is None or not windows:
-            return Predictions(frame, counts)
+        return self._scored(Predictions(frame, counts), answers_by_model, voted, windows)
+
+    def _scored(
+        self,
+        predictions: Predictions,
+        answers_by_model: dict[str, pd.DataFrame],
+        voted: pd.DataFrame,
+        windows: list[Window],
+    ) -> Predictions:
+        """The predictions with how they are scored, if the file has answers, or why they are
+        not."""
+        try:
+            questions = read_answered_questions(self.path, self.options.header)
+        except InputError as error:
+            return replace(predictions, note=str(error))
+        if questions is None:
+            return predictions
+        labelled = rows_with_windows(questions, windows)
+        if not len(labelled):
+            max_length = self.models[0].saved_task.max_length
+            note = f"no question with an answer fits into {max_length} tokens"
+            return replace(predictions, note=note)
         if len(answers_by_model) > 1:
             # An ensemble decides by its vote, not by a threshold.
             of_ensemble = voted.assign(refused=voted["answer"] == "")
             answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
         scorers = {
-            name: partial(summarise_answers, score_answers(answered_questions, answers))
+            name: partial(summarise_answers, score_answers(questions, answers))
             for name, answers in answers_by_model.items()
         }
-        return Predictions(frame, counts, scorers, rows_with_windows(answered_questions, windows))
+        return replace(predictions, scorers=scorers, labelled=labelled)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None: the questions of a file are answered together."""

@@ -110,11 +110,13 @@ def _problem(
 
 def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
     """The questions of a labelled file, as `read_questions` gives them; a note counts those whose
-    answers cannot be used. None if the file has no answers, or none that are understood."""
-    try:
-        questions, problems = read_questions(path, header=header)
-    except InputError:
+    answers cannot be used. None if the file has no answers. InputError for answers that are not
+    understood, or if no question can be used with them."""
+    records = _records(path, labelled=False, header=header)
+    cells = [record.get(name) for record, _ in records for name in ("answer", "answers")]
+    if not any(map(_text, cells)):
         return None
+    questions, problems = read_questions(path, header=header)
     if not any(questions["answers"]):
         return None
     unscored = {row: problem for row, _, problem in problems if row not in questions.index}
@@ -157,8 +159,8 @@ def _squad_records(path: Path | str) -> list[dict[Any, Any]]:
 
 
 def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
-    """The answers of a record and their first characters in the context; -1 if it does not have one
-    where it should. KeyError, TypeError or ValueError for answers of another form."""
+    """The answers of a record and their first characters in the context, -1 for an answer that is
+    not where it should be. KeyError, TypeError or ValueError for answers of another form."""
     answers = record.get("answers")
     if answers is None and record.get("is_impossible") is True:
         return []

@@ -12,12 +12,13 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.tasks.config import Duplicates
 from exlm.tasks.labels.cells import row_name
+from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import TextTable
 
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
-    """[rows] for every row the first row with the same text or pair of texts, all written in one
-    `spelling`."""
+    """The groups of equal rows: [rows] the number of the first row with the same text or pair of
+    texts, all written in one `spelling`. A row without text is a group of its own."""
     texts = pd.Series(list(map(spelling, table.texts)))
     seconds = pd.Series(list(map(spelling, table.pairs))) if table.pairs else texts
     rows = pd.Series(range(len(texts)))
@@ -26,8 +27,8 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
 
 
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
-    """How many usable rows have the same text, by `find_groups`, and how many texts contradictory
-    labels; "" if no text is repeated."""
+    """How many usable rows share their text with others, by `find_groups`, and how many of these
+    texts have contradictory labels; "" if no text is repeated."""
     repeated = _repeated_rows(table, groups)
     if not repeated:
         return ""
@@ -39,24 +40,26 @@ def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
 
 
 def resolve_duplicates(
-    table: TextTable, groups: np.ndarray, how: Duplicates, parts: np.ndarray | None
+    table: TextTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
 ) -> TextTable:
-    """The table where only the first of rows with the same text (`find_groups`) can be used, as
-    `how` says; rows of different `parts` ([rows], `chosen_parts`) are not compared, because a label
-    of one part must not tell of another. With `mean`, all of them have the mean of their labels;
-    with `drop`, the first has the labels that only others have. InputError for means of classes."""
-    if how == "keep":
+    """The table where only the first row of every group (`find_groups`) can be used, unless
+    `duplicates` is `keep`. Rows of different parts of a `split` that the user chose are not
+    compared, because a label of one part must not tell of another. With `mean`, all rows of a group
+    have the mean of their labels; with `drop`, the first has the labels that only others have.
+    InputError for means of classes."""
+    if duplicates == "keep":
         return table
-    if how == "mean" and not table.label_type.is_number:
+    if duplicates == "mean" and not table.label_type.is_number:
         raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
-    if parts is not None:
+    if split is not None:
+        parts = part_of_rows(split, len(groups))
         groups = pd.MultiIndex.from_arrays([parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
     for rows in _repeated_rows(table, groups):
         first = rows[0]
         has_label = ~np.isnan(labels[rows]).all(0)
-        if how == "mean":
+        if duplicates == "mean":
             labels[np.ix_(rows, has_label)] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
             problems[first] = "another row with the same text or molecule has another label"
@@ -94,16 +97,16 @@ def _as_cells(labels: np.ndarray, table: TextTable) -> np.ndarray:
 
 
 def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
-    """How many texts or molecules stand in several parts of a split, as one by column may have."""
+    """How many groups stand in several parts of a split, as one by column may have."""
     groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]
     return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
 
 
 def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:
-    """The usable rows of every group that has several."""
+    """For every group that has several usable rows, their numbers."""
     rows = pd.Series(np.flatnonzero(table.usable))
     rows_of_groups = rows.groupby(groups[rows]).agg(list)
-    return [group for group in rows_of_groups if len(group) > 1]
+    return [rows_of_group for rows_of_group in rows_of_groups if len(rows_of_group) > 1]
 
 
 def _contradict(labels: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
-from exlm.tasks.rows.table import HALF_EMPTY, TextTable
+from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.saved_task import SavedTask
 
@@ -71,7 +71,7 @@ class ReadOptions:
 
 
 def remembered(config: PreTrainedConfig) -> SavedTask:
-    """What a pre-trained or a fine-tuned model remembers of the texts that it was trained on:
+    """What a pre-trained or a fine-tuned model remembers of the texts of its training:
     `molecules` (None in models of earlier versions), `standardize` and, if it is fine-tuned, the
     columns."""
     of_pretraining = {
@@ -105,6 +105,7 @@ class RowCheck(NamedTuple):
 
     problem: str  # why the row cannot be used, "" if it can
     warning: str  # what is odd about a row that can be used, "" if nothing
+    is_foreign: bool  # whether a letter outside the model's alphabet is the problem
 
 
 class TableTokens(NamedTuple):
@@ -151,9 +152,8 @@ class TextReader:
             pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
         checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
-        problems = [check.problem for check in checks]
         if table.begins_file:
-            self._refuse_foreign(texts, problems)
+            self._refuse_foreign(texts, checks)
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -163,7 +163,7 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
-            problems=first_of_each(table.problems, problems),
+            problems=first_of_each(table.problems, [check.problem for check in checks]),
             warnings=first_of_each([check.warning for check in checks], contradictions),
             is_cut=is_cut,
         )
@@ -185,10 +185,10 @@ class TextReader:
         is_strict = self.on_invalid != "keep"
         is_foreign = bool(unknown and self.alphabet and is_strict)
         has_no_tokens = token_count == self.tokenizer.num_special_tokens_to_add(pair is not None)
-        is_half_empty = pair is not None and len(given_texts) < 2
+        half_empty = pair is not None and len(given_texts) == 1
         problem = _first(
             [
-                f"{self.not_in_alphabet}{unknown}" if is_foreign else "",
+                f"not a {self.alphabet}: {unknown}" if is_foreign else "",
                 "there is nothing in it that the model reads" if text and has_no_tokens else "",
                 too_long if self.molecules else "",
                 no_molecule if is_strict else "",
@@ -197,22 +197,17 @@ class TextReader:
         warning = _first(
             [
                 too_long,
-                HALF_EMPTY if is_half_empty and not self.molecules else "",
+                "one of the two texts is empty" if half_empty and not self.molecules else "",
                 no_molecule,
                 unknown,
             ]
         )
-        return RowCheck(problem, "" if problem else warning)
+        return RowCheck(problem, "" if problem else warning, is_foreign)
 
-    @property
-    def not_in_alphabet(self) -> str:
-        """How the problem begins of a text that has a letter outside the model's alphabet."""
-        return f"not a {self.alphabet}: "
-
-    def _refuse_foreign(self, texts: Sequence[str], problems: Sequence[str]) -> None:
-        """InputError if most of the `texts`, whose rows have these problems, are not of the model's
+    def _refuse_foreign(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
+        """InputError if most of the `texts`, whose rows have these checks, are not of the model's
         alphabet."""
-        foreign = [problem for problem in problems if problem.startswith(self.not_in_alphabet)]
+        foreign = [check.problem for check in checks if check.is_foreign]
         if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
                 f"the model was trained on {self.alphabet}s, and most texts are none "
@@ -232,16 +227,16 @@ def reader_for(
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
     saved_task: SavedTask,
-    how: Standardize | None,
+    standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
-    """Reads the texts of the input `path`, whose `first` rows decide whether they are molecules,
-    for a model; molecules are rewritten as `how` says, or else as in its training."""
+    """What reads the input `path` for a model. The `first` rows decide whether texts are molecules;
+    these are rewritten as `standardize` says, or else as in the model's training."""
     molecules = decide_molecules(first.texts, saved_task.molecules, options.molecules, path)
-    how = how or saved_task.standardize
-    if molecules and how == "none":
+    standardize = standardize or saved_task.standardize
+    if molecules and standardize == "none":
         note_spelling(first.texts, path)
-    return TextReader(tokenizer, max_length, molecules, how, options.on_invalid)
+    return TextReader(tokenizer, max_length, molecules, standardize, options.on_invalid)
 
 
 def note_spelling(texts: Sequence[str], path: str) -> None:
@@ -259,14 +254,16 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
 
 
 def spelling_of(
-    tokenizer: PreTrainedTokenizerFast | None, molecules: bool = False, how: Standardize = "none"
+    tokenizer: PreTrainedTokenizerFast | None,
+    molecules: bool = False,
+    standardize: Standardize = "none",
 ) -> Callable[[str], str]:
-    """From a text to the spelling by which equal ones are recognised: molecules as they are
-    standardised, at least as canonical SMILES; others `composed` and as the tokenizer, if there is
-    one, normalizes them: proteins in capitals and without a * at the end, other texts perhaps in
-    small letters."""
+    """A function from a text to the spelling by which equal texts are recognised: molecules as they
+    are standardised, at least as canonical SMILES; other texts `composed` and as the tokenizer, if
+    there is one, normalizes them: proteins in capitals and without a * at the end, others perhaps
+    in small letters."""
     if molecules:
-        return partial(comparable, how=how)
+        return partial(comparable, how=standardize)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
         return composed
@@ -300,7 +297,7 @@ def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
     """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where it was cut: [rows, units]."""
+    none, or where the text was cut: [rows, units]."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
     encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)

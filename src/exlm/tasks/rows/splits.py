@@ -1,5 +1,9 @@
-"""Splits a table into train, valid and test. Each part is an ascending array of row numbers,
-counted from 0.
+"""Splits a table into train, valid and test. Of five rows, the third of which cannot be used and
+the last two are one molecule:
+
+* a split has the ascending row numbers of each part: {"train": [3, 4], "valid": [0], "test": [1]}
+* a mask (`rows_to_split`) says of every row whether it is meant: [True, True, False, True, True]
+* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]
 
 Parts are computed by `scaffold` or `random`, or the user chose them with `column:NAME`,
 `column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which is the split of
@@ -26,6 +30,7 @@ from exlm.tasks.labels.cells import class_name
 from exlm.tasks.rows.table import TextTable
 
 PARTS = ("train", "valid", "test")
+COMPUTED = ("scaffold", "random")  # splits that the table decides, and not the user
 FRACTIONS = (0.8, 0.1, 0.1)
 # The scaffold of a larger molecule takes seconds to minutes. MoleculeNet has none.
 MOST_ATOMS = 1000
@@ -38,7 +43,7 @@ OTHER_NAMES = {
     "testing": "test",
 }
 
-RowSplit = dict[str, np.ndarray]  # row numbers by part
+RowSplit = dict[str, np.ndarray]  # row numbers by part, from 0
 
 
 class SplitMethod(NamedTuple):
@@ -57,7 +62,7 @@ class SplitMethod(NamedTuple):
 def split_method(setting: str) -> SplitMethod:
     """The method that the setting `split` names. InputError if there is none."""
     name, colon, argument = setting.partition(":")
-    is_plain = name in ("scaffold", "random", "parts") and not colon
+    is_plain = name in (*COMPUTED, "parts") and not colon
     if is_plain or (name in ("column", "file") and argument):
         return SplitMethod(name, argument)
     raise InputError(
@@ -74,12 +79,10 @@ def split_rows(
     rows_to_split: np.ndarray,
     groups: np.ndarray,
 ) -> RowSplit:
-    """The `rows_to_split` ([rows] bool) by part, without those that cannot be used; no part is
-    empty. If there is no valid part, a tenth of train becomes valid. `groups` are those of
-    `find_groups`."""
-    assert config.split
-    method = split_method(config.split)
-    split = make_split(method, table, seed=seed, rows_to_split=rows_to_split, groups=groups)
+    """The split that a seed is trained on: `split_by_setting` without the rows that cannot be used.
+    No part is empty. If there is no valid part, a tenth of train becomes valid. Of train,
+    `train_rows` rows are sampled if the config has this setting."""
+    split = split_by_setting(config, table, seed=seed, rows_to_split=rows_to_split, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
@@ -107,39 +110,44 @@ def _without_absent_parts(split: RowSplit, table: TextTable, dataset: str) -> Ro
     return {part: rows for part, rows in split.items() if len(rows)}
 
 
-def make_split(
-    method: SplitMethod,
+def split_by_setting(
+    config: TaskConfig,
     table: TextTable,
     *,
     seed: int,
     rows_to_split: np.ndarray,
     groups: np.ndarray,
 ) -> RowSplit:
-    """The `rows_to_split` ([rows] bool) by part. Computed parts keep each of the `groups`
-    (`find_groups`) together; parts that the user chose may have no valid rows. InputError for a
-    split without train rows."""
+    """The `rows_to_split` by part, as the setting `split` says. Computed parts keep each of the
+    `groups` together; parts that the user chose may have no valid rows. InputError for a split
+    without train rows."""
     rows = np.flatnonzero(rows_to_split)
     if not len(rows):
         raise InputError(
             "no row can be used; the rows and what is wrong with them are listed above"
         )
-    if method.name == "scaffold":
-        split = scaffold_split(table.texts, rows, groups)
-    elif method.name == "random":
-        split = random_split(rows, FRACTIONS, seed=seed, groups=groups)
-    else:
-        split = _chosen_split(method, table)
+    split = split_by_user(config, table)
+    if split is not None:
         split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
+    elif config.split == "scaffold":
+        split = scaffold_split(table.texts, rows, groups)
+    else:
+        split = random_split(rows, FRACTIONS, seed=seed, groups=groups)
     if not len(split["train"]):
         raise InputError(
-            f"the {method.name} split of {len(rows)} usable rows has no train rows; "
+            f"the split {config.split} of {len(rows)} usable rows has no train rows; "
             "use another split"
         )
     return split
 
 
-def _chosen_split(method: SplitMethod, table: TextTable) -> RowSplit:
-    """The rows of the parts that the user chose. InputError for `parts` of a single file."""
+def split_by_user(config: TaskConfig, table: TextTable) -> RowSplit | None:
+    """All rows of the parts that the user chose; None if parts are computed. InputError for `parts`
+    of a single file."""
+    assert config.split  # filled in before
+    method = split_method(config.split)
+    if method.name in COMPUTED:
+        return None
     if method.name == "column":
         return column_split(table.frame, method.argument)
     if method.name == "file":
@@ -148,16 +156,6 @@ def _chosen_split(method: SplitMethod, table: TextTable) -> RowSplit:
         raise InputError("the split parts needs a file for each; name task.valid or task.test")
     parts = dict.fromkeys([*PARTS, *table.parts])
     return {part: np.flatnonzero(table.parts == part) for part in parts}
-
-
-def chosen_parts(config: TaskConfig, table: TextTable) -> np.ndarray | None:
-    """[rows] the part that the user chose for every row, "" for none; None if parts are
-    computed."""
-    assert config.split
-    method = split_method(config.split)
-    if method.name in ("scaffold", "random"):
-        return None
-    return part_of_rows(_chosen_split(method, table), len(table.texts))
 
 
 def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
@@ -176,9 +174,8 @@ def scaffold_split(
     acyclic molecules); a molecule of over MOST_ATOMS atoms stands for itself. Sets are taken by
     size, then by smallest row number, both descending. With n parsable rows, a set goes to train if
     train then has at most 0.8 n rows; else to valid if train and valid together then have at most
-    0.9 n rows; else to test. Rows of the same group ([all rows], `find_groups`) are one molecule in
-    several spellings, and have the scaffold of the first of them. InputError if one set has more
-    than 0.8 n rows."""
+    0.9 n rows; else to test. Rows of one of the `groups` are one molecule in several spellings, and
+    have the scaffold of the first of them. InputError if one set has more than 0.8 n rows."""
     scaffold_of_group: dict[int, str] = {}
     rows_of_scaffold: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
@@ -222,8 +219,7 @@ def random_split(
     groups: np.ndarray,
 ) -> RowSplit:
     """The rows, shuffled with the seed and cut into parts with the fractions of train, valid and
-    test (rounded). Rows of the same group ([all rows]) stay together, so that parts may lack
-    a few."""
+    test (rounded). Rows of one of the `groups` stay together, so that parts may lack a few."""
     rows = np.asarray(rows)
     group_of_row = groups[rows]
     names, sizes = np.unique(group_of_row, return_counts=True)
@@ -305,6 +301,7 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
+    """The split with ascending arrays."""
     return {part: np.array(sorted(rows), dtype=np.int64) for part, rows in split.items()}
 
 

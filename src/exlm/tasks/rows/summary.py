@@ -10,19 +10,17 @@ from exlm.tasks.rows.table import TextTable
 
 
 def describe_table(table: TextTable, molecules: bool) -> str:
-    """A table in one line: how many rows of what kind, how many can be used, its labels, and what
-    was inferred."""
+    """A table in one line: how many molecules or texts, how many of them can be used, the labels,
+    and what was inferred."""
     texts = "pairs of texts" if table.pairs else "texts"
     if molecules:
         texts = "molecules"
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
-    if table.pairs:
-        both = zip(table.texts, table.pairs, strict=True)
-        half_empty = sum(bool(first) != bool(second) for first, second in both)
-        if half_empty:
-            texts += f" ({half_empty} with one empty text)"
+    half_empty = int(table.is_half_empty.sum())
+    if half_empty:
+        texts += f" ({half_empty} with one empty text)"
     labels = table.labels[table.usable]
     titles = map(table.label_type.title, table.label_columns, labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
@@ -37,7 +35,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
 
 
 def remarks_on_labels(table: TextTable) -> list[str]:
-    """What may be wrong with the labels of a table: words that count as no label, spellings of one
+    """What may be wrong with the labels of a table: cells that count as no label, spellings of one
     class, and numbers that are taken for classes."""
     cells = table.frame[table.label_columns].astype(str).stack().str.strip()
     counts = cells[cells.isin(NOT_DETERMINED)].value_counts()

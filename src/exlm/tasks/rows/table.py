@@ -22,7 +22,6 @@ from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, re
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
 
-HALF_EMPTY = "one of the two texts is empty"  # a warning
 UNUSABLE = "marked in the column problem"  # among counts of rows
 
 
@@ -40,13 +39,13 @@ class TextTable:
     # for token_classification
     labels: np.ndarray
     label_columns: list[str]
-    task_type: str
+    task_type: str  # "" when read for prediction, unless it was given
     class_names: list[str] | None  # of the indices in `labels`, if these are classes
     binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
-    inferred: dict[str, str]  # by the name of the option that the user can set instead
+    inferred: dict[str, str]  # what was inferred, by the setting that can say otherwise
     # token_classification: a regular expression for what has a label
     unit_pattern: str | None = None
 
@@ -58,6 +57,12 @@ class TextTable:
     def usable(self) -> np.ndarray:
         """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
+
+    @property
+    def is_half_empty(self) -> np.ndarray:
+        """Which rows have only one text of a pair: [rows] bool."""
+        pairs = self.texts if self.pairs is None else self.pairs
+        return np.array(self.texts, dtype=bool) != np.array(pairs, dtype=bool)
 
     @property
     def parts(self) -> np.ndarray | None:
@@ -74,9 +79,9 @@ class TextTable:
             f"rows {done}": usable,
             UNUSABLE: len(self.problems) - usable,
         }
-        is_half_empty = np.array(self.warnings, dtype=object) == HALF_EMPTY
-        if is_half_empty.any():
-            counts["with one empty text of a pair"] = int((is_half_empty & self.usable).sum())
+        half_empty = int((self.is_half_empty & self.usable).sum())
+        if half_empty:
+            counts["with one empty text of a pair"] = half_empty
         cut = int((self.is_cut & self.usable).sum())
         if cut:
             counts["cut to max_length"] = cut
@@ -103,8 +108,8 @@ class TextTable:
         return self.frame.index.get_level_values(-1)[0] == 0
 
     def check(self, path: str, on_invalid: OnInvalid) -> None:
-        """InputError if no row can be used and these rows begin the file `path`, or with `error` if
-        a row is wrong."""
+        """InputError if no row can be used and these rows begin the file `path`, or if a row has a
+        problem or a warning and `on_invalid` is `error`."""
         reported_rows = self.reported_rows()
         none_usable = not self.usable.any()
         if (none_usable and self.begins_file) or (on_invalid == "error" and len(reported_rows)):

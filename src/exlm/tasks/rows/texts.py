@@ -8,8 +8,7 @@ import pandas as pd
 
 from exlm.data.columns import MISSING_TEXTS
 from exlm.data.frames import FileRows
-from exlm.errors import InputError
-from exlm.tasks.labels.cells import check_no_list_as_text, row_name
+from exlm.tasks.labels.cells import check_no_list_as_text
 
 # What the only column of a list of texts is called: `NA` may be two residues
 LIST_COLUMNS = ("text", "sequence")
@@ -27,9 +26,9 @@ def read_texts(
     frame = rows.frame
     problems = rows.problems_of_rows
     if len(text_columns) == 2 and text_columns[0] == text_columns[1]:
-        cells = frame[text_columns[0]]
-        pairs = [_two_texts(cell, index, path) for index, cell in cells.items()]
-        return [list(texts) for texts in zip(*pairs, strict=True)], problems
+        pairs = [_two_texts(cell) for cell in frame[text_columns[0]].fillna("")]
+        firsts, seconds, pair_problems = map(list, zip(*pairs, strict=True))
+        return [firsts, seconds], first_of_each(problems, pair_problems)
     is_list_of_texts = len(frame.columns) == 1 and str(frame.columns[0]).lower() in LIST_COLUMNS
     missing = () if is_list_of_texts else MISSING_TEXTS
     texts_of_columns = []
@@ -41,10 +40,14 @@ def read_texts(
             cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
         # of the column, because pandas writes dates without the time where it is midnight
         as_texts = cells.astype(str).str.strip()
-        both = zip(cells, as_texts, strict=True)
-        read = [_read_text(cell, as_text, missing) for cell, as_text in both]
-        texts_of_columns.append([text for text, _ in read])
-        problems = first_of_each(problems, [problem for _, problem in read])
+        texts = []
+        cell_problems = []
+        for cell, as_text in zip(cells, as_texts, strict=True):
+            text, problem = _read_text(cell, as_text, missing)
+            texts.append(text)
+            cell_problems.append(problem)
+        texts_of_columns.append(texts)
+        problems = first_of_each(problems, cell_problems)
     return texts_of_columns, problems
 
 
@@ -56,26 +59,26 @@ def _read_text(cell: Any, as_text: str, missing: Sequence[str]) -> tuple[str, st
     if not isinstance(cell, list):
         problem = f"{as_text} stands for a missing text" if as_text in missing else ""
         return as_text, problem
-    wrong = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
-    problem = f"{wrong[0]!r} in its list is not one word" if wrong else ""
+    no_words = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
+    problem = f"{no_words[0]!r} in its list is not one word" if no_words else ""
     return " ".join(cell) if _are_texts(cell) else "", problem
 
 
-def _two_texts(cell: Any, index: Any, path: str | Path) -> list[str]:
+def _two_texts(cell: Any) -> tuple[str, str, str]:
+    """The two texts of a cell, and why it cannot be used, "" if it can."""
     if _are_texts(cell) and len(cell) == 2:
-        return [text.strip() for text in cell]
-    raise InputError(
-        f"{path}, {row_name(index)}: {cell!r} is no list of two texts; correct it, or name the "
-        "columns of the two texts with text_column and pair_column"
-    )
+        return cell[0].strip(), cell[1].strip(), ""
+    return "", "", "empty text" if cell == "" else f"{cell!r} is no list of two texts"
 
 
 def _are_texts(cell: Any) -> bool:
+    """Whether a cell is a list of texts alone."""
     return isinstance(cell, list) and all(isinstance(text, str) for text in cell)
 
 
 def are_pairs(cells: pd.Series) -> bool:
-    """Whether all cells are lists of two texts, which are more than two words."""
+    """Whether all cells are lists of two texts. Where no list has more than two words in all, they
+    are rather lists of words."""
     lists = cells.tolist() if cells.dtype == object else []
     are_two = [_are_texts(cell) and len(cell) == 2 for cell in lists]
     return bool(lists) and all(are_two) and any(len(" ".join(cell).split()) > 2 for cell in lists)

@@ -31,8 +31,8 @@ def units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
 def labels_of_units(
     cells: Iterable[Any], texts: list[list[str]], unit_pattern: str
 ) -> list[list[str]]:
-    """The labels in every cell, for `texts` that are lists of their units. Those of residues are
-    letters, or words, if there are as many words as residues."""
+    """The labels in every cell, for `texts` that are lists of their units. Labels of residues are
+    letters, or words, if a cell has as many words as there are residues."""
     labels = []
     for cell, labels_of_cell, text in zip(cells, units(cells, unit_pattern), texts, strict=True):
         words = cell.split() if isinstance(cell, str) else []
@@ -41,7 +41,7 @@ def labels_of_units(
 
 
 def _label_counts(text: list[str]) -> set[int]:
-    """How many labels the units of a text may have: the STOP at its end may have none."""
+    """How many labels a list of units may have: a STOP at the end may have none."""
     return {len(text) - 1, len(text)} if text[-1:] == [STOP] else {len(text)}
 
 

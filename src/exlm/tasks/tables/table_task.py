@@ -31,7 +31,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import decide_molecules
-from exlm.tasks.rows.splits import RowSplit, chosen_parts, part_of_rows, split_hash, split_rows
+from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_hash, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.saved_task import SavedTask
@@ -60,8 +60,8 @@ class TableTask(ABC):
         self.earlier_run = earlier_run
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
-        parts = None if config.duplicates == "keep" else chosen_parts(config, table)
-        self.table = resolve_duplicates(table, self.groups, config.duplicates, parts)
+        user_split = None if config.duplicates == "keep" else split_by_user(config, table)
+        self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
         self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
