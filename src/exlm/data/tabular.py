@@ -46,7 +46,7 @@ def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Rec
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
     is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout)
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout, options.header)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
     return _records(rows, options, name)
@@ -82,18 +82,19 @@ def _quotes_enclose_cells(name: str) -> bool:
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, layout: TableLayout) -> Iterator[list[str]]:
+def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
-    number = -layout.lines_above  # 0 is the header
+    number = 1 - layout.lines_above - int(header)  # of the row that is read, from 1
     try:
         for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
             yield row
             number += 1
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # without advice for programmers
+        place = f"row {number}" if number > 0 else "the lines above the first row"
         raise InputError(
-            f"{name}, row {number}: {reason}; correct it, a quote may be open, or stand inside a "
+            f"{name}, {place}: {reason}; correct it, a quote may be open, or stand inside a "
             "cell without a second one, or a carriage return in a cell without quotes"
         ) from error
 
