@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
-from exlm.data.files import LONGEST, read_json
+from exlm.data.files import LONGEST_LINE, read_json
 from exlm.data.frames import read_frame
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
@@ -189,7 +189,7 @@ def test_an_index_that_claims_too_much(tmp_path):
 def little_memory(monkeypatch):
     """Lower limits, and a test that fails if more than a small part of a file was in memory at
     once."""
-    monkeypatch.setattr("exlm.data.files.LONGEST", 2**16)
+    monkeypatch.setattr("exlm.data.files.LONGEST_LINE", 2**16)
     tracemalloc.start()
     yield
     peak = tracemalloc.get_traced_memory()[1]
@@ -235,8 +235,8 @@ def test_a_record_of_many_lines_without_an_end(suffix, start, tmp_path, little_m
 
 def test_lines_up_to_the_limit_are_read(tmp_path):
     path = tmp_path / "long.smi"
-    path.write_text(f"{'C' * (LONGEST - 1)}\nCC\n")
-    assert read_frame(path)["smiles"].str.len().tolist() == [LONGEST - 1, 2]
+    path.write_text(f"{'C' * (LONGEST_LINE - 1)}\nCC\n")
+    assert read_frame(path)["smiles"].str.len().tolist() == [LONGEST_LINE - 1, 2]
 
 
 def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):

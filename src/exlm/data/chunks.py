@@ -30,7 +30,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.runs import resumable_directory
 
-ROWS = 10_000  # of a chunk
+ROWS = 10_000  # the most rows of a chunk
 
 
 def output_path(

@@ -21,7 +21,7 @@ from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-FORMATS_WITH_TYPES = ("parquet", "jsonl")  # in which a missing cell is no empty text
+FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
 
@@ -30,7 +30,7 @@ class FileRows(NamedTuple):
     """Rows of a file, and why some of them must not be used."""
 
     frame: pd.DataFrame
-    problems: Mapping[Any, str] = {}  # by the row's entry in the index of the frame
+    problems: Mapping[Any, str] = {}  # why, by the row's entry in the index of the frame
 
     @property
     def problems_of_rows(self) -> list[str]:
@@ -130,7 +130,7 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     # Without the notes of pandas in the file, its index is a column like any other.
     table = table.replace_schema_metadata(None)
-    # floats would change the last digits of long whole numbers
+    # Floats would change the last digits of long whole numbers
     frame = table.to_pandas(integer_object_nulls=True)
     if "index" not in frame:
         frame = frame.rename(columns={"__index_level_0__": "index"})  # it had no name

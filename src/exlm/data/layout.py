@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     # most others; 0: less
     lines: int
     alike: int  # lines with as many cells as the first
-    cells: int  # of the first line
+    cells: int  # cells of the first line
     is_usual: bool
 
 

@@ -20,7 +20,7 @@ NUMBER_FORMATS = ("", ".15g", ".15G", *(f".{n}{kind}" for n in range(18) for kin
 class Spelling(NamedTuple):
     """How the numbers of a column are written."""
 
-    formats: frozenset[str]  # those of NUMBER_FORMATS in which all may have been written
+    formats: frozenset[str]  # the NUMBER_FORMATS in which all may have been written
     is_unique: bool  # whether no two cells spell one number differently
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.columns import check_different, listed
-from exlm.data.files import LARGEST, LONGEST, line_end, note_once, text_lines
+from exlm.data.files import LARGEST_FILE, LONGEST_LINE, line_end, note_once, text_lines
 from exlm.data.layout import TableLayout, find_layout
 from exlm.errors import InputError, first_line, import_optional
 
@@ -19,8 +19,10 @@ class TableOptions(NamedTuple):
     """What is known of a table before it is read."""
 
     header: bool = True  # whether it has a header line
-    columns_if_missing: tuple[str, ...] = ()  # of a table whose header line may be missing
-    sheet: str | None = None  # of a workbook, the first where absent
+    columns_if_missing: tuple[
+        str, ...
+    ] = ()  # names of the columns where the header line is missing
+    sheet: str | None = None  # name of a sheet of a workbook; the first where absent
 
     @property
     def has_names(self) -> bool:
@@ -41,7 +43,7 @@ class Record(NamedTuple):
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
     otherwise."""
-    csv.field_size_limit(LONGEST)  # Python's own limit is lower
+    csv.field_size_limit(LONGEST_LINE)  # Python's own limit is lower
     layout = find_layout(name, usual, options.has_names)
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
@@ -113,8 +115,8 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
     import_optional("openpyxl", "excel", f"reading {name}")
     try:
         with zipfile.ZipFile(name) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
+                raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes when it is unpacked")
         with pd.ExcelFile(name, "openpyxl") as book:
             sheet = options.sheet or str(book.sheet_names[0])
             if sheet not in book.sheet_names:

@@ -8,7 +8,7 @@ from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError, check_at_least
 from exlm.identity import NOT_IDENTITY
 
-# This, too, is a section of a recipe.
+# The architecture, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
 from exlm.ops.transition import PriorStrength

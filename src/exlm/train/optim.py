@@ -63,7 +63,7 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         return config.learning_rate
     remaining = (steps - step) / max(1, steps - warmup)
     if config.schedule == "cosine":
-        # in float32, as the runs of earlier versions
+        # The cosine is one of float32, as in the runs of earlier versions.
         remaining = 0.5 * (1 - torch.cos(torch.tensor(remaining * torch.pi)).item())
     return config.learning_rate * remaining
 

@@ -266,7 +266,7 @@ def spelling_of(
     one, normalizes them: proteins in capitals and without a * at the end, other texts perhaps in
     small letters."""
     if molecules:
-        return partial(comparable, how=how)
+        return partial(comparable, form=how)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
         return composed
