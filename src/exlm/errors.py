@@ -59,7 +59,7 @@ def check_at_least(config: object, **smallest: float) -> None:
     value."""
     for name, least in smallest.items():
         value = getattr(config, name)
-        if value is not None and not value >= least:  # NaN is never at least it
+        if value is not None and not value >= least:  # NaN must fail, too
             raise InputError(f"{name} is {value}; it must be at least {least}")
 
 

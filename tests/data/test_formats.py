@@ -586,6 +586,8 @@ def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
         (['C,"a'], False, "row 1: "),
         (["CC,a", 'C,"a'], False, "row 2: "),
         (["smiles,name", 'C,"a'], True, "row 1: "),
+        (["#comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
+        (["", "CC,a", "", 'C,"a'], False, "row 3: "),
         (['smiles,"name', "C,a"], True, "the lines above the first row: "),
     ],
 )

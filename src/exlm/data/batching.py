@@ -25,14 +25,14 @@ from exlm.randomness import Purpose, random_bits, uniform
 # Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
 # import: both are that of PyTorch's cross entropy.
 IGNORED = -100
-# Tokens; sequences are sorted by length in such steps: about 3% padding on molecules.
+# Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
 LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
-# group. So no group is much smaller than its budget allows, and none has twice as many tokens.
+# group. So no group is much smaller than its budget allows, and none is twice as large.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
-TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
+TOKENS_OF_GROUP = 2048  # least of a group; half as many took 17 to 28% more time per token on a CPU
+TOKENS_OF_HALF = 1024  # least of each of two groups, so that smaller batches mix lengths, too
 
 # A share of masked tokens, or a range from which each sequence samples its own
 MaskRatio = float | tuple[float, float]
@@ -243,12 +243,12 @@ def mask_tokens(
     -100 without a mask.
 
     `token_ids` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
-    counts them, and `example_numbers` [n] are those of a data set. A share of `ratio` of each
-    sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
-    every sequence samples its share uniformly. `masks` asks for exactly so many masked tokens
-    instead. BOS and EOS are added and never masked, not even between packed documents. Every token
-    is repeated `repeat` times, each repeat masked on its own (Repeated MLM, section 3.1 of the
-    paper)."""
+    counts them, and `example_numbers` [n] say which examples of the data set they are. A share of
+    `ratio` of each sequence's tokens is masked, on average, as seed, epoch and example alone
+    decide; of a range, every sequence samples its share uniformly. `masks` asks for exactly so many
+    masked tokens instead. BOS and EOS are added and never masked, not even between packed
+    documents. Every token is repeated `repeat` times, each repeat masked on its own (Repeated MLM,
+    section 3.1 of the paper)."""
     bos = tokenizer.bos_token_id
     eos = tokenizer.eos_token_id
     ids = np.pad(token_ids, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
@@ -260,9 +260,8 @@ def mask_tokens(
     available = maskable.sum(1)
     if masks is None:
         low, high = share_bounds(ratio)
-        share = low + (high - low) * uniform(
-            random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
-        )
+        share_bits = random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
+        share = low + (high - low) * uniform(share_bits)
         rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, example_numbers))
         count = np.floor(share * available + rounding).astype(np.int64)
     else:

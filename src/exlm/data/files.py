@@ -24,7 +24,7 @@ from exlm.errors import InputError, first_line, note
 from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-STANDARD_INPUT = "-"  # as the name of a file
+STANDARD_INPUT = "-"  # what standard input is called where a file's name may stand
 LONGEST_LINE = 2**24  # characters of a line or a cell; one without an end must not fill the memory
 LARGEST_FILE = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
 # What reading a damaged file raises.
@@ -126,7 +126,7 @@ def line_end(name: str) -> str:
     carriage return."""
     with open_text(name) as file:
         start = file.read(2**16)
-    # at the end, a line feed may follow
+    # After a carriage return at the end of this block, a line feed may follow.
     is_from_old_mac = "\n" not in start and "\r" in start[:-1]
     return "\r" if is_from_old_mac else "\n"
 

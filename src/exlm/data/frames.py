@@ -23,7 +23,7 @@ from exlm.storage.files import replacing, sync
 
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
-CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
+CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
 class FileRows(NamedTuple):

@@ -71,6 +71,6 @@ def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     frame = frame.copy(deep=False)
     for name in numbers:
         texts = frame[name].mask(frame[name].eq(""))
-        # with missing values, plain integers would become floats
+        # Plain integers would become floats where values are missing.
         frame[name] = pd.to_numeric(texts, dtype_backend="numpy_nullable")
     return frame

@@ -114,8 +114,7 @@ class TokenizedChunk:
     token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    # The numbers of rows by what was done with them, of invalid rows by their problem, and of
-    # unknown and of spelled words by the word
+    # How many rows, by what was done with them; invalid rows, by their problem; words, by the word
     counts: dict[str, Counter[str]]
 
 
@@ -231,7 +230,7 @@ class RowTokenizer:
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in token_ids and spelling.isdisjoint(token_ids):
             return [], []
-        # This encoding knows the words, and takes longer than a batch.
+        # An encoding of one text knows its words; those of a batch do not, and are faster.
         encoding = _load(self.tokenizer_file).encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 

@@ -28,9 +28,9 @@ NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 @dataclass(frozen=True)
 class Source:
-    """One file, standard input, or one part of a Hugging Face data set (there a split)."""
+    """One file, standard input, or one split of a Hugging Face data set."""
 
-    name: str  # as it was given, or the path inside a directory
+    name: str  # the input as it was given, or the path of a file inside a directory
     reader: str  # key of READERS
     bytes: int | None  # size on disk; None for the hub and for standard input
     header: bool = True  # whether a table has a header line

@@ -87,11 +87,14 @@ def _quotes_enclose_cells(name: str) -> bool:
 def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
-    number = 1 - layout.lines_above - int(header)  # of the row that is read, from 1
+    # Rows are numbered from 1, after the header line. Blank lines count only inside of the table.
+    first_number = 0 if header else 1
+    number = first_number - layout.lines_above
     try:
         for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
             yield row
-            number += 1
+            if row or number > first_number:
+                number += 1
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # without advice for programmers
         place = f"row {number}" if number > 0 else "the lines above the first row"

@@ -26,7 +26,7 @@ from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPEToken
 from exlm.errors import InputError
 
 if TYPE_CHECKING:
-    # It takes most of a second, and descriptions of directories (`exlm info`) do not need it.
+    # The import takes most of a second, and `exlm info` does not need it.
     from transformers import PreTrainedTokenizerFast
 
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
@@ -76,7 +76,7 @@ ALPHABETS = {
 }
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
-# Those of RoBERTa are also those of SMILES and proteins.
+# SMILES and proteins have those of RoBERTa.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 ENDS = processors.TemplateProcessing(
     "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]

@@ -37,8 +37,8 @@ class DataConfig:
     mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
-    # It changes rounding and what dropout drops, but a run that is out of memory could not go
-    # on if it had to stay.
+    # This number changes rounding and what dropout drops, but a run that is out of memory could
+    # not go on if the number had to stay.
     tokens_per_micro_batch: int = field(default=16384, metadata=NOT_IDENTITY)
     eval_sequences: int = field(default=2000, metadata=NOT_IDENTITY)
 

@@ -61,7 +61,7 @@ class Tracker:
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
-                # It takes a second to import.
+                # The import takes a second.
                 from torch.utils.tensorboard import SummaryWriter
 
                 purge_step = self.step + 1
