@@ -240,7 +240,7 @@ def test_lines_up_to_the_limit_are_read(tmp_path):
 
 
 def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.tabular.LARGEST", 2**20)
+    monkeypatch.setattr("exlm.data.tabular.LARGEST_FILE", 2**20)
     path = tmp_path / "bomb.xlsx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(20):
@@ -253,7 +253,7 @@ def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(["question"] * 10))
     assert len(read_json(path)) == 10
-    monkeypatch.setattr("exlm.data.files.LARGEST", 50)
+    monkeypatch.setattr("exlm.data.files.LARGEST_FILE", 50)
     with pytest.raises(InputError, match="more than 50 characters"):
         read_json(path)
 
