@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
-from exlm.data.files import LONGEST, read_json
+from exlm.data.files import LONGEST_LINE, read_json
 from exlm.data.frames import read_frame
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
@@ -189,7 +189,7 @@ def test_an_index_that_claims_too_much(tmp_path):
 def little_memory(monkeypatch):
     """Lower limits, and a test that fails if more than a small part of a file was in memory at
     once."""
-    monkeypatch.setattr("exlm.data.files.LONGEST", 2**16)
+    monkeypatch.setattr("exlm.data.files.LONGEST_LINE", 2**16)
     tracemalloc.start()
     yield
     peak = tracemalloc.get_traced_memory()[1]
@@ -235,12 +235,12 @@ def test_a_record_of_many_lines_without_an_end(suffix, start, tmp_path, little_m
 
 def test_lines_up_to_the_limit_are_read(tmp_path):
     path = tmp_path / "long.smi"
-    path.write_text(f"{'C' * (LONGEST - 1)}\nCC\n")
-    assert read_frame(path)["smiles"].str.len().tolist() == [LONGEST - 1, 2]
+    path.write_text(f"{'C' * (LONGEST_LINE - 1)}\nCC\n")
+    assert read_frame(path)["smiles"].str.len().tolist() == [LONGEST_LINE - 1, 2]
 
 
 def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.tabular.LARGEST", 2**20)
+    monkeypatch.setattr("exlm.data.tabular.LARGEST_FILE", 2**20)
     path = tmp_path / "bomb.xlsx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(20):
@@ -253,7 +253,7 @@ def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(["question"] * 10))
     assert len(read_json(path)) == 10
-    monkeypatch.setattr("exlm.data.files.LARGEST", 50)
+    monkeypatch.setattr("exlm.data.files.LARGEST_FILE", 50)
     with pytest.raises(InputError, match="more than 50 characters"):
         read_json(path)
 

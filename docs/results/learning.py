@@ -92,7 +92,7 @@ def one_mask_in_a_tenth(**options: Any) -> dict[str, Tensor]:
     batch = mask_tokens(**options)
     # The last counter sets this draw apart from that of a sequence's share.
     bits = random_bits(
-        Purpose.MASK_SHARE, options["seed"], options["epoch"], options["examples"], 1
+        Purpose.MASK_SHARE, options["seed"], options["epoch"], options["example_numbers"], 1
     )
     few = uniform(bits) < 0.1
     alone = mask_tokens(**{**options, "masks": 1})

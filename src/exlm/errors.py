@@ -1,4 +1,4 @@
-"""The exceptions that users are meant to see."""
+"""Exceptions and notes that users are meant to see, and checks that raise them."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class OutOfMemory(TrainingStopped):
 
 
 class Diverged(TrainingStopped):
-    """The outputs of a trained model are not numbers."""
+    """The outputs of a trained model are not numbers. The message has the advice already."""
 
 
 class Interrupted(RuntimeError):
@@ -36,13 +36,14 @@ class Interrupted(RuntimeError):
 
 
 def note(text: str) -> None:
-    """Tells the user, on standard error, what is no error and should be known."""
+    """Prints on standard error what the user should know, though it is no error."""
     print(f"note: {text}", file=sys.stderr)
 
 
 @contextmanager
 def advising(advice: str, memory_advice: str) -> Iterator[None]:
-    """Adds to the message of a training that stops itself what its user can do."""
+    """Adds to the message of a training that stops itself what its user can do: `memory_advice` if
+    memory ran out, else `advice`, unless the message has advice already."""
     try:
         yield
     except OutOfMemory as error:
@@ -58,7 +59,7 @@ def check_at_least(config: object, **smallest: float) -> None:
     value."""
     for name, least in smallest.items():
         value = getattr(config, name)
-        if value is not None and not value >= least:  # NaN is neither
+        if value is not None and not value >= least:  # NaN must fail, too
             raise InputError(f"{name} is {value}; it must be at least {least}")
 
 

@@ -1,5 +1,5 @@
-"""The identity of a run: those of its settings, by name, that another run must share to be the
-same. It has all settings of dataclasses, but for fields that are marked otherwise."""
+"""The identity of a run: the settings, by name, that another run must share to be the same run. It
+has all fields of the run's configurations but those that are marked otherwise."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ IDENTITY_IF_CHANGED = {"identity": "if changed"}
 # What a run did whose identity lacks a setting, or has null in its place: the settings of a model
 # with IDENTITY_IF_CHANGED, and no weights to start from.
 DEFAULTS: dict[str, Any] = {"model.state_share": 0.5, "start": None}
-LONGEST = 80  # characters of a value in a message
+LONGEST_VALUE = 80  # characters of a value in a message
 
 
 def identity_of(config: Any, section: str = "") -> dict[str, Any]:
@@ -40,8 +40,8 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
-    """Name, earlier value and value, for a message, of the first setting that was another one
-    `before` than `now`; None if all are the same."""
+    """The first setting that differs between the identities `before` and `now`: its name, and both
+    values as a message has them. None if no setting differs."""
     # Earlier versions recorded some settings that change nothing.
     names = now.keys() | DEFAULTS.keys()
     earlier = complete({name: value for name, value in before.items() if name in names})
@@ -54,15 +54,15 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
 
 
 def complete(identity: dict[str, Any]) -> dict[str, Any]:
-    """An identity as all versions have it, however it was recorded, so that equal ones are those of
-    the same run: with DEFAULTS, without dictionaries (the setting `dataset` of a dictionary `task`
-    is `task.dataset`), and names of columns cut at their commas, as earlier versions did."""
+    """An identity as every version would record it, so that two runs are the same if theirs are
+    equal: with DEFAULTS, without dictionaries (the setting `dataset` of a dictionary `task` is
+    `task.dataset`), and with names of columns cut at their commas, as earlier versions did."""
     recorded = {name: _cut(value) for name, value in _settings(identity) if value is not None}
     return DEFAULTS | recorded
 
 
 def _settings(identity: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All settings by name, also those in dictionaries."""
+    """All settings of an identity by name, also those in dictionaries."""
     for name, value in identity.items():
         if isinstance(value, dict):
             for inner_name, inner_value in _settings(value):
@@ -80,4 +80,4 @@ def _cut(value: Any) -> Any:
 
 
 def _in_words(value: Any, missing: str) -> str:
-    return missing if value is None else repr(value)[:LONGEST]
+    return missing if value is None else repr(value)[:LONGEST_VALUE]

@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 # The version of all random numbers: a run begun with another version cannot go on exactly.
+# Checkpoints keep it as `random streams`.
 RANDOM_NUMBERS_VERSION = 2
 
 

@@ -311,7 +311,7 @@ def test_csv_fields_may_be_long(tmp_path):
 
 
 def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.tabular.LONGEST", 100)
+    monkeypatch.setattr("exlm.data.tabular.LONGEST_LINE", 100)
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
     with pytest.raises(
         InputError,

@@ -18,7 +18,7 @@ from exlm.data import chunks, files
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
-from exlm.data.frames import read_file, read_frame, write_frame
+from exlm.data.frames import read_file, read_file_chunks, read_frame, write_frame
 from exlm.data.numbers import number_columns
 from exlm.data.prepare import prepare
 from exlm.data.sources import Source, find_sources, read_rows
@@ -578,6 +578,32 @@ def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
     path = write(tmp_path / "a.csv", "\n".join(lines))
     with pytest.raises(InputError, match=f"row 2: {message}.*a quote may be open"):
         read_frame(path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "header", "place"),
+    [
+        (['C,"a'], False, "row 1: "),
+        (["CC,a", 'C,"a'], False, "row 2: "),
+        (["smiles,name", 'C,"a'], True, "row 1: "),
+        (["#comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
+        (["", "CC,a", "", 'C,"a'], False, "row 3: "),
+        (['smiles,"name', "C,a"], True, "the lines above the first row: "),
+    ],
+)
+def test_an_open_quote_is_found_in_its_row(tmp_path, lines, header, place):
+    path = write(tmp_path / "a.csv", "\n".join(lines))
+    with pytest.raises(InputError, match=f"a.csv, {place}unexpected end of data"):
+        read_frame(path, TableOptions(header))
+
+
+def test_bad_rows_at_the_start_of_a_table_do_not_refuse_it(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,y\nC,1,2\nCC,3,4\nCCC,5\n")
+    tables = list(read_file_chunks(path, rows=1))
+    assert [bool(table.problems) for table in tables] == [True, True, False]
+    path = write(tmp_path / "b.csv", "smiles,y\nC,1,2\nCC,3,4,5\n")
+    with pytest.raises(InputError, match="no row can be used, the first: 3 fields instead of 2"):
+        list(read_file_chunks(path, rows=1))
 
 
 def test_cells_in_quotes_may_have_several_lines(tmp_path):

@@ -51,6 +51,13 @@ def test_a_warm_up_given_as_a_share_stays_a_share():
         LoopConfig(10, OptimizerConfig(warmup_steps=11))
 
 
+@pytest.mark.parametrize("name", ["weight_decay", "adam_eps", "clip_norm"])
+@pytest.mark.parametrize("value", [-1.0, float("nan")])
+def test_numbers_that_are_negative_or_none_are_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}; it must be at least 0"):
+        OptimizerConfig(**{name: value})
+
+
 @pytest.mark.parametrize(
     "make", [lambda: OptimizerConfig(schedule="linear"), lambda: LoopConfig(precision="fp16")]
 )

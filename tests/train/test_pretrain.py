@@ -267,6 +267,22 @@ def test_curves_go_to_tensorboard_where_it_is_installed(recipe, tmp_path, monkey
     assert (tmp_path / "run/log.jsonl").exists()
 
 
+def test_a_log_entry_has_the_time_before_an_interruption_too(monkeypatch, tmp_path):
+    times = iter([(10, 1), (12, 5), (100, 50), (103, 56), (103, 56), (0, 0)])
+    monkeypatch.setattr(tracking, "clocks", lambda: np.array(next(times), dtype=float))
+    interrupted = tracking.Tracker(tmp_path, None, STEPS, "loss", "train")
+    interrupted.add(update.Sums(tokens=100), max_infeasible=1)
+    state = json.loads(json.dumps(interrupted.state()))
+    interrupted.close()
+    resumed = tracking.Tracker(tmp_path, state, STEPS, "loss", "train")
+    resumed.log_updates(learning_rate=0.1, grad_norm=1.0)
+    resumed.close()
+    [entry] = read_log(tmp_path / "log.jsonl")
+    assert (entry["tokens"], entry["seconds"], entry["processor_seconds"]) == (100, 5, 10)
+    del state["seconds"]  # as checkpoints of earlier versions
+    tracking.Tracker(tmp_path, state, STEPS, "loss", "train").close()
+
+
 def test_training_learns(whole):
     losses = [record["exlm_loss"] for record in curves(whole) if record["kind"] == "train"]
     assert losses[-1] < losses[0] - 0.15

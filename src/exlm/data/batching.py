@@ -25,18 +25,18 @@ from exlm.randomness import Purpose, random_bits, uniform
 # Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
 # import: both are that of PyTorch's cross entropy.
 IGNORED = -100
-# Tokens; sequences are sorted by length in such steps: about 3% padding on molecules.
+# Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
 LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
-# group. So no group is much smaller than its budget allows, and none exceeds it to the double.
+# group. So no group is much smaller than its budget allows, and none is twice as large.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
-TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
+TOKENS_OF_GROUP = 2048  # least of a group; half as many took 17 to 28% more time per token on a CPU
+TOKENS_OF_HALF = 1024  # least of each of two groups, so that smaller batches mix lengths, too
 
-# a share, or a range from which each sequence samples its own
+# A share of masked tokens, or a range from which each sequence samples its own
 MaskRatio = float | tuple[float, float]
-# of an epoch: a batch is a list of groups, a group an array of example numbers
+# The batches of an epoch: a batch is a list of groups, a group an array of example numbers
 Batches = list[list[np.ndarray]]
 
 
@@ -79,7 +79,7 @@ class BatchPlan:
     group_starts: np.ndarray  # [groups] see `_group_starts`
     tokens_per_group: int  # about the most tokens of a group, with padding
     steps_per_epoch: int  # how many batches an epoch has
-    seed: int  # of the order
+    seed: int  # seed of the order
 
     def batches(self, epoch: int) -> Batches:
         """All batches of one epoch, each with sequences of all lengths.
@@ -131,7 +131,7 @@ class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest
     sequence does not fit a batch, or a batch has fewer sequences than processes."""
 
-    source: Corpus
+    corpus: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
     # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; repeats do
     # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
@@ -141,7 +141,7 @@ class MaskedBatches:
     # a step's sequences.
     tokens_per_micro_batch: int
     mask_ratio: MaskRatio  # see `mask_tokens`
-    seed: int  # of the order and the masks
+    seed: int  # seed of the order and the masks
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
     repeat: int = 1  # see `mask_tokens`
@@ -151,7 +151,7 @@ class MaskedBatches:
     plan: BatchPlan = field(init=False)
 
     def __post_init__(self) -> None:
-        lengths = np.asarray(self.source.token_counts, dtype=np.int64) + SPECIALS
+        lengths = np.asarray(self.corpus.token_counts, dtype=np.int64) + SPECIALS
         self.plan = plan_batches(lengths, self.tokens_per_batch, self.seed)
         if self.plan.smallest_batch() < self.world:
             raise InputError(
@@ -169,12 +169,12 @@ class MaskedBatches:
         micro_batches = self._micro_batches(self.batches_of_epoch(epoch)[batch_in_epoch])
         result = []
         for number in range(self.rank, len(micro_batches), self.world):
-            examples = micro_batches[number]
-            token_ids, token_counts = self.source.gather(examples)
+            example_numbers = micro_batches[number]
+            token_ids, token_counts = self.corpus.gather(example_numbers)
             micro_batch = mask_tokens(
                 token_ids=token_ids,
                 token_counts=token_counts,
-                examples=examples,
+                example_numbers=example_numbers,
                 tokenizer=self.tokenizer,
                 seed=self.seed,
                 epoch=epoch,
@@ -231,7 +231,7 @@ def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
 def mask_tokens(
     token_ids: np.ndarray,
     token_counts: np.ndarray,
-    examples: np.ndarray,
+    example_numbers: np.ndarray,
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
     epoch: int,
@@ -243,12 +243,12 @@ def mask_tokens(
     -100 without a mask.
 
     `token_ids` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
-    counts them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
-    sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
-    every sequence samples its share uniformly. `masks` asks for exactly so many masked tokens
-    instead. BOS and EOS are added and never masked, not even between packed documents. Every token
-    is repeated `repeat` times, each repeat masked on its own (Repeated MLM, section 3.1 of the
-    paper)."""
+    counts them, and `example_numbers` [n] say which examples of the data set they are. A share of
+    `ratio` of each sequence's tokens is masked, on average, as seed, epoch and example alone
+    decide; of a range, every sequence samples its share uniformly. `masks` asks for exactly so many
+    masked tokens instead. BOS and EOS are added and never masked, not even between packed
+    documents. Every token is repeated `repeat` times, each repeat masked on its own (Repeated MLM,
+    section 3.1 of the paper)."""
     bos = tokenizer.bos_token_id
     eos = tokenizer.eos_token_id
     ids = np.pad(token_ids, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
@@ -260,13 +260,14 @@ def mask_tokens(
     available = maskable.sum(1)
     if masks is None:
         low, high = share_bounds(ratio)
-        share = low + (high - low) * uniform(random_bits(Purpose.MASK_SHARE, seed, epoch, examples))
-        rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, examples))
+        share_bits = random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
+        share = low + (high - low) * uniform(share_bits)
+        rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, example_numbers))
         count = np.floor(share * available + rounding).astype(np.int64)
     else:
         count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = random_bits(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    key = random_bits(Purpose.MASK_POSITIONS, seed, epoch, example_numbers[:, None], position)
     key[~maskable] = np.iinfo(np.uint64).max  # so these come last
     order = np.argsort(key, axis=1, kind="stable")
     mask_rank = np.argsort(order, axis=1, kind="stable")

@@ -13,12 +13,12 @@ from exlm.errors import first_line
 
 Standardize = Literal["none", "canonical", "parent"]
 
-RADIUS = 2  # of the fingerprints, in bonds
-BITS = 2048  # of the fingerprints
+RADIUS = 2  # radius of the fingerprints, in bonds
+BITS = 2048  # length of the fingerprints
 LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
 NO_SMILES = "not a SMILES string"
 _PARSE_ERROR = r"Parse Error: (.+?)(?: while parsing| for input|\n|$)"
-# A mark of a bond, as it is written from the bond's other atom
+# How a bond's mark is written from the bond's other atom
 REVERSED = {
     Chem.BondDir.ENDUPRIGHT: Chem.BondDir.ENDDOWNRIGHT,
     Chem.BondDir.ENDDOWNRIGHT: Chem.BondDir.ENDUPRIGHT,
@@ -105,26 +105,26 @@ def element_of(token: str) -> str | None:
     return molecule.GetAtomWithIdx(0).GetSymbol()
 
 
-def standardize(smiles: str, how: Standardize) -> str:
+def standardize(smiles: str, form: Standardize) -> str:
     """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without
     charges, so that a salt and its acid become equal. A string that is not a molecule stays as it
-    is."""
-    if how == "none" or _problem_of_text(smiles):
+    is, and so does every string in the form `none`."""
+    if form == "none" or _problem_of_text(smiles):
         return smiles
     with rdBase.BlockLogs():
         molecule: Any = Chem.MolFromSmiles(smiles)
         if molecule is None:
             return smiles
-        if how == "parent":
+        if form == "parent":
             molecule = rdMolStandardize.LargestFragmentChooser().choose(molecule)
             molecule = rdMolStandardize.Uncharger().uncharge(molecule)
         return Chem.MolToSmiles(molecule)
 
 
-def comparable(smiles: str, how: Standardize) -> str:
+def comparable(smiles: str, form: Standardize) -> str:
     """The spelling by which equal molecules are recognised: as they are standardized, at least as
     canonical SMILES."""
-    return standardize(smiles, "canonical" if how == "none" else how)
+    return standardize(smiles, "canonical" if form == "none" else form)
 
 
 def are_molecules(texts: Iterable[str]) -> bool:

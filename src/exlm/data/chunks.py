@@ -30,7 +30,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.runs import resumable_directory
 
-ROWS = 10_000  # of a chunk
+ROWS = 10_000  # the most rows of a chunk
 
 
 def output_path(
@@ -47,7 +47,7 @@ def output_path(
         )
     else:
         directory = Path(model).resolve()
-        # the seeds of several models have the same names
+        # The seeds of several models have the same names.
         is_seed = directory.name.startswith("seed-")
         model_name = f"{directory.parent.name}-{directory.name}" if is_seed else directory.name
         input_name = Path(input).name.removesuffix(".csv")

@@ -104,7 +104,7 @@ def looks_like_data(name: str) -> bool:
         return True
     if re.fullmatch(r"[-+]?\d+([.,]\d+)?(e[-+]?\d+)?", name, re.IGNORECASE):
         return True
-    # a word in capitals, such as CONC, may be a molecule by accident
+    # A word in capitals, such as CONC, may be a molecule by accident.
     is_word = len(name) < 4 or (len(name) < 10 and name.isalpha())
     return not is_word and molecule_problem(name) is None
 

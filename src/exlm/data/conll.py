@@ -9,12 +9,12 @@ from exlm.data.tabular import Record, TableOptions
 from exlm.errors import InputError
 
 LONGEST_SENTENCE = 100_000  # words
-# the columns of .conllu
+# The columns of .conllu files
 CONLL_U = ["id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_COMMENT = re.compile(r"#\s*(\w+\s*=|newdoc|newpar)")
 TAG = r"(O|[BIESLU]-\S+)"
 ENTITY_TAG = re.compile(TAG)
-# the first lines of a sentence with a running number, a word and its tag, as in GermEval
+# The first lines of a sentence with a running number, a word and its tag, as in GermEval
 NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ def _sentence(rows: list[list[str]]) -> Record:
     if any(len(fields) != width for fields in rows):
         return Record({"tokens": [fields[0] for fields in rows]}, "lines of several widths")
     if width == len(CONLL_U) and all(re.fullmatch(r"\d+([-.]\d+)?", row[0]) for row in rows):
-        # without ranges (1-2, of words that are written as one) and empty nodes (1.1)
+        # Ranges (1-2, of words that are written as one) and empty nodes (1.1) are left out.
         words = [row for row in rows if row[0].isdecimal()]
         return Record({name: [row[i] for row in words] for i, name in enumerate(CONLL_U)})
     names = ["tokens", *[f"column {i}" for i in range(2, width)], "tags"][:width]

@@ -73,7 +73,7 @@ class Corpus:
             self.corpus_hash = hashlib.sha256("".join(hashes).encode()).hexdigest()
         indexes: list[np.ndarray] = []
         self._shards: list[np.ndarray] = []
-        self._starts = [0]  # of each shard in the whole token stream, and the stream's end
+        self._starts = [0]  # where each shard begins in the whole token stream; and its end
         for path, manifest in zip(self.paths, manifests, strict=True):
             index = _open_index(path / f"{part}.npy")
             if indexes:

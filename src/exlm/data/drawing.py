@@ -10,13 +10,13 @@ from rdkit.Chem.Draw import rdMolDraw2D
 
 from exlm.data.tokenization import SMILES_PATTERN
 
-TINTS = ("#BF9000", "#C55A11")  # of masks or sites, in turn, as in the paper
+TINTS = ("#BF9000", "#C55A11")  # colours of masks or sites, in turn, as in the paper
 COLUMNS = 3  # molecules in a row of a picture
-WIDTH, HEIGHT = 360, 260  # of a molecule, in pixels
+WIDTH, HEIGHT = 360, 260  # pixels of a molecule and its legend
 HEIGHT_WITHOUT_LEGEND = 240
-# a piece of a filled text, and the mask or site that it fills (None: outside of them)
+# A piece of a filled text, and the mask or site that it fills (None: outside of them)
 Segment = tuple[str, int | None]
-Colours = dict[int, tuple[float, float, float, float]]  # by the number of an atom
+Colours = dict[int, tuple[float, float, float, float]]  # the colour of each atom, by its number
 
 
 def coloured(smiles: str, segments: Sequence[Segment]) -> tuple[Chem.Mol, Colours] | None:

@@ -24,9 +24,9 @@ from exlm.errors import InputError, first_line, note
 from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-STANDARD_INPUT = "-"  # as the name of a file
-LONGEST = 2**24  # characters of a line or a cell; one without an end must not fill the memory
-LARGEST = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
+STANDARD_INPUT = "-"  # what standard input is called where a file's name may stand
+LONGEST_LINE = 2**24  # characters of a line or a cell; one without an end must not fill the memory
+LARGEST_FILE = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
 # What reading a damaged file raises.
 READ_ERRORS = (
     OSError,
@@ -78,10 +78,10 @@ def open_text(name: str | Path, newline: str = "") -> TextIO:
 
 
 def text_lines(name: str, newline: str = "") -> Iterator[str]:
-    """The lines of a text file, with their ends. InputError for one of more than LONGEST
+    """The lines of a text file, with their ends. InputError for one of more than LONGEST_LINE
     characters."""
     with open_text(name, newline=newline) as file:
-        while line := file.readline(LONGEST + 1):
+        while line := file.readline(LONGEST_LINE + 1):
             check_length(line, name, "a line")
             yield line
 
@@ -111,8 +111,8 @@ def read_json(path: str | Path) -> Any:
             text = ""
             while block := file.read(2**20):
                 text += block
-                if len(text) > LARGEST:
-                    raise ValueError(f"it has more than {LARGEST:,} characters")
+                if len(text) > LARGEST_FILE:
+                    raise ValueError(f"it has more than {LARGEST_FILE:,} characters")
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(
@@ -126,17 +126,17 @@ def line_end(name: str) -> str:
     carriage return."""
     with open_text(name) as file:
         start = file.read(2**16)
-    # at the end, a line feed may follow
+    # After a carriage return at the end of this block, a line feed may follow.
     is_from_old_mac = "\n" not in start and "\r" in start[:-1]
     return "\r" if is_from_old_mac else "\n"
 
 
 def check_length(text: str, name: str, what: str) -> None:
-    """Raises InputError if the text, which is `what` of the file `name`, has more than LONGEST
+    """Raises InputError if the text, which is `what` of the file `name`, has more than LONGEST_LINE
     characters."""
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_LINE:
         raise InputError(
-            f"{name}: {what} has more than {LONGEST:,} characters; "
+            f"{name}: {what} has more than {LONGEST_LINE:,} characters; "
             "divide it, or correct the line ends"
         )
 

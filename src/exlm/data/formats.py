@@ -211,12 +211,12 @@ def _structure(text: str, name: str) -> Record:
 def _hub(name: str, options: TableOptions) -> Iterator[Record]:
     purpose = f"{name} is no file here; reading it as a Hugging Face data set"
     datasets = import_optional("datasets", "hub", purpose)
-    parts = HUB_NAME.fullmatch(name)
-    assert parts
-    split = parts["split"] or "train"
+    match = HUB_NAME.fullmatch(name)
+    assert match
+    split = match["split"] or "train"
     try:
-        rows = datasets.load_dataset(parts["name"], parts["config"], split=split, streaming=True)
-        # It is opened only now, and an error must show here.
+        rows = datasets.load_dataset(match["name"], match["config"], split=split, streaming=True)
+        # The data set is opened only by its first row, and an error must show here.
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         raise InputError(

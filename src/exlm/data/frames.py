@@ -21,16 +21,16 @@ from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
 
-FORMATS_WITH_TYPES = ("parquet", "jsonl")  # in which a missing cell is no empty text
+FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
-CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # what a workbook has no place for
+CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
 class FileRows(NamedTuple):
     """Rows of a file, and why some of them must not be used."""
 
     frame: pd.DataFrame
-    problems: Mapping[Any, str] = {}  # by the row's entry in the index of the frame
+    problems: Mapping[Any, str] = {}  # why, by the row's entry in the index of the frame
 
     @property
     def problems_of_rows(self) -> list[str]:
@@ -50,8 +50,10 @@ def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
     number of fields than the header are cut or filled up with "" and must not be used.
 
-    InputError for a missing, empty or unreadable file, and for two columns with the same name."""
-    return next(read_file_chunks(path, options))
+    InputError for a missing, empty or unreadable file, for two columns with the same name, and if
+    no row may be used."""
+    [whole_file] = read_file_chunks(path, options)
+    return whole_file
 
 
 def read_file_chunks(
@@ -62,12 +64,14 @@ def read_file_chunks(
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
-    those of the frame `like`."""
+    those of the frame `like`. Whether no row may be used shows after the last chunk."""
     reader = reader_name(path, options)
     if reader is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
     check_sheet(options.sheet, [path])
     start = 0
+    first_problem = ""
+    any_usable = False
     with read_errors(path):
         if reader == "parquet":
             chunks = _parquet_chunks(path, rows)
@@ -75,11 +79,9 @@ def read_file_chunks(
             columns = None if like is None else like.columns
             chunks = _record_chunks(READERS[reader](str(path), options), rows, columns)
         for chunk in chunks:
-            if start == 0 and all(chunk.problems_of_rows):
-                raise InputError(
-                    f"{path}: no row can be used, the first: {chunk.problems[0]}; "
-                    "check the separator and the header"
-                )
+            if start == 0:
+                first_problem = chunk.problems.get(0, "")
+            any_usable = any_usable or len(chunk.problems) < len(chunk.frame)
             frame = chunk.frame if reader in FORMATS_WITH_TYPES else chunk.frame.fillna("")
             if like is not None:
                 frame = frame.astype(like.dtypes)
@@ -89,6 +91,11 @@ def read_file_chunks(
             yield FileRows(frame, problems)
     if not start:
         raise InputError(f"{path}: holds no data rows")
+    if not any_usable:
+        raise InputError(
+            f"{path}: no row can be used, the first: {first_problem}; "
+            "check the separator and the header"
+        )
 
 
 def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
@@ -123,7 +130,7 @@ def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     # Without the notes of pandas in the file, its index is a column like any other.
     table = table.replace_schema_metadata(None)
-    # floats would change the last digits of long whole numbers
+    # Floats would change the last digits of long whole numbers
     frame = table.to_pandas(integer_object_nulls=True)
     if "index" not in frame:
         frame = frame.rename(columns={"__index_level_0__": "index"})  # it had no name

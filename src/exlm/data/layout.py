@@ -11,7 +11,7 @@ from exlm.data.files import first_lines, note_once
 from exlm.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# a header line as R writes it with its usual separator
+# A header line as R writes it with its usual separator
 NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
 DECIMAL_COMMA = re.compile(r"-?(\d+|\d{1,3}(\.\d{3})+),\d+%?")
 DECIMAL_POINT = re.compile(r"-?\d+\.\d+%?")
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     # most others; 0: less
     lines: int
     alike: int  # lines with as many cells as the first
-    cells: int  # of the first line
+    cells: int  # cells of the first line
     is_usual: bool
 
 

@@ -20,7 +20,7 @@ NUMBER_FORMATS = ("", ".15g", ".15G", *(f".{n}{kind}" for n in range(18) for kin
 class Spelling(NamedTuple):
     """How the numbers of a column are written."""
 
-    formats: frozenset[str]  # those of NUMBER_FORMATS in which all may have been written
+    formats: frozenset[str]  # the NUMBER_FORMATS in which all may have been written
     is_unique: bool  # whether no two cells spell one number differently
 
 
@@ -71,6 +71,6 @@ def with_numbers(frame: pd.DataFrame, numbers: Collection[str]) -> pd.DataFrame:
     frame = frame.copy(deep=False)
     for name in numbers:
         texts = frame[name].mask(frame[name].eq(""))
-        # with missing values, plain integers would become floats
+        # Plain integers would become floats where values are missing.
         frame[name] = pd.to_numeric(texts, dtype_backend="numpy_nullable")
     return frame

@@ -28,7 +28,7 @@ def map_chunks(
     if workers == 1:
         yield from map(function, chunks)
         return
-    # This process does the first chunk itself: there is often no other.
+    # This process does the first chunk itself, because there is often no other chunk.
     for first_chunk in islice(chunks, 1):
         yield function(first_chunk)
     context = multiprocessing.get_context("forkserver")

@@ -114,11 +114,12 @@ class TokenizedChunk:
     token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled words
+    # How many rows, by what was done with them; invalid rows, by their problem; words, by the word
+    counts: dict[str, Counter[str]]
 
 
 def count_and_parse(
-    molecules_only: bool, how: Standardize, chunk: Chunk
+    molecules_only: bool, form: Standardize, chunk: Chunk
 ) -> tuple[Counter[str], np.ndarray | None]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
     those of molecules; and which rows are known to be molecules, [rows] bool, so that
@@ -126,9 +127,9 @@ def count_and_parse(
     is_counted = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
     counts = Counter[str]()
     for row in compress(chunk, is_counted):
-        counts.update(re.findall(SMILES_PATTERN, standardize(row.text, how)))
+        counts.update(re.findall(SMILES_PATTERN, standardize(row.text, form)))
     # Without `molecules_only` nothing was parsed, and a row that is rewritten is parsed again.
-    are_known = molecules_only and how == "none"
+    are_known = molecules_only and form == "none"
     return counts, np.array(is_counted) if are_known else None
 
 
@@ -143,10 +144,10 @@ class JudgedRow(NamedTuple):
     """A row as a tokenizer reads it, and the first problem that it has."""
 
     row: Row
-    text: str  # that of the row, standardized
+    text: str  # the row's text, standardized
     token_ids: list[int]
-    unknown_words: list[str]  # those that have no tokens
-    spelled_words: list[str]  # those that are spelled, because they are not in the vocabulary
+    unknown_words: list[str]  # words that have no tokens
+    spelled_words: list[str]  # words that are spelled, because they are not in the vocabulary
     problem: Problem | None
     is_kept: bool
 
@@ -157,7 +158,7 @@ class RowTokenizer:
     blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
-    unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
+    unknown_id: int | None  # id of the token for unknown text, if the tokenizer has one
     options: PrepareOptions
 
     def __call__(self, chunk_and_molecules: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
@@ -177,6 +178,7 @@ class RowTokenizer:
             blank=len(chunk) - len(judged_rows),
             skipped=len(judged_rows) - len(kept),
             kept_invalid=sum(judged.problem is not None for judged in kept),
+            # The key is that of earlier manifests; it counts words.
             unknown_tokens=unknown.total(),
             spelled_pieces=spelled.total(),
         )
@@ -228,7 +230,7 @@ class RowTokenizer:
         spelling = _spelling_ids(self.tokenizer_file)
         if self.unknown_id not in token_ids and spelling.isdisjoint(token_ids):
             return [], []
-        # This encoding knows the words, and takes longer than a batch.
+        # An encoding of one text knows its words; those of a batch do not, and are faster.
         encoding = _load(self.tokenizer_file).encode(text, add_special_tokens=False)
         return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
 
@@ -281,7 +283,7 @@ def _invalid_rows(judged_rows: list[JudgedRow]) -> list[InvalidRow]:
     """The lines of skipped.csv for those rows that have a problem."""
     return [
         InvalidRow(
-            file=judged.row.source,
+            file=judged.row.source_name,
             row=judged.row.number,
             value=judged.row.text,
             reason=judged.problem.name,

@@ -28,20 +28,20 @@ NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 @dataclass(frozen=True)
 class Source:
-    """One file, standard input, or one part of a Hugging Face data set (there a split)."""
+    """One file, standard input, or one split of a Hugging Face data set."""
 
-    name: str  # as it was given, or the path inside a directory
+    name: str  # the input as it was given, or the path of a file inside a directory
     reader: str  # key of READERS
     bytes: int | None  # size on disk; None for the hub and for standard input
     header: bool = True  # whether a table has a header line
-    sheet: str | None = None  # of a workbook, the first where absent
+    sheet: str | None = None  # name of a sheet of a workbook; the first where absent
 
 
 class Row(NamedTuple):
     """A row of a source. The text is empty if the row is blank, or if its format could not be
     read."""
 
-    source: str
+    source_name: str
     number: int  # from 1
     document: int
     text: str
@@ -126,8 +126,8 @@ def read_chunks(
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, Record]]:
-    """Yields for every row its stripped text, "" where it is missing or must not be used, and the
-    record from which it is. InputError if the source is damaged or has no rows, or if it is unclear
+    """Yields for every row its stripped text, "" where it is missing or must not be used, and its
+    record. InputError if the source is damaged or has no rows, or if it is unclear
     which column to read."""
     is_list = source.reader in LISTS
     number = 0

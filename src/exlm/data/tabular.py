@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.columns import check_different, listed
-from exlm.data.files import LARGEST, LONGEST, line_end, note_once, text_lines
+from exlm.data.files import LARGEST_FILE, LONGEST_LINE, line_end, note_once, text_lines
 from exlm.data.layout import TableLayout, find_layout
 from exlm.errors import InputError, first_line, import_optional
 
@@ -19,8 +19,10 @@ class TableOptions(NamedTuple):
     """What is known of a table before it is read."""
 
     header: bool = True  # whether it has a header line
-    columns_if_missing: tuple[str, ...] = ()  # of a table whose header line may be missing
-    sheet: str | None = None  # of a workbook, the first where absent
+    columns_if_missing: tuple[
+        str, ...
+    ] = ()  # names of the columns where the header line is missing
+    sheet: str | None = None  # name of a sheet of a workbook; the first where absent
 
     @property
     def has_names(self) -> bool:
@@ -41,12 +43,12 @@ class Record(NamedTuple):
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
     otherwise."""
-    csv.field_size_limit(LONGEST)  # Python's own limit is lower
+    csv.field_size_limit(LONGEST_LINE)  # Python's own limit is lower
     layout = find_layout(name, usual, options.has_names)
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
     is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout)
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout, options.header)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
     return _records(rows, options, name)
@@ -82,18 +84,22 @@ def _quotes_enclose_cells(name: str) -> bool:
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, layout: TableLayout) -> Iterator[list[str]]:
+def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
-    number = -layout.lines_above  # 0 is the header
+    # Rows are numbered from 1, after the header line. Blank lines count only inside of the table.
+    first_number = 0 if header else 1
+    number = first_number - layout.lines_above
     try:
         for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
             yield row
-            number += 1
+            if row or number > first_number:
+                number += 1
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # without advice for programmers
+        place = f"row {number}" if number > 0 else "the lines above the first row"
         raise InputError(
-            f"{name}, row {number}: {reason}; correct it, a quote may be open, or stand inside a "
+            f"{name}, {place}: {reason}; correct it, a quote may be open, or stand inside a "
             "cell without a second one, or a carriage return in a cell without quotes"
         ) from error
 
@@ -112,8 +118,8 @@ def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
     import_optional("openpyxl", "excel", f"reading {name}")
     try:
         with zipfile.ZipFile(name) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
+                raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes when it is unpacked")
         with pd.ExcelFile(name, "openpyxl") as book:
             sheet = options.sheet or str(book.sheet_names[0])
             if sheet not in book.sheet_names:

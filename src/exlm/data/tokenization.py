@@ -26,7 +26,7 @@ from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPEToken
 from exlm.errors import InputError
 
 if TYPE_CHECKING:
-    # It takes most of a second, and descriptions of directories (`exlm info`) do not need it.
+    # The import takes most of a second, and `exlm info` does not need it.
     from transformers import PreTrainedTokenizerFast
 
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
@@ -76,7 +76,7 @@ ALPHABETS = {
 }
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
-# Those of RoBERTa are also those of SMILES and proteins.
+# SMILES and proteins have those of RoBERTa.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 ENDS = processors.TemplateProcessing(
     "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]
@@ -86,7 +86,7 @@ BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": 
 # Characters of text to learn from. More would change little, and the trainer keeps all words in
 # memory.
 MOST_CHARACTERS = 2**26
-SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
+SMALLEST_VOCABULARY = 256 + len(ROBERTA)  # the bytes and the special tokens
 ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
 
 
@@ -137,9 +137,11 @@ def train_text_tokenizer(
 ) -> "PreTrainedTokenizerFast":
     """Learns the tokenizer `name` of TEXT_TOKENIZERS from at most MOST_CHARACTERS characters of
     `rows`, evenly spaced. It has at most `vocabulary_size` tokens, special tokens included.
-    InputError for no text or a vocabulary below SMALLEST."""
-    if vocabulary_size < SMALLEST:
-        raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}")
+    InputError for no text or a vocabulary below SMALLEST_VOCABULARY."""
+    if vocabulary_size < SMALLEST_VOCABULARY:
+        raise InputError(
+            f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST_VOCABULARY}"
+        )
     texts = evenly_spaced(rows, MOST_CHARACTERS)
     if not texts:
         raise InputError("no text found to learn a vocabulary from; check the input and its column")

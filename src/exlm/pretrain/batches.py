@@ -29,7 +29,7 @@ def complete_batches(
 def complete_batch(
     config: ExLMConfig, batch: dict[str, Tensor], prior: PriorStrength
 ) -> dict[str, Any]:
-    """What `pretraining_loss` and the training loop read of a masked batch."""
+    """A masked batch with what `pretraining_loss` and the training loop read of it."""
     return {
         "attention_mask": batch["attention_mask"],
         "lattice": expand_batch(config, **batch),
@@ -38,18 +38,18 @@ def complete_batch(
 
 
 def most_positions(
-    tokens: int, data: DataConfig, model: ArchitectureConfig, masks: int | None = None
+    tokens: int, data: DataConfig, architecture: ArchitectureConfig, masks: int | None = None
 ) -> int:
     """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
     EOS) can expand to, with exactly so many `masks` if they are given."""
     length = (tokens + SPECIALS) * data.repeat
     # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
-    if model.states_per_boundary > 1:
-        return length * model.states_per_boundary
+    if architecture.states_per_boundary > 1:
+        return length * architecture.states_per_boundary
     if masks is None:
         largest_share = share_bounds(data.mask_ratio)[1]
         masks = math.ceil(largest_share * (tokens * data.repeat))
-    return model.expanded_length(length, masks)
+    return architecture.expanded_length(length, masks)
 
 
 def least_tokens(masks: int) -> float:
@@ -59,25 +59,25 @@ def least_tokens(masks: int) -> float:
 
 
 def check_positions(
-    data: DataConfig, model: ArchitectureConfig, by_masks: Sequence[int] = ()
+    data: DataConfig, architecture: ArchitectureConfig, by_masks: Sequence[int] = ()
 ) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the
     model has. `by_masks` are the numbers of masks with which held-out sequences are scored."""
-    if not model.limits_positions:
+    if not architecture.limits_positions:
         return
     longest_of = {
         part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in PARTS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]
-    needed = most_positions(longest, data, model)
+    needed = most_positions(longest, data, architecture)
     for masks in by_masks:
         if least_tokens(masks) <= held_out * data.repeat:
-            needed = max(needed, most_positions(held_out, data, model, masks))
-    if needed > model.max_position_embeddings:
+            needed = max(needed, most_positions(held_out, data, architecture, masks))
+    if needed > architecture.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "
             f"expand to {needed} positions, but model.max_position_embeddings is "
-            f"{model.max_position_embeddings}; set it to {needed}, or prepare with a smaller "
-            "--max_length"
+            f"{architecture.max_position_embeddings}; set it to {needed}, or prepare with a "
+            "smaller --max_length"
         )

@@ -68,7 +68,7 @@ class HeldOutData:
             yield mask_tokens(
                 token_ids=tokens,
                 token_counts=token_counts,
-                examples=rows[batch],
+                example_numbers=rows[batch],
                 tokenizer=self.tokenizer,
                 seed=self.seed,
                 epoch=HELD_OUT_EPOCH,
@@ -82,18 +82,18 @@ def evaluate_held_out(
     held_out: HeldOutData,
     batches: list[dict[str, Tensor]],
     recipe: Recipe,
-    model: ExLMForMaskedLM,
+    network: ExLMForMaskedLM,
     step: int,
 ) -> dict[str, Any]:
-    """The scores of a model that was trained for `step` updates according to `recipe`, with the
+    """The scores of a network that was trained for `step` updates according to `recipe`, with the
     prior of that moment; after the last update also what the recipe asks for at the end. `batches`
     are those of `held_out`, which every evaluation uses again. The main process prints the most
     important scores."""
     prior = recipe.prior.at(step, recipe.train.steps)
-    scores = score_held_out(model, batches, prior)
+    scores = score_held_out(network, batches, prior)
     if step == recipe.train.steps:
-        scores |= evaluate_by_masks(model, held_out, recipe.evaluate, prior)
-        scores |= evaluate_in_passes(model, batches, recipe.evaluate.passes, prior)
+        scores |= evaluate_by_masks(network, held_out, recipe.evaluate, prior)
+        scores |= evaluate_in_passes(network, batches, recipe.evaluate.passes, prior)
     if distributed.is_main():
         tqdm.write(f"step {step}: {describe_scores(scores)}")
         sys.stdout.flush()
@@ -108,7 +108,7 @@ def describe_scores(scores: dict[str, Any]) -> str:
 
 
 def evaluate_by_masks(
-    model: ExLMForMaskedLM,
+    network: ExLMForMaskedLM,
     held_out: HeldOutData,
     config: EvaluateConfig,
     prior: PriorStrength | None = None,
@@ -129,7 +129,7 @@ def evaluate_by_masks(
     nll = {}
     joint_nll = {}
     for masks in mask_counts:
-        scores = score_held_out(model, held_out.batches(long_enough, masks), prior)
+        scores = score_held_out(network, held_out.batches(long_enough, masks), prior)
         nll[str(masks)] = scores["nll"]
         joint_nll[str(masks)] = scores["joint_nll"]
     return {
@@ -140,7 +140,7 @@ def evaluate_by_masks(
 
 
 def evaluate_in_passes(
-    model: ExLMForMaskedLM,
+    network: ExLMForMaskedLM,
     batches: list[dict[str, Tensor]],
     passes: list[Passes],
     prior: PriorStrength | None = None,
@@ -150,14 +150,14 @@ def evaluate_in_passes(
     one pass. Empty without `passes`."""
     if not passes:
         return {}
-    model.eval()
+    network.eval()
     nats = {str(pass_count): 0.0 for pass_count in passes}
     masked_tokens = 0.0
-    with in_precision(model.device, "fp32"):
+    with in_precision(network.device, "fp32"):
         for batch in batches:
             masked_tokens += float((batch["labels"] != IGNORED).sum())
             for pass_count in passes:
-                nll = nll_in_passes(model, batch, pass_count, prior)
+                nll = nll_in_passes(network, batch, pass_count, prior)
                 nats[str(pass_count)] += float(nll.sum())
     masked_tokens, *totals = distributed.sum_over_processes([masked_tokens, *nats.values()])
     per_token = [total / max(masked_tokens, 1.0) for total in totals]
@@ -165,21 +165,21 @@ def evaluate_in_passes(
 
 
 def score_held_out(
-    model: ExLMForMaskedLM,
+    network: ExLMForMaskedLM,
     batches: Iterable[dict[str, Tensor]],
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
     mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the
     logarithm of the perplexity. `batches` are this process's share; `prior` replaces the
-    configuration's. The model is put in evaluation mode."""
-    model.eval()
-    sums = zero_sums(model.config)
-    with in_precision(model.device, "fp32"):
+    configuration's. The network is put in evaluation mode."""
+    network.eval()
+    sums = zero_sums(network.config)
+    with in_precision(network.device, "fp32"):
         for batch in batches:
-            for name, value in evaluate_batch(model, batch, prior).items():
+            for name, value in evaluate_batch(network, batch, prior).items():
                 sums[name] += value
     totals = distributed.sum_over_processes(list(sums.values()))
     scores = summary(dict(zip(sums, totals, strict=True)))
     loss = scores.pop("loss")
-    return {f"{model.config.objective}_loss": loss, **scores}
+    return {f"{network.config.objective}_loss": loss, **scores}

@@ -46,7 +46,7 @@ MEMORY_ADVICE = (
     "the result changes by rounding alone, or with dropout by what it drops; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
-# How the names of settings begin that `--resume_anyway` may change. The others are the texts, the
+# How the names of settings begin that `--resume_anyway` may change. All others are the corpus, the
 # architecture and the start.
 CHANGEABLE = ("train.", "data.", "prior.", "seed")
 # Nats per masked token: with a smaller difference the links between states tell nothing.
@@ -132,7 +132,7 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     }
     if recipe.start_from:
         identity["start"] = start_hash(recipe.start_from)
-    # What auto means differs between machines.
+    # The precision `auto` means another one on another machine.
     precision = used_precision(distributed.device(device), recipe.train.precision)
     identity["train.precision"] = precision
     if recipe.model.has_links:
@@ -178,7 +178,7 @@ def _train(
     rank, world = distributed.rank_and_world()
     precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(
-        source=corpus,
+        corpus=corpus,
         tokenizer=tokenizer,
         tokens_per_batch=data.tokens_per_batch,
         tokens_per_micro_batch=data.tokens_per_micro_batch,
@@ -200,18 +200,19 @@ def _train(
             directory=Path(recipe.output),
             seed=recipe.seed,
             evaluate=evaluate,
+            # Checkpoints of earlier versions have this name, so it stays.
             identity={**identity, "random streams": RANDOM_NUMBERS_VERSION},
             may_differ=CHANGEABLE if resume_anyway else (),
             loss_name=f"{objective}_loss",
             description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         )
-    # There are none if the newest checkpoint is that of the last update.
+    # There are no scores if the newest checkpoint is that of the last update.
     return scores or evaluate(network, recipe.train.steps)
 
 
-def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
+def pretraining_loss(network: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
     """The loss of any objective."""
-    output = model(lattice=batch["lattice"], prior=batch["prior"])
+    output = network(lattice=batch["lattice"], prior=batch["prior"])
     return LossSum(output.total, output.count, output.infeasible)
 
 

@@ -8,7 +8,7 @@ from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError, check_at_least
 from exlm.identity import NOT_IDENTITY
 
-# This, too, is a section of a recipe.
+# The architecture, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.passes import Passes
 from exlm.ops.transition import PriorStrength
@@ -37,8 +37,8 @@ class DataConfig:
     mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
-    # It changes rounding and what dropout drops, but a run that is out of memory could not go
-    # on if it had to stay.
+    # This number changes rounding and what dropout drops, but a run that is out of memory could
+    # not go on if the number had to stay.
     tokens_per_micro_batch: int = field(default=16384, metadata=NOT_IDENTITY)
     eval_sequences: int = field(default=2000, metadata=NOT_IDENTITY)
 

@@ -19,7 +19,7 @@ WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
 # differ.
 ROTARY_SETTINGS = ("rotary", "state_share", "rotary_base")
 ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
-# by state index, and by position
+# The rows of the first are by state index, those of the second by position.
 ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 
 
@@ -63,7 +63,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
             rows, start_rows = shared_tokens
         elif name in ROWS_BY_NUMBER:
             rows = start_rows = torch.arange(min(len(parameter), len(source)))
-        # Those of the other transition, gated or single, have other shapes.
+        # Weights of the other transition, gated or single, have other shapes.
         elif parameter.shape == source.shape:
             rows = start_rows = torch.arange(len(source))
         else:

@@ -16,7 +16,7 @@ from torch import nn
 
 from exlm.errors import InputError, TrainingStopped
 
-# of <malloc.h>
+# Names and numbers are those of <malloc.h>.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 

@@ -1,8 +1,8 @@
 """The training loop of pre-training and of fine-tuning.
 
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss, which
-says of a micro-batch what a `LossSum` says. How the loss comes about, the loop does not know: of
-masks and lattices, or of labels. `update` says how an update is computed."""
+turns a micro-batch into a `LossSum`. The loop does not know whether a loss comes from masks and
+lattices or from labels. `exlm.train.update` computes one update."""
 
 import signal
 import threading
@@ -16,23 +16,19 @@ from typing import Any, Literal, TypeVar
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from exlm.errors import (
-    InputError,
-    Interrupted,
-    check_at_least,
-    check_choices,
-)
+from exlm.errors import InputError, Interrupted, check_at_least, check_choices
 from exlm.identity import NOT_IDENTITY
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, set_learning_rate
 from exlm.train.tracking import Tracker
 from exlm.train.update import LossFunction, NumberedBatch, update
 
-# from a step to its micro-batches
+# Makes the micro-batches of a step.
 MakeMicroBatches = Callable[[int], list[NumberedBatch]]
 Model = TypeVar("Model", bound=nn.Module)
 
-ADVICE = "use a lower learning rate or precision fp32"  # if training stops itself
+# What to do if training stops itself
+ADVICE = "use a lower learning rate or precision fp32"
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ def _ahead(
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
     """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the
-    result is closed. Outside of the main thread, where Python allows no handlers, it does not."""
+    result is closed. Does nothing outside of the main thread, where Python allows no handlers."""
     restore = ExitStack()
     if threading.current_thread() is not threading.main_thread():
         return restore

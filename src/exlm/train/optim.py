@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from exlm.errors import InputError, check_choices
+from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import NOT_IDENTITY
 
 
@@ -43,13 +43,9 @@ class OptimizerConfig:
         check_choices(self)
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be a positive number")
-        if not all(0 <= beta < 1 for beta in self.adam_betas) or self.adam_eps < 0:
-            raise InputError(
-                f"adam_betas are {self.adam_betas} and adam_eps is {self.adam_eps}; "
-                "each beta must lie in [0, 1), and adam_eps not below 0"
-            )
-        if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
-            raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise InputError(f"adam_betas are {self.adam_betas}; each must lie in [0, 1)")
+        check_at_least(self, warmup_steps=0, adam_eps=0, weight_decay=0, clip_norm=0)
         if self.warmup_ratio is not None and not 0 <= self.warmup_ratio < 1:
             raise InputError(f"warmup_ratio is {self.warmup_ratio}; it must lie in [0, 1)")
 
@@ -67,7 +63,7 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         return config.learning_rate
     remaining = (steps - step) / max(1, steps - warmup)
     if config.schedule == "cosine":
-        # in float32, as the runs of earlier versions
+        # The cosine is one of float32, as in the runs of earlier versions.
         remaining = 0.5 * (1 - torch.cos(torch.tensor(remaining * torch.pi)).item())
     return config.learning_rate * remaining
 

@@ -38,10 +38,13 @@ class Tracker:
         self.step = 0
         self.sums = Sums()
         self.infeasible_in_a_row = 0
+        seconds_before = [0.0, 0.0]
         if state is not None:
             self.step = state["step"]
             self.sums = Sums(*state["sums"])
             self.infeasible_in_a_row = state["infeasible_run"]
+            # Checkpoints of earlier versions have no seconds.
+            seconds_before = state.get("seconds", seconds_before)
         self.loss_name = loss_name
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard
@@ -58,20 +61,22 @@ class Tracker:
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
-                # It takes a second to import.
+                # The import takes a second.
                 from torch.utils.tensorboard import SummaryWriter
 
                 purge_step = self.step + 1
                 self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=purge_step)
-        # The time before is not counted.
-        self.since = clocks()
+        # The time that it took to load the run is not counted.
+        self.since = clocks() - np.array(seconds_before)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: finished updates, the sums since the last entry of the log, and
-        the updates in a row with infeasible sequences, whose name in checkpoints is older."""
+        """What a checkpoint keeps: finished updates, the sums and the `clocks` since the last entry
+        of the log, and the updates in a row with infeasible sequences, whose name in checkpoints is
+        older."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
+            "seconds": (clocks() - self.since).tolist(),
             "infeasible_run": self.infeasible_in_a_row,
         }
 
@@ -111,7 +116,7 @@ class Tracker:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time in this context does not count as training."""
+        """Time in this context does not count as training."""
         begin = clocks()
         yield
         self.since += clocks() - begin

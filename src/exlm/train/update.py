@@ -21,9 +21,9 @@ from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
-# what the loss takes, on any device; attention_mask [B, S] is among it
+# What a loss takes, on any device, and always attention_mask [B, S]
 MicroBatch = dict[str, Any]
-# with its number within the update, which seeds dropout
+# A micro-batch with its number within the update, which seeds dropout
 NumberedBatch = tuple[int, MicroBatch]
 LossFunction = Callable[[nn.Module, MicroBatch], LossSum]
 
@@ -133,8 +133,8 @@ def _add_processes(sums: Tensor, tokens: int) -> tuple[Tensor, float, int]:
     _, processes = distributed.rank_and_world()
     if processes == 1:
         return sums, float(tokens), 1
-    # The host's number first: a lost process is noticed here. To read the sums waits for the
-    # device, which waits for the gradients of all processes.
+    # The number on the host comes first, because a lost process is noticed here. Reading the sums
+    # waits for the device, which waits for the gradients of all processes.
     [all_tokens] = distributed.sum_over_processes([float(tokens)])
     totals = distributed.sum_over_processes(sums.tolist())
     return sums.new_tensor(totals), all_tokens, processes

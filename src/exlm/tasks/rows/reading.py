@@ -263,7 +263,7 @@ def spelling_of(
     there is one, normalizes them: proteins in capitals and without a * at the end, others perhaps
     in small letters."""
     if molecules:
-        return partial(comparable, how=standardize)
+        return partial(comparable, form=standardize)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
         return composed
