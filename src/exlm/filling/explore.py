@@ -3,6 +3,7 @@ case study. `build_case` collects the numbers as plain data, the *case*. `page` 
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
-from exlm.errors import InputError, import_optional
+from exlm.errors import InputError, import_optional, note
 from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.records import FilledText, Filling
@@ -104,6 +105,8 @@ def _show_fillings(
     content = page(case) if output.endswith(".html") else figure(case)
     with replacing(Path(output)) as unfinished:
         unfinished.write_bytes(encode(content))
+    if case["warning"] is not None:
+        note(case["warning"])
     counts = f"{len(case['states'])} states, {len(case['edges'])} links"
     print(f"{counts}, {len(case['fillings'])} fillings: {output}")
 
@@ -124,7 +127,7 @@ def build_case(
     options: FillOptions | None = None,
     words: int = TOP_TOKENS,
 ) -> Case:
-    """Collects what the model says about one text, in a form that JSON can store.
+    """Collects what the model says about one text in one pass, in a form that JSON can store.
 
     Returns:
         A dictionary with these keys.
@@ -133,23 +136,25 @@ def build_case(
         - k: the number of states of each mask.
         - masks: the number M of masks.
         - free: whether a mask may get no token or several.
-        - exact: as in `fill`.
+        - exact, warning: as in `fill`.
         - molecules: whether the text is a SMILES.
         - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
           weight and most probable tokens (`words`).
-        - edges: [u, v, probability] for every link between states. `mlm` and `ctc` have none.
+        - edges: [u, v, probability] for every link between states, whatever tokens and paths the
+          options allow. `mlm` and `ctc` have none.
         - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
           sample the one that was sampled), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
+    in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
+    filler = Filler(network, tokenizer, in_one_pass)
     [masked_text] = tokenize(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
+    filled = filler.fill(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
@@ -160,6 +165,7 @@ def build_case(
         "masks": graph.num_masks,
         "free": filler.options.all_paths,
         "exact": filled.exact,
+        "warning": filled.warning,
         "molecules": molecules,
         "segments": filler.segments(masked_text, masks),
         "states": _states(filler, graph, words),

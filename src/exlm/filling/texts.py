@@ -99,13 +99,13 @@ class Filler:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
-            filled = self.fill_in_one_pass(unfilled, tokenized, graph)
+            filled = self._fill_in_one_pass(unfilled, tokenized, graph)
         else:
             filled = self._fill_in_several_passes(unfilled, tokenized, graph)
         is_rare = filled.kept is not None and filled.kept < 0.5
         return replace(filled, warning=RARE_PATHS) if is_rare else filled
 
-    def fill_in_one_pass(
+    def _fill_in_one_pass(
         self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         counted, lengths = self._counted_paths(graph)

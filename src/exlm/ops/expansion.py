@@ -18,8 +18,9 @@ IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entro
 
 
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with all its tensors on `device`, also those in a NamedTuple; copies to a GPU do
-    not wait for it."""
+    """A dataclass with the tensors of its fields on `device`, also those in a NamedTuple. A field
+    that is a dataclass itself stays where it is: what was given remains beside what was made of
+    it (`Layout.sequences`). Copies to a GPU do not wait for it."""
 
     def move(tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu" and device.type == "cuda":
@@ -72,8 +73,8 @@ class Lattice(EncoderInput):
     target_is_mask: Tensor
 
     def to(self, device: torch.device) -> "Lattice":
-        """The lattice on a device, for the heads; without `unexpanded`, which only the encoder
-        reads."""
+        """The lattice on a device, for the heads. It has no `unexpanded`: the encoder alone reads
+        that, from the lattice that this one is made of."""
         return tensors_to(replace(self, unexpanded=None), device)
 
     @property
