@@ -19,7 +19,7 @@ from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional, note
 from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.records import FilledText, Filling
+from exlm.filling.results import Filling, TextToFill
 from exlm.filling.search import Graph
 from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -70,9 +70,9 @@ def explore(
         _show_fillings(model, text, output, words, threshold, fill_options)
 
 
-def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
+def _refuse_what_is_for_fillings(token_count: int, threshold: float, options: FillOptions) -> None:
     """Raises InputError for settings that are not the defaults."""
-    given = {"words": words, "threshold": threshold, **vars(options)}
+    given = {"words": token_count, "threshold": threshold, **vars(options)}
     defaults = {"words": TOP_TOKENS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
     names = [name for name, value in given.items() if value != defaults[name]]
     if names:
@@ -83,7 +83,7 @@ def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOpti
 
 
 def _show_fillings(
-    model: str, text: str, output: str, words: int, threshold: float, options: FillOptions
+    model: str, text: str, output: str, token_count: int, threshold: float, options: FillOptions
 ) -> None:
     check_suffix(output, [".html", ".svg", ".pdf", ".png"])
     if options.passes not in (None, 1):
@@ -91,15 +91,15 @@ def _show_fillings(
             f"passes is {options.passes}, but explore shows the states of one pass; "
             "leave passes out"
         )
-    if words < 1 or not 0 <= threshold < 1:
+    if token_count < 1 or not 0 <= threshold < 1:
         raise InputError(
-            f"words is {words} and threshold is {threshold}; "
-            "give at least 1 word, and 0 <= threshold < 1"
+            f"words is {token_count} and threshold is {threshold}; "
+            "give at least 1, and 0 <= threshold < 1"
         )
     encode = _encoder(output)
     network, tokenizer = load_for_filling(model)
     distributed.place_model(network)
-    case = build_case(network, tokenizer, text, options, words)
+    case = build_case(network, tokenizer, text, options, token_count)
     case["model"] = model
     case["threshold"] = threshold
     content = page(case) if output.endswith(".html") else figure(case)
@@ -140,7 +140,7 @@ def build_case(
         - molecules: whether the text is a SMILES.
         - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-          weight and most probable tokens (`words`).
+          weight and as many of its most probable tokens as the argument `words` says.
         - edges: [u, v, probability] for every link between states, whatever tokens and paths the
           options allow. `mlm` and `ctc` have none.
         - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
@@ -154,7 +154,7 @@ def build_case(
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill(FilledText(1, text), masked_text, graph)
+    filled = filler.fill(TextToFill(1, text), masked_text, graph)
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
@@ -176,9 +176,9 @@ def build_case(
     }
 
 
-def _states(filler: Filler, graph: Graph, words: int) -> list[dict[str, Any]]:
+def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
     masks = graph.mask_of_state.tolist()
-    described = filler.describe_states(graph, words)
+    described = filler.describe_states(graph, token_count)
     states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
     # the first state emits BOS and the last one EOS, never another token
     states[0]["words"] = states[-1]["words"] = []

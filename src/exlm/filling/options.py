@@ -36,7 +36,7 @@ class FillOptions:
             By default only paths with one state in every mask are used, and each mask gets one
             token. `kept` is the share that they have of the probability of all paths with as many
             tokens. If it is below a half, `warning` says that these probabilities tell little about
-            the model. For models without transitions it is 1, with `free` null.
+            the model. For models without links it is 1, with `free` null.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
         passes: in how many passes of the network to fill the masks; where absent in 4, or with

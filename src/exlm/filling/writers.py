@@ -14,7 +14,7 @@ from rdkit.Chem import rdDepictor
 from exlm.data.drawing import coloured, draw_grid, draw_molecule
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
-from exlm.filling.records import FilledText, Filling, Molecule
+from exlm.filling.results import FilledText, Filling, Molecule
 from exlm.storage.files import render
 
 MOST_DRAWINGS = 300  # on a page or in a picture
