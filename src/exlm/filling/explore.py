@@ -31,7 +31,7 @@ Case = dict[str, Any]
 
 THRESHOLD = 0.05  # links with a smaller probability are hidden at first
 N_BEST = 10  # how many fillings to show
-END_TINT = "#7F7F7F"  # of BOS and EOS
+END_TINT = "#7F7F7F"  # the colour of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 PAGE = Path(__file__).with_name("page.html")
 FIGURE = Path(__file__).with_name("figure.svg")

@@ -118,8 +118,7 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, states, tokens_per_batch, top)
-    table_options = TableOptions(header, sheet=sheet)
-    to_fill = texts_to_fill(file, texts, text_column, id_column, table_options)
+    to_fill = texts_to_fill(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
         molecules = fills_molecules(network, tokenizer, usable_texts(to_fill))

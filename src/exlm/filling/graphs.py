@@ -30,7 +30,8 @@ class TokenizedText(NamedTuple):
     token_ids: list[int]
     masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
-    log_prob: float = 0.0  # of all tokens together that earlier passes filled in
+    # The log-probability of all tokens together that earlier passes filled in.
+    log_prob: float = 0.0
 
     def segments(self, ids_of_masks: list[list[int]]) -> list[list[int]]:
         """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn those outside

@@ -14,7 +14,7 @@ from exlm.data.tokenization import MARKED, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.model.passes import Passes
 
-MOST_SAMPLES = 100_000  # of a text, for memory
+MOST_SAMPLES = 100_000  # for each text; more would not fit in memory
 DEFAULT_PASSES = 4  # on molecules, 58% of fillings of 6 to 8 tokens were valid, in one pass 25%
 
 
@@ -138,7 +138,7 @@ def allowed_tokens(
         return None
     vocabulary = tokenizer.get_vocab()
     usable = set(vocabulary) - set(tokenizer.all_special_tokens)
-    atoms = dict[str, str]()  # each with its element
+    atoms = dict[str, str]()  # the element of each token that is an atom
     if splits_smiles(tokenizer.backend_tokenizer):
         usable -= {"[", *MARKED}
         for token in vocabulary:

@@ -45,7 +45,7 @@ def read_texts(
     for line, (text, record) in enumerate(rows, 1):
         name = record.cells.get(name_column)
         problem = record.problem or None
-        # Of a cell such as `NA`, which stands for a missing text in a table, `read_rows` tells "".
+        # `read_rows` gives "" for a cell such as `NA`, which stands for a missing text in a table.
         cell = str(record.cells.get(cell_column) or "").strip()
         if cell and not text and problem is None:
             text = cell

@@ -33,9 +33,11 @@ class Filling:
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
-    masked: str | None = None  # of sites: the text with masks that was filled
-    site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
-    # How probable so many tokens are: with all paths, as the model says; of sites, 1 / the number
+    # Only a text with sites has these: the text with masks that was filled, and the site of each
+    # mask, from 0.
+    masked: str | None = None
+    site_of_mask: list[int] | None = None
+    # How probable so many tokens are: with all paths, as the model says; with sites, 1 / the number
     # of choices of lengths, which are all taken to be equally probable.
     length_probability: float | None = None
     molecule: Molecule | None = None
@@ -115,7 +117,8 @@ class FilledText(TextToFill):
     kept: float | None = None
     passes: int | None = None
     warning: str | None = None
-    states: list[list[dict[str, Any]]] | None = None  # of each mask, if they are asked for
+    # What the states of each mask are, if they are asked for.
+    states: list[list[dict[str, Any]]] | None = None
     left_out: int = 0
 
     def to_json(self) -> dict[str, Any]:

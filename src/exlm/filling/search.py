@@ -117,10 +117,10 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
         in_mask = graph.mask_of_state == mask
-        # from every state over one state of this mask to every state
+        # The links from every state over one state of this mask to every state.
         over_mask = links[:, in_mask, None] + links[in_mask]
         links = torch.logaddexp(links, over_mask.logsumexp(1))
-    # of BOS, the masks and EOS, then of all their states
+    # The value of BOS, of each mask and of EOS, then that of all their states.
     stays = F.pad(revealed, (1, 1), value=True)[graph.mask_of_state + 1]
     return Graph(graph.probs[stays], links[stays][:, stays], graph.place_of_state[stays])
 

@@ -33,7 +33,7 @@ class SeveralPasses:
     """How to fill one text in several passes."""
 
     start: TokenizedText
-    first: Graph  # of the start, which the first pass reads
+    first: Graph  # what the first pass, which reads the start, says
     # yields the numbers and graphs of beginnings, in order, since these are equally long
     read: Callable[[list[TokenizedText]], Iterable[tuple[int, Graph]]]
     passes: int
@@ -47,7 +47,7 @@ class SeveralPasses:
         listed."""
         beginnings = [self.start]
         kept_shares = list[float]()
-        # how probable a filling that is not among the results can be at most (logarithm)
+        # How probable a filling that is not among the results can be at most (logarithm).
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
             size = n_best if passes_left == 1 else beam
@@ -107,7 +107,8 @@ class SeveralPasses:
 
 
 def _revealed(beginning: TokenizedText, graph: Graph, passes_left: int) -> Graph:
-    # in a model whose BOS and EOS have several states, one that was filled in has states, too
+    # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in has states,
+    # too: not all places of the graph are masks.
     masked = torch.isin(graph.places, torch.tensor(beginning.masks))
     # [masks, V] of every mask, over all paths
     marginals = search.visits(graph, graph.num_masks)[1:-1] @ graph.probs

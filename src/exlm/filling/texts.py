@@ -121,7 +121,7 @@ class Filler:
         for length, probability in lengths.items():
             of_length = self._search(counted, length, to_fill.line)
             exact_of_lengths.append(of_length.exact)
-            # with one token for each mask there is no other length
+            # With one token for each mask there is no other length.
             length_probability = probability if self.options.all_paths else None
             fillings += self._decoded(of_length, graph, tokenized, length_probability)
         kept = None if self.options.all_paths else search.kept_share(graph)

@@ -37,7 +37,7 @@ def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
 def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
     rows = [row for filled in filled_texts for row in _rows(filled)]
-    # as objects, so that whole numbers stay whole beside cells without one
+    # Objects, so that whole numbers stay whole beside cells without one.
     write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
 
 

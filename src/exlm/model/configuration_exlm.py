@@ -209,7 +209,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     is impossible."""
 
     model_type = "exlm"
-    # compute_metrics of a Trainer sees logits alone
+    # The function compute_metrics of a Trainer then sees logits alone.
     keys_to_ignore_at_inference = ["total", "count", "infeasible"]
 
     vocab_size: int = 50265

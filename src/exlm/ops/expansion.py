@@ -45,7 +45,7 @@ class EncoderInput:
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
     inputs_embeds: Tensor | None = None
-    # for an implementation of attention that is not the model's own
+    # Further arguments of an implementation of attention that is not the model's own.
     attention_options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -177,7 +177,7 @@ def _boundaries(
 ) -> tuple[Tensor, Tensor]:
     """[B, S] bool, the first and the last real token of each sequence; and [B, S] bool, these and
     the tokens inside it that are boundaries too."""
-    rank = real.cumsum(1)  # of each token among the real ones, from 1
+    rank = real.cumsum(1)  # the place of each token among the real ones, from 1
     first_or_last = real & ((rank == 1) | (rank == rank[:, -1:]))
     boundary = first_or_last
     for token in boundary_ids:
@@ -202,8 +202,8 @@ def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:
     """Indices [B, max count] of the true entries of `selected [B, S]`, 0 on padding, and their
     number [B]."""
     count = selected.sum(1)
-    width = max(int(count.max()), 1)
+    largest = max(int(count.max()), 1)
     # A stable sort brings the true entries to the front, in their order.
-    index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :width]
+    index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :largest]
     real = torch.arange(index.shape[1], device=selected.device) < count[:, None]
     return index.masked_fill(~real, 0), count
