@@ -38,11 +38,11 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
-from exlm.filling.choices import fill_sites
+from exlm.filling.fill_sites import fill_sites
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
-from exlm.filling.records import FilledText, Filling
+from exlm.filling.results import Filling, TextToFill
 from exlm.filling.sites import template_maker
 from exlm.model.passes import Passes
 
@@ -127,7 +127,7 @@ def sampled(
     make_template = template_maker([lengths], None, None, proteins=False, sampled=True)
     choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
-    unfilled = FilledText(1, fragment)
+    unfilled = TextToFill(1, fragment)
     filled = fill_sites(network, tokenizer, [unfilled], make_template, options)
     of_fragment = next(iter(filled))
     if of_fragment.problem:

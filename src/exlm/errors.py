@@ -71,8 +71,11 @@ def check_choices(config: Any) -> None:
         hint = setting.type
         if value is not None and NoneType in get_args(hint):
             hint = get_args(hint)[0]
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            names = ", ".join(map(str, get_args(hint)))
+        choices = get_args(hint)
+        # True equals 1, but who writes `true` does not mean the number.
+        is_bool_for_number = isinstance(value, bool) and not any(value is x for x in choices)
+        if get_origin(hint) is Literal and (value not in choices or is_bool_for_number):
+            names = ", ".join(map(str, choices))
             raise InputError(f"{setting.name} is {value!r}; it must be one of {names}")
 
 

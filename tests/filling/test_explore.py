@@ -160,6 +160,14 @@ def test_models_without_transitions_have_states_and_fillings_alone(tmp_path, obj
     assert objective in page(case)
 
 
+def test_rare_paths_are_told_as_in_fill(smiles, tmp_path, capsys):
+    main(["explore", str(smiles), "[MASK]" * 8, "--output", str(tmp_path / "page.html")])
+    assert "note: these probabilities say little of the model" in capsys.readouterr().err
+    case = json.loads(embedded((tmp_path / "page.html").read_text()))
+    assert "say little of the model" in case["warning"]
+    assert case_of(smiles, "[MASK]" * 8, FillOptions(free=True))["warning"] is None
+
+
 def test_molecules_are_drawn(smiles):
     case = case_of(smiles, "CC(=O)[MASK]c1ccccc1", FillOptions(n_best=30))
     assert case["molecules"]
@@ -430,7 +438,7 @@ def test_a_page_without_transitions(opened, tmp_path, objective):
     tab = opened(case_of(save(tmp_path / "model", objective), TWO))
     assert tab.locator("#matrix").is_hidden() and tab.locator("#controls").is_hidden()
     assert tab.locator(".state").count() == 4 and tab.locator(".state.on-path").count() == 4
-    assert "no transitions" in tab.locator("#about").inner_text()
+    assert "no links" in tab.locator("#about").inner_text()
 
 
 def test_many_masks_stay_on_the_page(opened, tmp_path):

@@ -100,7 +100,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     path_scores = list(enumerate_paths(graph, tokens).values())
     expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
-    fillings = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
+    fillings = search.beam_search(graph, tokens, n_best=len(every), beam=len(every))
     assert fillings.exact and len(fillings.token_ids) == len(every)
     assert fillings.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     assert (fillings.log_prob.diff() <= 1e-9).all()
@@ -119,7 +119,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
 def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
-    fillings = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
+    fillings = search.beam_search(graph, tokens, n_best=3, beam=width, candidates=candidates)
     log_weight = search.log_weight_of_all_paths(graph.links, tokens)
     best = (log_f.sort(descending=True).values - log_weight)[:3]
     assert (fillings.log_prob <= best[: len(fillings.log_prob)] + 1e-9).all()
@@ -130,7 +130,7 @@ def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
 def test_most_narrow_searches_are_exact():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
     exact = [
-        search.beam_search(graph, 3, n_best=5, width=16, candidates=10).exact for graph in cases
+        search.beam_search(graph, 3, n_best=5, beam=16, candidates=10).exact for graph in cases
     ]
     assert sum(exact) >= 15
 
@@ -226,7 +226,7 @@ def test_many_masks_do_not_underflow():
     assert 0 < search.kept_share(wide) < 1
     assert search.log_weight_of_all_paths(wide.links, 300) < -800
     graph = search.with_one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
-    fillings = search.beam_search(graph, 300, n_best=3, width=4)
+    fillings = search.beam_search(graph, 300, n_best=3, beam=4)
     assert fillings.log_prob.isfinite().all() and fillings.log_prob[0] < -2000
     torch.testing.assert_close(search.log_probability(graph, fillings.token_ids), fillings.log_prob)
 

@@ -89,7 +89,7 @@ def fill_in_passes(tokenizer):
         filler = Filler(network, tokenizer, options)
         several = SeveralPasses(start, first, filler.restricted_graphs, min(passes, masks))
         results = several.best(n_best, width)
-        return network, results.filled, results.exact
+        return network, results.revealed, results.exact
 
     return fill
 

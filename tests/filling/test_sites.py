@@ -14,11 +14,11 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.choices import fill_sites
+from exlm.filling.fill_sites import fill_sites
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.records import FilledText, Filling, Molecule
+from exlm.filling.results import Filling, Molecule, TextToFill
 from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_texts
 from exlm.storage.models import save_model
@@ -146,7 +146,7 @@ def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_al
     expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
     restricted = search.restricted(graph, allowed, temperature=1.0)
     torch.testing.assert_close(search.log_probability(restricted, every[is_allowed]), expected)
-    best = search.beam_search(restricted, tokens, n_best=len(every), width=len(every))
+    best = search.beam_search(restricted, tokens, n_best=len(every), beam=len(every))
     possible = best.token_ids[best.log_prob > -math.inf]
     assert allowed[possible].all() and len(possible) == is_allowed.sum()
     torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
@@ -219,7 +219,7 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     make = template_maker(["1-3"], None, None, False)
     options = FillOptions(n_best=4)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    unfilled = [TextToFill(line, text) for line, text in enumerate(texts, 1)]
     filled_texts = list(fill_sites(network, tokenizer, unfilled, make, options))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (

@@ -158,7 +158,7 @@ def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys)
     score(model, path, out)
     error = capsys.readouterr().err
     assert "1 of 3 rows with mutations fit their wild type" in error
-    assert "warning: row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
+    assert "note: row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
     assert "to be shifted by 1: all rows fit with first_position 0" in error
     scored = score(model, path, out, first_position=0)
     assert not scored["problem"].any() and not capsys.readouterr().err

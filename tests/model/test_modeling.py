@@ -357,6 +357,7 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
         ({"num_states": 0}, "num_states is 0"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),
         ({"boundary_states": 2}, "boundary_states is 2"),
+        ({"boundary_states": True}, "boundary_states is True; it must be one of 1, k"),
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
@@ -368,6 +369,8 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
             "initializer_range is -1.0; it must be 0 or a positive number",
         ),
         ({"rotary_base": 0.0}, "rotary_base is 0.0; it must be a positive number"),
+        ({"task_layers": 9}, "task_layers is 9; it must lie between 1 and num_hidden_layers, 2"),
+        ({"standardize": "foo"}, "standardize is 'foo'; it must be one of none, canonical, parent"),
         (
             {"objective": "ctc", "unk_token_id": None},
             "ctc has <unk> as its blank, but the tokenizer has no unk token",
@@ -390,6 +393,7 @@ def test_one_part_of_any_number_can_be_the_share_of_copies(tiny_config, parts):
     [
         ({"objective": "bert"}, "objective is 'bert'.* exlm, mlm, ctc"),
         ({"boundary_states": 2}, "boundary_states is 2"),
+        ({"boundary_states": True}, "boundary_states is True; it must be one of 1, k"),
         ({"num_states": 0}, "num_states is 0"),
         ({"hidden_size": 36, "num_attention_heads": 4}, "hidden_size 36 .* 4 heads"),
         ({"activation_dropout": 1.0}, "activation_dropout is 1.0"),

@@ -1,9 +1,11 @@
 """States Expansion on hand-made sequences."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from exlm.ops.expansion import expand
+from exlm.ops.expansion import expand, tensors_to, unexpanded_input
 
 IDS = torch.tensor([[0, 5, 9, 7, 2], [0, 9, 2, 1, 1]])
 LABELS = torch.tensor([[-100, -100, 6, -100, -100], [-100, 8, -100, -100, -100]])
@@ -102,3 +104,12 @@ def test_one_rotary_axis_counts_places():
     result = expand(IDS, mask, masked, 2, 1, LABELS, pad_token_id=1, count_copies=True)
     assert result.position_ids[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert result.copy_index[0].tolist() == [0, 0, 1, 2, 0, 0]
+
+
+def test_a_lattice_moves_without_what_the_encoder_alone_reads():
+    before_expansion = unexpanded_input(IDS, IDS != 1)
+    whole = replace(lattice(), unexpanded=before_expansion)
+    for_heads = whole.to(torch.device("meta"))
+    assert for_heads.targets.is_meta and for_heads.unexpanded is None
+    moved = tensors_to(whole, torch.device("meta"))
+    assert moved.targets.is_meta and moved.unexpanded is before_expansion

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, render
 from exlm.storage.manifest import MANIFEST, damage
@@ -66,7 +67,7 @@ class Corpus:
         self._check_alike(manifests)
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self.molecules: bool | None = self.manifest["options"]["molecules"]
-        self.standardize: str = self.manifest["options"]["standardize"]
+        self.standardize: Standardize = self.manifest["options"]["standardize"]
         hashes = [manifest["corpus_hash"] for manifest in manifests]
         self.corpus_hash: str = hashes[0]
         if len(hashes) > 1:

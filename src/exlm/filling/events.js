@@ -155,11 +155,12 @@ function listed(entry, index) {
 }
 
 function about() {
-  const transitions = links.length ? "" : ", no transitions: masks are independent";
-  byId("about").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${links.length} links`;
+  const noLinks = links.length ? "" : ", no links: masks are independent";
+  byId("about").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${noLinks} · ${N} states, ${links.length} links`;
   const paths = data.free ? "all paths of the DAG" : "paths with one state in each mask";
   byId("hint").textContent = `Summed over ${paths}. Click one to see its most probable path; again to clear.`
-    + (data.exact === false ? " More probable ones may have been missed." : "");
+    + (data.exact === false ? " More probable ones may have been missed." : "")
+    + (data.warning ? ` Warning: ${data.warning}.` : "");
 }
 
 document.body.classList.toggle("smiles", data.molecules);

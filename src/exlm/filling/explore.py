@@ -3,6 +3,7 @@ case study. `build_case` collects the numbers as plain data, the *case*. `page` 
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
-from exlm.errors import InputError, import_optional
+from exlm.errors import InputError, import_optional, note
 from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.records import FilledText, Filling
+from exlm.filling.results import Filling, TextToFill
 from exlm.filling.search import Graph
 from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -30,7 +31,7 @@ Case = dict[str, Any]
 
 THRESHOLD = 0.05  # links with a smaller probability are hidden at first
 N_BEST = 10  # how many fillings to show
-END_TINT = "#7F7F7F"  # of BOS and EOS
+END_TINT = "#7F7F7F"  # the colour of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 PAGE = Path(__file__).with_name("page.html")
 FIGURE = Path(__file__).with_name("figure.svg")
@@ -69,9 +70,9 @@ def explore(
         _show_fillings(model, text, output, words, threshold, fill_options)
 
 
-def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
+def _refuse_what_is_for_fillings(token_count: int, threshold: float, options: FillOptions) -> None:
     """Raises InputError for settings that are not the defaults."""
-    given = {"words": words, "threshold": threshold, **vars(options)}
+    given = {"words": token_count, "threshold": threshold, **vars(options)}
     defaults = {"words": TOP_TOKENS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
     names = [name for name, value in given.items() if value != defaults[name]]
     if names:
@@ -82,7 +83,7 @@ def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOpti
 
 
 def _show_fillings(
-    model: str, text: str, output: str, words: int, threshold: float, options: FillOptions
+    model: str, text: str, output: str, token_count: int, threshold: float, options: FillOptions
 ) -> None:
     check_suffix(output, [".html", ".svg", ".pdf", ".png"])
     if options.passes not in (None, 1):
@@ -90,20 +91,22 @@ def _show_fillings(
             f"passes is {options.passes}, but explore shows the states of one pass; "
             "leave passes out"
         )
-    if words < 1 or not 0 <= threshold < 1:
+    if token_count < 1 or not 0 <= threshold < 1:
         raise InputError(
-            f"words is {words} and threshold is {threshold}; "
-            "give at least 1 word, and 0 <= threshold < 1"
+            f"words is {token_count} and threshold is {threshold}; "
+            "give at least 1, and 0 <= threshold < 1"
         )
     encode = _encoder(output)
     network, tokenizer = load_for_filling(model)
     distributed.place_model(network)
-    case = build_case(network, tokenizer, text, options, words)
+    case = build_case(network, tokenizer, text, options, token_count)
     case["model"] = model
     case["threshold"] = threshold
     content = page(case) if output.endswith(".html") else figure(case)
     with replacing(Path(output)) as unfinished:
         unfinished.write_bytes(encode(content))
+    if case["warning"] is not None:
+        note(case["warning"])
     counts = f"{len(case['states'])} states, {len(case['edges'])} links"
     print(f"{counts}, {len(case['fillings'])} fillings: {output}")
 
@@ -124,7 +127,7 @@ def build_case(
     options: FillOptions | None = None,
     words: int = TOP_TOKENS,
 ) -> Case:
-    """Collects what the model says about one text, in a form that JSON can store.
+    """Collects what the model says about one text in one pass, in a form that JSON can store.
 
     Returns:
         A dictionary with these keys.
@@ -133,23 +136,25 @@ def build_case(
         - k: the number of states of each mask.
         - masks: the number M of masks.
         - free: whether a mask may get no token or several.
-        - exact: as in `fill`.
+        - exact, warning: as in `fill`.
         - molecules: whether the text is a SMILES.
         - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-          weight and most probable tokens (`words`).
-        - edges: [u, v, probability] for every link between states. `mlm` and `ctc` have none.
+          weight and as many of its most probable tokens as the argument `words` says.
+        - edges: [u, v, probability] for every link between states, whatever tokens and paths the
+          options allow. `mlm` and `ctc` have none.
         - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
           sample the one that was sampled), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    filler = Filler(network, tokenizer, options or FillOptions(n_best=N_BEST))
+    in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
+    filler = Filler(network, tokenizer, in_one_pass)
     [masked_text] = tokenize(network, tokenizer, [text])
     if masked_text.problem:
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill_in_one_pass(FilledText(1, text), masked_text, graph)
+    filled = filler.fill(TextToFill(1, text), masked_text, graph)
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
@@ -160,6 +165,7 @@ def build_case(
         "masks": graph.num_masks,
         "free": filler.options.all_paths,
         "exact": filled.exact,
+        "warning": filled.warning,
         "molecules": molecules,
         "segments": filler.segments(masked_text, masks),
         "states": _states(filler, graph, words),
@@ -170,9 +176,9 @@ def build_case(
     }
 
 
-def _states(filler: Filler, graph: Graph, words: int) -> list[dict[str, Any]]:
+def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
     masks = graph.mask_of_state.tolist()
-    described = filler.describe_states(graph, words)
+    described = filler.describe_states(graph, token_count)
     states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
     # the first state emits BOS and the last one EOS, never another token
     states[0]["words"] = states[-1]["words"] = []

@@ -1,34 +1,31 @@
-"""`exlm fill`, from the command to its output. Every text is a `FilledText` (`records.py`), at
-first without fillings, and each of these steps returns it with more:
+"""`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
 
-1. `texts_to_fill` (`reading.py`) makes it from a row: with its name, or with its problem.
-2. `fill_masks` (`texts.py`) adds fillings: the network reads the text (`graphs.py`), and a search
-   finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has sites,
-   `fill_sites` (`choices.py`) does this for each choice of their lengths.
+1. `texts_to_fill` (`reading.py`) makes a `TextToFill` of a row, with its name, or with its problem.
+2. `fill_masks` (`texts.py`) makes a `FilledText` of it: the network reads the text (`graphs.py`),
+   and a search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text
+   has sites, `fill_sites` (`fill_sites.py`) does this for each choice of their lengths.
 3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
 4. `_with_usable` leaves out fillings that the command did not ask for.
 5. `_write_or_print` writes it (`writers.py`)."""
 
 import dataclasses
 import time
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling.choices import fill_sites
-from exlm.filling.graphs import TOKENS_PER_PASS, fills_molecules, load_for_filling
+from exlm.filling.fill_sites import fill_sites
+from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import read_known, texts_to_fill, usable_texts
-from exlm.filling.records import FilledText, Filling
-from exlm.filling.sites import Template, template_maker
+from exlm.filling.results import FilledText, Filling
+from exlm.filling.sites import template_maker
 from exlm.filling.texts import fill_masks
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
@@ -47,7 +44,7 @@ def fill(
     keep: str | None = None,
     replace: str | None = None,
     states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_PASS,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
     text_column: str | None = None,
     id_column: str | None = None,
     header: bool = True,
@@ -121,26 +118,27 @@ def fill(
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, states, tokens_per_batch, top)
-    table_options = TableOptions(header, sheet=sheet)
-    unfilled = texts_to_fill(file, texts, text_column, id_column, table_options)
+    to_fill = texts_to_fill(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
-        molecules = fills_molecules(network, tokenizer, usable_texts(unfilled))
+        molecules = fills_molecules(network, tokenizer, usable_texts(to_fill))
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     known_molecules = read_known(known, TableOptions(header, sheet=known_sheet))
     distributed.place_model(network, device)
     start = time.monotonic()
     if site is None and keep is None and replace is None:
-        results = fill_masks(network, tokenizer, unfilled, fill_options, states, tokens_per_batch)
+        results = fill_masks(network, tokenizer, to_fill, fill_options, states, tokens_per_batch)
     else:
-        _refuse_what_is_for_masks(states, fill_options)
-        make_template = _template_maker(site, keep, replace, tokenizer, molecules, fill_options)
+        proteins = alphabet_name(tokenizer.backend_tokenizer) is not None
+        _check_for_sites(proteins or molecules, states, fill_options)
+        sampled = fill_options.samples is not None
+        make_template = template_maker(site, keep, replace, proteins, sampled)
         results = fill_sites(
-            network, tokenizer, unfilled, make_template, fill_options, tokens_per_batch
+            network, tokenizer, to_fill, make_template, fill_options, tokens_per_batch
         )
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    for filled in tqdm(results, "fill", len(unfilled), unit="line", disable=file is None):
+    for filled in tqdm(results, "fill", len(to_fill), unit="line", disable=file is None):
         fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
         if molecules:
             fillings = judged(fillings, filled.template, known_molecules)
@@ -175,29 +173,18 @@ def _refuse_what_is_for_molecules(
             )
 
 
-def _template_maker(
-    site: list[str] | None,
-    keep: str | None,
-    replace: str | None,
-    tokenizer: PreTrainedTokenizerFast,
-    molecules: bool,
-    options: FillOptions,
-) -> Callable[[str], Template]:
-    """`template_maker` for the texts of the model. InputError if these have no sites."""
-    proteins = alphabet_name(tokenizer.backend_tokenizer) is not None
-    if not (proteins or molecules):
-        raise InputError(
-            "site, keep and replace are for models of molecules and proteins; "
-            "write [MASK] in the texts where something is missing"
-        )
-    return template_maker(site, keep, replace, proteins, sampled=options.samples is not None)
-
-
-def _refuse_what_is_for_masks(states: bool, options: FillOptions) -> None:
+def _check_for_sites(has_sites: bool, states: bool, options: FillOptions) -> None:
+    """Raises InputError for options that are for masks alone, and if the texts of the model cannot
+    have sites."""
     if states or options.all_paths:
         raise InputError(
             "states, tokens and free are for texts with masks; leave them out where site, keep or "
             "replace say what is free"
+        )
+    if not has_sites:
+        raise InputError(
+            "site, keep and replace are for models of molecules and proteins; "
+            "write [MASK] in the texts where something is missing"
         )
 
 

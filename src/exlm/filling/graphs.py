@@ -21,7 +21,7 @@ from exlm.storage.models import load_model
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
-TOKENS_PER_PASS = 4096  # how many expanded tokens one forward pass may have
+TOKENS_PER_BATCH = 4096  # how many positions a batch may have after expansion
 
 
 class TokenizedText(NamedTuple):
@@ -30,7 +30,8 @@ class TokenizedText(NamedTuple):
     token_ids: list[int]
     masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
-    log_prob: float = 0.0  # of all tokens together that earlier passes filled in
+    # The log-probability of all tokens together that earlier passes filled in.
+    log_prob: float = 0.0
 
     def segments(self, ids_of_masks: list[list[int]]) -> list[list[int]]:
         """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn those outside
@@ -107,12 +108,12 @@ def read_graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[TokenizedText],
-    tokens_per_pass: int = TOKENS_PER_PASS,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[tuple[int, Graph]]:
     """The number of every text without a problem and, on the CPU, the graph of what the model says
     about its masks. The longest come first, because too small a memory then shows at once."""
     network.eval()
-    max_tokens = min(tokens_per_pass, MOST_LOGITS // network.config.vocab_size)
+    max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(texts) if text.problem is None]
     lengths = []
     for number in usable:
@@ -149,7 +150,7 @@ def _graphs_of_batch(
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
         places = lattice.target_index
-        logits = network.objective.marginals(output).cpu()
+        logits = output.marginals.cpu()
         # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
         links = logits.new_zeros(*places.shape, places.shape[1])
     graphs = []

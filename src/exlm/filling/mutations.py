@@ -131,7 +131,7 @@ def how_to_fit(rows: Sequence[tuple[str, list[Mutation]]], first_position: int) 
 
 def _first_positions_that_fit(rows: Sequence[tuple[str, list[Mutation]]]) -> set[int]:
     """With which numbers of the first residue all rows fit."""
-    # of many mutations of one residue, one is enough
+    # One of many mutations of one residue is enough.
     residues = {
         (wild, mutation.old, mutation.position)
         for wild, mutations in rows

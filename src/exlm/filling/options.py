@@ -14,7 +14,7 @@ from exlm.data.tokenization import MARKED, splits_smiles
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.model.passes import Passes
 
-MOST_SAMPLES = 100_000  # of a text, for memory
+MOST_SAMPLES = 100_000  # for each text; more would not fit in memory
 DEFAULT_PASSES = 4  # on molecules, 58% of fillings of 6 to 8 tokens were valid, in one pass 25%
 
 
@@ -36,7 +36,7 @@ class FillOptions:
             By default only paths with one state in every mask are used, and each mask gets one
             token. `kept` is the share that they have of the probability of all paths with as many
             tokens. If it is below a half, `warning` says that these probabilities tell little about
-            the model. For models without transitions it is 1, with `free` null.
+            the model. For models without links it is 1, with `free` null.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
         passes: in how many passes of the network to fill the masks; where absent in 4, or with
@@ -138,7 +138,7 @@ def allowed_tokens(
         return None
     vocabulary = tokenizer.get_vocab()
     usable = set(vocabulary) - set(tokenizer.all_special_tokens)
-    atoms = dict[str, str]()  # each with its element
+    atoms = dict[str, str]()  # the element of each token that is an atom
     if splits_smiles(tokenizer.backend_tokenizer):
         usable -= {"[", *MARKED}
         for token in vocabulary:

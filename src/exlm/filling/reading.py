@@ -6,7 +6,7 @@ from exlm.data.formats import check_sheet, format_of
 from exlm.data.sources import LISTS, Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
-from exlm.filling.records import FilledText
+from exlm.filling.results import TextToFill
 
 
 def texts_to_fill(
@@ -15,8 +15,8 @@ def texts_to_fill(
     text_column: str | None,
     id_column: str | None,
     table_options: TableOptions,
-) -> list[FilledText]:
-    """The texts of the command, or those of the file, without fillings."""
+) -> list[TextToFill]:
+    """The texts of the command, or those of the file."""
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
@@ -26,14 +26,14 @@ def texts_to_fill(
     for option, value in (("id_column", id_column), ("sheet", table_options.sheet)):
         if value is not None:
             raise InputError(f"{option} is for the table of --file; leave it out")
-    return [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    return [TextToFill(line, text) for line, text in enumerate(texts, 1)]
 
 
 def read_texts(
     file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
-) -> list[FilledText]:
-    """The text of each row of a file, without fillings; with its name if the file has a column of
-    names, and with its problem if it cannot be filled."""
+) -> list[TextToFill]:
+    """The text of each row of a file, with its name if the file has a column of names, and with its
+    problem if it cannot be filled."""
     source = _source_of(file, table_options)
     rows = list(read_rows(source, text_column))
     columns = list(next((record.cells for _, record in rows if record.cells), {}))
@@ -41,19 +41,18 @@ def read_texts(
     name_column = id_column or identifier_column(columns)
     is_table = source.reader not in LISTS and bool(columns)
     cell_column = choose_column(columns, text_column, file) if is_table else None
-    unfilled_texts = []
+    texts_of_rows = []
     for line, (text, record) in enumerate(rows, 1):
         name = record.cells.get(name_column)
         problem = record.problem or None
-        # Of a cell such as `NA`, which stands for a missing text in a table, `read_rows` tells "".
+        # `read_rows` gives "" for a cell such as `NA`, which stands for a missing text in a table.
         cell = str(record.cells.get(cell_column) or "").strip()
         if cell and not text and problem is None:
             text = cell
             problem = f"{cell} stands for a missing text"
-        unfilled_texts.append(
-            FilledText(line, text, problem=problem, name=None if name is None else str(name))
-        )
-    return unfilled_texts
+        name = None if name is None else str(name)
+        texts_of_rows.append(TextToFill(line, text, name, problem))
+    return texts_of_rows
 
 
 def _source_of(file: str, table_options: TableOptions) -> Source:
@@ -65,9 +64,9 @@ def _source_of(file: str, table_options: TableOptions) -> Source:
     return Source(file, "lines", None)
 
 
-def usable_texts(unfilled_texts: list[FilledText]) -> list[str]:
+def usable_texts(texts: list[TextToFill]) -> list[str]:
     """The texts that have no problem."""
-    return [unfilled.text for unfilled in unfilled_texts if unfilled.problem is None]
+    return [to_fill.text for to_fill in texts if to_fill.problem is None]
 
 
 def read_known(known: str | None, table_options: TableOptions) -> set[str] | None:

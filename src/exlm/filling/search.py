@@ -66,7 +66,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Fillings:
+class TokenFillings:
     """Fillings of equal length, the best first; samples are in no order."""
 
     token_ids: Tensor  # [n, m]
@@ -117,10 +117,10 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
         in_mask = graph.mask_of_state == mask
-        # from every state over one state of this mask to every state
+        # The links from every state over one state of this mask to every state.
         over_mask = links[:, in_mask, None] + links[in_mask]
         links = torch.logaddexp(links, over_mask.logsumexp(1))
-    # of BOS, the masks and EOS, then of all their states
+    # The value of BOS, of each mask and of EOS, then that of all their states.
     stays = F.pad(revealed, (1, 1), value=True)[graph.mask_of_state + 1]
     return Graph(graph.probs[stays], links[stays][:, stays], graph.place_of_state[stays])
 
@@ -179,10 +179,10 @@ class Beginnings:
 
 
 def beam_search(
-    graph: Graph, length: int, n_best: int = 5, width: int = 64, candidates: int = 200
-) -> Fillings:
+    graph: Graph, length: int, n_best: int = 5, beam: int = 64, candidates: int = 200
+) -> TokenFillings:
     """The `n_best` most probable sequences of `length` tokens, or all of them if there are fewer.
-    After each token the search keeps the `width` best beginnings. If there is only one, every token
+    After each token the search keeps the `beam` best beginnings. If there is only one, every token
     continues it. Else the `candidates` most probable tokens of every state that can be reached
     continue them."""
     log_mass = log_mass_to_end(graph.links, length)
@@ -206,7 +206,7 @@ def beam_search(
         # [n * c] of c candidates, for the fillings that go on with each token
         bounds_of_tokens = _log_product(bounds[:, reachable], candidate_probs).flatten()
         is_last = i == length - 1
-        best, next_bound = _largest(bounds_of_tokens, n_best if is_last else width)
+        best, next_bound = _largest(bounds_of_tokens, n_best if is_last else beam)
         if not is_last:
             dropped_bound = max(dropped_bound, next_bound)
         parents = best // len(candidate_ids)
@@ -216,7 +216,7 @@ def beam_search(
     log_prob = beginnings.log_prob
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
-    return Fillings(token_ids, log_prob, best_paths(graph, token_ids), exact)
+    return TokenFillings(token_ids, log_prob, best_paths(graph, token_ids), exact)
 
 
 def _without_tokens(graph: Graph) -> Beginnings:
@@ -268,7 +268,7 @@ def best_paths(graph: Graph, token_ids: Tensor) -> Tensor:
     return path[:, 1:-1]
 
 
-def viterbi(graph: Graph, length: int) -> Fillings:
+def viterbi(graph: Graph, length: int) -> TokenFillings:
     """The most probable pair of a path and its tokens. Other tokens may be more probable when
     summed over all paths."""
     best = graph.probs.max(1)
@@ -278,7 +278,7 @@ def viterbi(graph: Graph, length: int) -> Fillings:
     token_ids = best.indices[path]
     path_log_prob = value - log_weight_of_all_paths(graph.links, length)
     log_prob = log_probability(graph, token_ids)
-    return Fillings(token_ids, log_prob, path, path_log_prob=path_log_prob)
+    return TokenFillings(token_ids, log_prob, path, path_log_prob=path_log_prob)
 
 
 def generator(*counters: int) -> torch.Generator:
@@ -289,7 +289,7 @@ def generator(*counters: int) -> torch.Generator:
 
 def sample(
     graph: Graph, length: int, count: int, generator: torch.Generator | None = None
-) -> Fillings:
+) -> TokenFillings:
     """`count` fillings of `length` tokens, sampled from p(y | m)."""
     emission = graph.probs.new_zeros(count, length, len(graph.links))
     path = alignment.sample(*_aligned(graph, emission), generator=generator)[:, 1:-1]
@@ -299,7 +299,7 @@ def sample(
         token_ids[at_state] = torch.multinomial(
             graph.probs[state], int(at_state.sum()), replacement=True, generator=generator
         )
-    return Fillings(token_ids, log_probability(graph, token_ids), path)
+    return TokenFillings(token_ids, log_probability(graph, token_ids), path)
 
 
 def visits(graph: Graph, length: int) -> Tensor:

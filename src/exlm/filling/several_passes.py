@@ -14,7 +14,7 @@ import torch
 
 from exlm.filling import search
 from exlm.filling.graphs import TokenizedText
-from exlm.filling.search import Fillings, Graph
+from exlm.filling.search import Graph, TokenFillings
 from exlm.model.passes import most_certain
 
 READ_AT_ONCE = 8  # beginnings, in a beam search
@@ -23,7 +23,7 @@ READ_AT_ONCE = 8  # beginnings, in a beam search
 class Results(NamedTuple):
     """The fillings of a text in several passes."""
 
-    filled: list[TokenizedText]
+    revealed: list[TokenizedText]  # the text with all masks revealed, once for each filling
     exact: bool | None  # whether no missing one is more probable; None of samples
     kept: float  # the smallest `search.kept_share` of all graphs that were read
 
@@ -33,24 +33,24 @@ class SeveralPasses:
     """How to fill one text in several passes."""
 
     start: TokenizedText
-    first: Graph  # of the start, which the first pass reads
+    first: Graph  # what the first pass, which reads the start, says
     # yields the numbers and graphs of beginnings, in order, since these are equally long
     read: Callable[[list[TokenizedText]], Iterable[tuple[int, Graph]]]
     passes: int
 
-    def best(self, n_best: int, width: int) -> Results:
+    def best(self, n_best: int, beam: int) -> Results:
         """The `n_best` most probable fillings that a beam search finds, the best first. Each pass
-        keeps the `width` best beginnings.
+        keeps the `beam` best beginnings.
 
         A beginning is at least as probable as all fillings that continue it. So the search is exact
         if the n-th filling is at least as probable as every beginning that was dropped or not
         listed."""
         beginnings = [self.start]
         kept_shares = list[float]()
-        # how probable a filling that is not among the results can be at most (logarithm)
+        # How probable a filling that is not among the results can be at most (logarithm).
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
-            size = n_best if passes_left == 1 else width
+            size = n_best if passes_left == 1 else beam
             best = list[TokenizedText]()
             # Few at a time are read: often the later ones need not be.
             revealed_graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
@@ -61,7 +61,7 @@ class SeveralPasses:
                     break
                 graph, kept = next(revealed_graphs)
                 kept_shares.append(kept)
-                fillings = search.beam_search(graph, graph.num_masks, size, width)
+                fillings = search.beam_search(graph, graph.num_masks, size, beam)
                 best += _continued(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
                 dropped = [candidate.log_prob for candidate in best[size:]]
@@ -107,7 +107,8 @@ class SeveralPasses:
 
 
 def _revealed(beginning: TokenizedText, graph: Graph, passes_left: int) -> Graph:
-    # in a model whose BOS and EOS have several states, one that was filled in has states, too
+    # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in has states,
+    # too: not all places of the graph are masks.
     masked = torch.isin(graph.places, torch.tensor(beginning.masks))
     # [masks, V] of every mask, over all paths
     marginals = search.visits(graph, graph.num_masks)[1:-1] @ graph.probs
@@ -115,7 +116,9 @@ def _revealed(beginning: TokenizedText, graph: Graph, passes_left: int) -> Graph
     return search.summed_out(graph, is_revealed)
 
 
-def _continued(beginning: TokenizedText, graph: Graph, fillings: Fillings) -> list[TokenizedText]:
+def _continued(
+    beginning: TokenizedText, graph: Graph, fillings: TokenFillings
+) -> list[TokenizedText]:
     """The beginning with each of the fillings of the masks in the graph."""
     places = graph.places.tolist()
     masks = [place for place in beginning.masks if place not in places]
@@ -127,7 +130,7 @@ def _continued(beginning: TokenizedText, graph: Graph, fillings: Fillings) -> li
     return continued
 
 
-def _unlisted_bound(fillings: Fillings, size: int) -> float:
+def _unlisted_bound(fillings: TokenFillings, size: int) -> float:
     """How probable a filling that a search for the `size` best did not list can be at most
     (logarithm)."""
     if not fillings.exact:

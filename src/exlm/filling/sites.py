@@ -24,7 +24,7 @@ from exlm.filling.attachment_points import (
 from exlm.filling.options import parse_lengths
 
 MASK = "[MASK]"
-MOST_CHOICES = 1000  # of lengths, over all sites of a text
+MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its sites
 # how many tokens each site may have, by its number; None: all sites that are not named
 Lengths = dict[int | None, range]
 

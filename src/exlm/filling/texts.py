@@ -10,10 +10,10 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import TOKENS_PER_PASS, TokenizedText, read_graphs, tokenize
+from exlm.filling.graphs import TOKENS_PER_BATCH, TokenizedText, read_graphs, tokenize
 from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.records import FilledText, Filling
-from exlm.filling.search import Fillings, Graph
+from exlm.filling.results import FilledText, Filling, TextToFill
+from exlm.filling.search import Graph, TokenFillings
 from exlm.filling.several_passes import SeveralPasses
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
@@ -32,40 +32,42 @@ def fill_texts(
     texts: Sequence[str],
     options: FillOptions | None = None,
     states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_PASS,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
-    samples. One forward pass has at most `tokens_per_batch` expanded tokens."""
-    unfilled_texts = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    samples. A batch has at most `tokens_per_batch` positions after expansion."""
+    to_fill = [TextToFill(line, text) for line, text in enumerate(texts, 1)]
     options = options or FillOptions()
-    return fill_masks(network, tokenizer, unfilled_texts, options, states, tokens_per_batch)
+    return fill_masks(network, tokenizer, to_fill, options, states, tokens_per_batch)
 
 
 def fill_masks(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    unfilled_texts: Sequence[FilledText],
+    texts: Sequence[TextToFill],
     options: FillOptions,
     states: bool = False,
-    tokens_per_pass: int = TOKENS_PER_PASS,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, or with the problem that it has, in order. TEXTS texts
     are filled at a time."""
-    filler = Filler(network, tokenizer, options, tokens_per_pass)
-    for start in range(0, len(unfilled_texts), TEXTS):
-        chunk = unfilled_texts[start : start + TEXTS]
+    filler = Filler(network, tokenizer, options, tokens_per_batch)
+    for start in range(0, len(texts), TEXTS):
+        chunk = texts[start : start + TEXTS]
         # A text that has a problem already is not read.
-        texts = ["" if unfilled.problem else unfilled.text for unfilled in chunk]
-        tokenized_texts = tokenize(network, tokenizer, texts)
-        filled_texts = []
-        for unfilled, tokenized in zip(chunk, tokenized_texts, strict=True):
-            filled_texts.append(replace(unfilled, problem=unfilled.problem or tokenized.problem))
+        readable = ["" if to_fill.problem else to_fill.text for to_fill in chunk]
+        tokenized_texts = tokenize(network, tokenizer, readable)
+        filled_texts: dict[int, FilledText] = {}  # by their numbers in the chunk
         for number, graph in filler.restricted_graphs(tokenized_texts):
-            filled = filler.fill(filled_texts[number], tokenized_texts[number], graph)
+            filled = filler.fill(chunk[number], tokenized_texts[number], graph)
             if states and filled.fillings:
                 filled = replace(filled, states=filler.states_of_masks(graph))
             filled_texts[number] = filled
-        yield from filled_texts
+        for number, to_fill in enumerate(chunk):
+            if number in filled_texts:
+                yield filled_texts[number]
+            else:
+                yield to_fill.unfilled(to_fill.problem or tokenized_texts[number].problem)
 
 
 class Filler:
@@ -76,18 +78,18 @@ class Filler:
         network: ExLMForMaskedLM,
         tokenizer: PreTrainedTokenizerFast,
         options: FillOptions,
-        tokens_per_pass: int = TOKENS_PER_PASS,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
     ) -> None:
         self.network = network
         self.tokenizer = tokenizer
         self.options = options
-        self.tokens_per_pass = tokens_per_pass
+        self.tokens_per_batch = tokens_per_batch
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
     def restricted_graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
         """The number and the `restricted` graph of every text without a problem, in the order of
         `read_graphs`."""
-        graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_pass)
+        graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
             yield number, self.restricted(graph)
 
@@ -95,45 +97,45 @@ class Filler:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def fill(self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def fill(self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
-            filled = self.fill_in_one_pass(unfilled, tokenized, graph)
+            filled = self._fill_in_one_pass(to_fill, tokenized, graph)
         else:
-            filled = self._fill_in_several_passes(unfilled, tokenized, graph)
+            filled = self._fill_in_several_passes(to_fill, tokenized, graph)
         is_rare = filled.kept is not None and filled.kept < 0.5
         return replace(filled, warning=RARE_PATHS) if is_rare else filled
 
-    def fill_in_one_pass(
-        self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
+    def _fill_in_one_pass(
+        self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         counted, lengths = self._counted_paths(graph)
         if not lengths:
             token_count = self.options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
-            return replace(unfilled, problem=problem)
+            return to_fill.unfilled(problem)
         fillings = []
         exact_of_lengths = []
         for length, probability in lengths.items():
-            of_length = self._search(counted, length, unfilled.line)
+            of_length = self._search(counted, length, to_fill.line)
             exact_of_lengths.append(of_length.exact)
-            # with one token for each mask there is no other length
+            # With one token for each mask there is no other length.
             length_probability = probability if self.options.all_paths else None
             fillings += self._decoded(of_length, graph, tokenized, length_probability)
         kept = None if self.options.all_paths else search.kept_share(graph)
         exact = None if None in exact_of_lengths else all(exact_of_lengths)
-        return replace(unfilled, fillings=fillings, exact=exact, kept=kept, passes=1)
+        return FilledText(**vars(to_fill), fillings=fillings, exact=exact, kept=kept, passes=1)
 
     def _fill_in_several_passes(
-        self, unfilled: FilledText, tokenized: TokenizedText, graph: Graph
+        self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(tokenized.masks))
         several = SeveralPasses(tokenized, graph, self.restricted_graphs, passes)
         if options.samples is not None:
-            seed = (options.seed, unfilled.line, len(tokenized.masks))
+            seed = (options.seed, to_fill.line, len(tokenized.masks))
             results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and is mostly exact.
@@ -142,11 +144,15 @@ class Filler:
             if not results.exact and narrow < options.beam:
                 results = several.best(options.n_best, options.beam)
         fillings = []
-        for filled in results.filled:
-            ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
-            fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
-        return replace(
-            unfilled, fillings=fillings, exact=results.exact, kept=results.kept, passes=passes
+        for revealed in results.revealed:
+            ids_of_masks = [[revealed.token_ids[place]] for place in tokenized.masks]
+            fillings.append(self._filling(tokenized, ids_of_masks, revealed.log_prob))
+        return FilledText(
+            **vars(to_fill),
+            fillings=fillings,
+            exact=results.exact,
+            kept=results.kept,
+            passes=passes,
         )
 
     def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
@@ -161,7 +167,7 @@ class Filler:
                 probabilities[length] = probability
         return counted, probabilities
 
-    def _search(self, counted: Graph, length: int, line: int) -> Fillings:
+    def _search(self, counted: Graph, length: int, line: int) -> TokenFillings:
         options = self.options
         if options.method == "viterbi":
             return search.viterbi(counted, length)
@@ -172,7 +178,7 @@ class Filler:
 
     def _decoded(
         self,
-        fillings: Fillings,
+        fillings: TokenFillings,
         graph: Graph,
         tokenized: TokenizedText,
         length_probability: float | None,

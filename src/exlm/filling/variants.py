@@ -63,7 +63,7 @@ def score(
 
     The table gets three columns: `score` is the sum over the mutated positions, each judged by
     itself; `joint_score` judges them together, by the likelihood of `exlm fill` in one pass (equal
-    without transitions); `problem` says why a row has no scores.
+    for a model without links); `problem` says why a row has no scores.
 
     Args:
         model: a pre-trained model of proteins.
@@ -158,7 +158,7 @@ def _tell_what_fits(
     if not most_fit:
         number = variants.index(misfits[0]) + 1
         advice = how_to_fit([(row.wild, row.mutations) for row in named], first_position)
-        note(f"warning: row {number}: {misfits[0].problem}; {advice}")
+        note(f"row {number}: {misfits[0].problem}; {advice}")
 
 
 def read_wild_type(wild_type: str) -> str:

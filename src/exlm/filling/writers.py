@@ -14,7 +14,7 @@ from rdkit.Chem import rdDepictor
 from exlm.data.drawing import coloured, draw_grid, draw_molecule
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
-from exlm.filling.records import FilledText, Filling, Molecule
+from exlm.filling.results import FilledText, Filling, Molecule
 from exlm.storage.files import render
 
 MOST_DRAWINGS = 300  # on a page or in a picture
@@ -37,7 +37,7 @@ def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
 def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
     rows = [row for filled in filled_texts for row in _rows(filled)]
-    # as objects, so that whole numbers stay whole beside cells without one
+    # Objects, so that whole numbers stay whole beside cells without one.
     write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
 
 

@@ -15,9 +15,9 @@ from exlm.data.columns import listed
 from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
-from exlm.model.modeling_exlm import ExLMModel
+from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
-from exlm.tasks.embed import Pooling, embeddings
+from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
 from exlm.tasks.rows.table import make_table
 from exlm.train import distributed

@@ -209,7 +209,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     is impossible."""
 
     model_type = "exlm"
-    # compute_metrics of a Trainer sees logits alone
+    # The function compute_metrics of a Trainer then sees logits alone.
     keys_to_ignore_at_inference = ["total", "count", "infeasible"]
 
     vocab_size: int = 50265
@@ -223,18 +223,19 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head
-    # it reads the first state (paper), or the mean
+    # What the classification head reads: the vector of the first token (paper), or the mean of all.
     classifier_pooling: Literal["first", "mean"] = "first"
-    # how many of the first layers embeddings and the heads for tasks read: the hidden states after
-    # them are the model's embeddings, in every tool. None (models of earlier versions) becomes all,
-    # or those before a late expansion
+    # How many layers run for embeddings and for tasks: the hidden states after them are the model's
+    # embeddings, in every tool. None (models of earlier versions) becomes all layers, or those
+    # before a late expansion.
     task_layers: int | None = None
     type_vocab_size = 1  # no setting: two texts are told apart by the token between them
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.
-    # SMILES; None: unknown, as of models that were saved before this was recorded
+    # Whether they are SMILES. None: unknown, as of models that were saved before this was recorded.
     molecules: bool | None = None
-    standardize: str = "none"  # form of the SMILES: none (as written), canonical or parent
+    # How SMILES are spelled: as they are written, canonical, or as the parent molecule.
+    standardize: Literal["none", "canonical", "parent"] = "none"
 
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
@@ -249,6 +250,11 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         if self.task_layers is None:
             self.task_layers = self.unexpanded_layers or self.num_hidden_layers
         check_at_least(self, vocab_size=1, repeat=1)
+        if not 1 <= self.task_layers <= self.num_hidden_layers:
+            raise InputError(
+                f"task_layers is {self.task_layers}; it must lie between 1 and num_hidden_layers, "
+                f"{self.num_hidden_layers}"
+            )
         self._check_range(["classifier_dropout"], 1, "lie in [0, 1)")
         self._check_range(["order_prior", "sticky_prior"], math.inf, "be 0 or a positive number")
         if self.objective == "ctc" and self.unk_token_id is None:

@@ -1,8 +1,9 @@
 """Encoders with a head for a labelled task: classification, regression, labels of tokens and
 question answering.
 
-In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first
-`config.task_layers` layers. What is not described at a head is as for `ExLMModel.task_input`."""
+In the `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the hidden states after
+`config.task_layers` layers. `ExLMModel.task_input` describes those arguments of `forward` that are
+not described here."""
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +132,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         )
         hidden, hidden_states = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
         logits = linear(hidden, self.qa_outputs)
-        # in bfloat16 different spans would have equal logits
+        # In bfloat16 different spans would have equal logits.
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)

@@ -32,8 +32,8 @@ class Spans(NamedTuple):
 class Unpadded(NamedTuple):
     """Where the sequences are in the only row of an unpadded layout."""
 
-    spans: Spans  # of all positions
-    output_spans: Spans  # of the output positions
+    spans: Spans  # those of all positions
+    output_spans: Spans  # those of the output positions
     # [B, N] where each sequence's output positions are among those of the row
     output_index: Tensor
 
@@ -43,7 +43,7 @@ class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
     sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
-    sequences: EncoderInput  # on the device that it came from
+    sequences: EncoderInput  # the input itself, still on the device that it came from
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
     # [R, N] the only positions that the last layer computes; None for all
@@ -61,8 +61,8 @@ class Layout:
         return vectors.to(self.input_ids.device)
 
     def by_sequence(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden states [R, N, D] as [B, N, D]; after the end of a sequence
-        stand those of other positions."""
+        """The last layer's hidden states [R, N, D] as [B, N, D]. Entries after the end of a
+        sequence are hidden states of other positions, and mean nothing."""
         return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
@@ -131,14 +131,14 @@ def _places_among(selected: Tensor) -> Tensor:
 
 
 def _spans(selected: Tensor) -> Spans:
-    """Of sequences that consist of the true entries of each row of `selected`."""
+    """The spans of the sequences that consist of the true entries of each row of `selected`."""
     lengths = selected.sum(1)
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
 def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
     """hidden [B, L, D] of expanded positions -> [B, S, D], of the first copy of every input token.
-    For padding it may lie after the end."""
+    The entry of a padding token means nothing."""
     first = sequences.first.clamp(max=hidden.shape[1] - 1)
     return gather_positions(hidden, first.to(hidden.device))
 
@@ -160,8 +160,11 @@ def sdpa_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax attention, as the interface of transformers has it; query [B, H, N, d], key, value
     [B, H, L, d], mask [B, 1, 1, L] bool, true where attended; the result is [B, N, H, d] and, if
-    they are computed, weights [B, H, N, L]. PyTorch's fused kernel, or `eager_attention` where that
-    kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU)."""
+    they are computed, weights [B, H, N, L]. It is PyTorch's fused kernel, or `eager_attention`
+    where that kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU).
+
+    The `options` are ignored. They are for implementations of other libraries, such as the scaling,
+    which is always 1 / sqrt(d) here."""
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         return eager_attention(module, query, key, value, attention_mask, dropout)
     mixed = F.scaled_dot_product_attention(

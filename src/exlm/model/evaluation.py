@@ -107,5 +107,5 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
 
 
 def _perplexity(nll: float) -> float:
-    """It stays finite, at most e^700."""
+    """The perplexity of a mean nll, at most e^700, so that it stays finite."""
     return math.exp(min(nll, 700.0))

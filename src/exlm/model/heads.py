@@ -11,7 +11,8 @@ from transformers.activations import ACT2FN
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.ops import emission, transition
+from exlm.ops import transition
+from exlm.ops.emission import cross_entropy, emission
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import at_least_float32, input_type, linear
 from exlm.ops.transition import NO_PRIOR, LinkPrior, PriorStrength
@@ -45,13 +46,13 @@ class ExLMPredictionHead(nn.Module):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
         return transformed, self.decoder.weight, self.decoder.bias
 
-    def emission(self, states: Tensor, targets: Tensor) -> Tensor:
+    def target_log_probs(self, states: Tensor, targets: Tensor) -> Tensor:
         """Log-probabilities [B, T, N], at least float32, of targets [B, T] at states [B, N, D]."""
-        return emission.emission(*self.emission_inputs(states), targets)
+        return emission(*self.emission_inputs(states), targets)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-probabilities [R], at least float32, of targets [R] at hidden [R, D]."""
-        return emission.cross_entropy(*self.emission_inputs(hidden), targets)
+        return cross_entropy(*self.emission_inputs(hidden), targets)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V], at least float32."""

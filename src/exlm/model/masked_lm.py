@@ -22,7 +22,7 @@ class ExLMMaskedLMOutput(MaskedLMOutput):
     `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] are those of each token's first state, at a
     [MASK] its log marginal distribution."""
 
-    # those of `exlm.ops.loss.LossSum`, for averages over several batches
+    # The fields of `exlm.ops.loss.LossSum`, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None
@@ -85,11 +85,12 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         if lattice is not None:
             reason = "the lattice has all of its batch"
             refuse(reason, input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+        elif input_ids is None:
+            raise InputError("give input_ids")
         else:
-            lattice = self._expanded(input_ids, attention_mask, labels)
-        if return_logits is None:
-            return_logits = not self.training
-        return_logits = return_logits or not wants_loss
+            lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
+        if return_logits is None or not wants_loss:
+            return_logits = not (self.training and wants_loss)
 
         logits = hidden_states = None
         if return_logits or every_layer:
@@ -111,13 +112,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             count=loss.count,
             infeasible=loss.infeasible,
         )
-
-    def _expanded(
-        self, input_ids: Tensor | None, attention_mask: Tensor | None, labels: Tensor | None
-    ) -> Lattice:
-        if input_ids is None:
-            raise InputError("give input_ids")
-        return self.exlm.expand(input_ids, attention_mask, labels=labels)
 
     def _logits(self, hidden: Tensor, output: LatticeOutput) -> Tensor:
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the

@@ -18,7 +18,7 @@ from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_
 from exlm.ops.rotary import rotary_tables
 
 # How vectors of several tokens, or of the repeats of one, become one.
-Pooling = Literal["first", "mean"]
+Pooling = Literal["mean", "first"]
 
 
 class Encoded(NamedTuple):
@@ -57,7 +57,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, CopyEmbedding):
-            # transformers marks what it has read from a file
+            # transformers marks the weights that it has read from a file.
             is_loaded = getattr(module.weight, "_is_hf_initialized", False)
             if not is_loaded:
                 with torch.no_grad():
@@ -92,14 +92,14 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
-        # of the tokens of the vocabulary
+        # One vector for each token of the vocabulary.
         self.embeddings = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        # made last, so that with one seed all other encoder weights start as an MLM's do
+        # These are made last: with one seed all other weights then start as those of an MLM do.
         self.copies = None
         if config.copy_embedding and config.expands:
             self.copies = CopyEmbedding(config)
@@ -154,20 +154,22 @@ class ExLMModel(ExLMPreTrainedModel):
             )
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        # Late expansion: masks are copied after so many layers. 0: all layers read one input.
-        early_layers = config.unexpanded_layers if config.unexpanded_layers < layer_count else 0
-        early_input = sequences.unexpanded or sequences
-        last_input = sequences if early_layers else early_input
+        # Late expansion: masks are copied between two of the layers that are read, and so there are
+        # two inputs: the unexpanded one, which the first layer reads, and the expanded one.
+        first_input = sequences.unexpanded or sequences
+        expands_late = 0 < config.unexpanded_layers < layer_count
+        copied_after = config.unexpanded_layers if expands_late else 0
+        last_input = sequences if expands_late else first_input
         computed_positions = None if every_layer else output_positions
         layout = arrange(last_input, device, without_padding, computed_positions, count)
-        early_layout = arrange(early_input, device, without_padding) if early_layers else layout
-        hidden = self._embed(early_layout)
-        hidden_states = [early_layout.at_tokens(hidden)] if every_layer else []
-        if early_layers:
-            hidden, early_states = self._run(range(early_layers), hidden, early_layout, every_layer)
+        first_layout = arrange(first_input, device, without_padding) if expands_late else layout
+        hidden = self._embed(first_layout)
+        hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
+        if expands_late:
+            hidden, first_states = self._run(range(copied_after), hidden, first_layout, every_layer)
+            hidden_states += first_states
             hidden = self._copied(hidden, layout)
-            hidden_states += early_states
-        last_layers = range(early_layers, layer_count)
+        last_layers = range(copied_after, layer_count)
         hidden, last_states = self._run(last_layers, hidden, layout, every_layer)
         hidden_states += last_states
         hidden = layout.by_sequence(self.norm(hidden))
@@ -294,7 +296,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if inputs_embeds is not None:
-            # of the right shape; their embeddings are not read
+            # Zeros of the right shape, whose embeddings are not read.
             input_ids = inputs_embeds.new_zeros(inputs_embeds.shape[:2], dtype=torch.long)
             inputs_embeds = inputs_embeds.repeat_interleave(config.repeat, 1)
         assert input_ids is not None
@@ -352,9 +354,12 @@ class ExLMModel(ExLMPreTrainedModel):
         if pooling == "first":
             real = sequences.attention_mask.int()
             first = real.argmax(1, keepdim=True)
-            has_first = real.amax(1)  # 0 or 1
             hidden, hidden_states = self.encode(
-                sequences, first, has_first, self.config.task_layers, every_layer
+                sequences,
+                output_positions=first,
+                count=real.amax(1),  # 1, or 0 if nothing is real
+                read_layers=self.config.task_layers,
+                every_layer=every_layer,
             )
             return Encoded(hidden[:, 0], self._each_of_repeats(hidden_states, "first"))
         # The repeats of a token are pooled as the tokens are.

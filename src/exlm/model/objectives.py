@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exlm.ops import alignment
 from exlm.ops.expansion import Lattice
-from exlm.ops.loss import LossSum as LossSum
+from exlm.ops.loss import LossSum as LossSum  # so that other files with objectives find it here
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
 
@@ -40,7 +40,7 @@ class LatticeOutput:
     @cached_property
     def emission(self) -> Tensor:
         """Log-probabilities [B, T, N] of the targets at the states."""
-        return self.head.emission(self.states, self.lattice.targets)
+        return self.head.target_log_probs(self.states, self.lattice.targets)
 
     @cached_property
     def links(self) -> Tensor:
@@ -174,10 +174,12 @@ class CTC(Objective):
         aligned = real & (targets != blank)
 
         target_and_blank = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)
-        emission = output.head.emission(blocks.flatten(0, 1), target_and_blank.flatten(0, 1))
-        emission = emission.unflatten(0, targets.shape)  # [B, n, 2, k]
-        of_target = emission[:, :, 0].movedim(2, 0)  # [k, B, n]
-        of_blank = emission[:, :, 1].movedim(2, 0)
+        log_probs = output.head.target_log_probs(
+            blocks.flatten(0, 1), target_and_blank.flatten(0, 1)
+        )
+        log_probs = log_probs.unflatten(0, targets.shape)  # [B, n, 2, k]
+        of_target = log_probs[:, :, 0].movedim(2, 0)  # [k, B, n]
+        of_blank = log_probs[:, :, 1].movedim(2, 0)
         per_sequence = aligned.sum(1, keepdim=True).clamp(min=1)
         value = single_target_ctc(of_target, of_blank) / per_sequence
         total = -torch.where(aligned, value, 0.0).sum()
@@ -197,11 +199,13 @@ class CTC(Objective):
         """The k states of each target [B, n, k, D], and a slice of these targets: all if BOS and
         EOS have k states too. The caller must ignore blocks that hold EOS or padding, of sequences
         with fewer masks than others."""
-        k, width = self.config.states_per_mask, output.lattice.targets.shape[1]
+        k = self.config.states_per_mask
+        target_count = output.lattice.targets.shape[1]
         if self.config.states_per_boundary == k:
-            return output.states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
-        inner = output.states[:, 1 : 1 + (width - 2) * k]
-        return inner.unflatten(1, (width - 2, k)), slice(1, width - 1)
+            of_targets = output.states[:, : target_count * k]
+            return of_targets.unflatten(1, (target_count, k)), slice(0, target_count)
+        of_masks = output.states[:, 1 : 1 + (target_count - 2) * k]
+        return of_masks.unflatten(1, (target_count - 2, k)), slice(1, target_count - 1)
 
     def _blank(self) -> int:
         assert self.config.unk_token_id is not None

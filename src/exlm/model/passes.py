@@ -4,8 +4,7 @@ The policy: each pass reads the text with all tokens that earlier passes reveale
 masks that it is most certain of. So the masks of a pass depend on what is known, never on what is
 still masked, and
 
-    p(y in T passes) = product over passes of p(tokens revealed in the pass | text, tokens revealed
-    earlier)
+    p(y) = product over passes of p(tokens revealed in the pass | text, tokens revealed earlier)
 
 is a distribution over all fillings y (tests enumerate them). With M masks left and P passes left,
 ceil(M / P) are revealed: as even as possible, the larger passes first. A mask's certainty is the
@@ -34,12 +33,12 @@ def passes_needed(passes: Passes, masks: int) -> int:
 
 
 def most_certain(certainty: Tensor, masks: Tensor, passes_left: int) -> Tensor:
-    """Which masks the next pass reveals, [batch, targets] bool.
+    """Which masks the next pass reveals, [B, T] bool.
 
     Args:
-        certainty: [batch, targets] the probability of each target's most probable token, or its
+        certainty: [B, T] the probability of each target's most probable token, or its
             logarithm.
-        masks: [batch, targets] bool, the targets that are still masked.
+        masks: [B, T] bool, the targets that are still masked.
         passes_left: how many passes are left, with the next one."""
     count = (masks.sum(1, keepdim=True) + passes_left - 1) // passes_left
     ranking = certainty.masked_fill(~masks, -torch.inf).argsort(dim=1, descending=True, stable=True)
@@ -53,12 +52,12 @@ def nll_in_passes(
     passes: Passes,
     prior: PriorStrength | None = None,
 ) -> Tensor:
-    """-log-probability [batch] of all masked tokens of each sequence in nats, float64; 0 without
+    """-log-probability [B] of all masked tokens of each sequence in nats, float64; 0 without
     masks.
 
     Args:
         model: in evaluation mode, of any objective.
-        batch: input_ids, attention_mask and labels, each [batch, length]; labels are -100 on tokens
+        batch: input_ids, attention_mask and labels, each [B, S]; labels are -100 on tokens
             without a mask.
         passes: at most so many passes; 1 gives the `joint_nll` of `evaluate_batch`.
         prior: the order prior, if it is not the configuration's."""
@@ -81,8 +80,7 @@ def nll_in_passes(
 def _one_pass(
     model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: PriorStrength | None
 ) -> tuple[Tensor, Tensor]:
-    """Which targets [batch, targets] the pass reveals, and -log of their joint probability
-    [batch]."""
+    """Which targets [B, T] the pass reveals, and -log of their joint probability [B]."""
     output = model.lattice_output(lattice, prior=prior)
     certainty = output.marginals.amax(-1)
     revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)

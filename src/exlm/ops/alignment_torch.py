@@ -44,7 +44,8 @@ class Sweep(NamedTuple):
 def feasible(
     emission: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Which emissions [B, T, N] and which links [B, N, N] a path of the right length can use."""
+    """Which emissions [B, T, N] and which links [B, N, N] a path of the right length can use, both
+    bool."""
     i = torch.arange(emission.shape[1], device=emission.device)[:, None]
     u = torch.arange(emission.shape[2], device=emission.device)
     targets, states = target_lengths[:, None, None], state_lengths[:, None, None]
@@ -55,8 +56,8 @@ def feasible(
     distance = u - u[:, None]
     # A path of T targets has T - 2 inner states. These are the inner ones of a link's two states.
     inner = (u[:, None] > 0).int() + (u < states - 1).int()
-    links = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
-    return band, links
+    edges = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
+    return band, edges
 
 
 def forward(
@@ -70,15 +71,15 @@ def forward(
     log-sum."""
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
-    band, links = feasible(emission, target_lengths, state_lengths)
+    band, edges = feasible(emission, target_lengths, state_lengths)
     emission = emission.to(dtype).clamp(min=LOG_ZERO).masked_fill(~band, LOG_ZERO)
-    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~links, LOG_ZERO)
+    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
     # A narrow band saves work, but to read its width from a GPU would wait for all earlier work.
-    width = states
+    band_width = states
     if batch and not emission.is_cuda:
-        width = max(int((state_lengths - target_lengths).max()), 0) + 1
+        band_width = max(int((state_lengths - target_lengths).max()), 0) + 1
     rows = range(1, min(targets, states))
-    bands = [(slice(i - 1, i - 1 + width), slice(i, i + width)) for i in rows]
+    bands = [(slice(i - 1, i - 1 + band_width), slice(i, i + band_width)) for i in rows]
     alpha = torch.full_like(emission, LOG_ZERO)
     total = torch.full_like(emission, LOG_ZERO)
     alpha[:, :1, :1] = 0.0

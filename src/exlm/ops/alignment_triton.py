@@ -154,11 +154,11 @@ def _link_posterior(
     link_use         [batch, N, N]  out; 0 on entry"""
     b = tl.program_id(0).to(tl.int64)
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
-    v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
-    u0 = tl.load(corners + tl.num_programs(1) + tl.program_id(1)).to(tl.int32) * TILE
-    v, u = v0 + tl.arange(0, TILE), u0 + tl.arange(0, TILE)
-    inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
-    tile = b * N * N + (v[:, None] * N + u[None, :])
+    u0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
+    v0 = tl.load(corners + tl.num_programs(1) + tl.program_id(1)).to(tl.int32) * TILE
+    u, v = u0 + tl.arange(0, TILE), v0 + tl.arange(0, TILE)
+    inside = (u[:, None] < v[None, :]) & (v < targets + slack)[None, :]
+    tile = b * N * N + (u[:, None] * N + v[None, :])
     link = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
     # A NaN on a path is in `state_posterior`. A link that is NaN itself is on no path.
     link = tl.where(link == link, link, float("-inf"))
@@ -166,11 +166,11 @@ def _link_posterior(
     sums += b * T * N
     state_posterior += b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
-    first = tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1)
-    for i in range(first, tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
-        share = tl.load(state_posterior + i * N + u, mask=u < N, other=0.0)[None, :]
-        total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
-        score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + link
+    first = tl.maximum(tl.maximum(u0 + 1, v0) - slack, 1)
+    for i in range(first, tl.minimum(tl.minimum(u0 + 1, v0) + TILE, targets)):
+        share = tl.load(state_posterior + i * N + v, mask=v < N, other=0.0)[None, :]
+        total = tl.load(sums + i * N + v, mask=v < N, other=0.0)[None, :]
+        score = tl.load(rows + (i - 1) * (N + PADDING) + u)[:, None] + link
         used += share * tl.exp2(tl.minimum(score - total, 0.0))
     tl.store(link_use + tile, used, mask=inside)
 

@@ -1,7 +1,7 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper,
 section 4.2).
 
-Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are
+Only T columns of a sequence's N x V logits and one normaliser per state are needed. Logits are
 computed in chunks of states, and again for the gradient, so no [B, N, V] tensor is ever held. Their
 operands may be bfloat16, but logits are summed and kept in float32: in bfloat16 they would be off
 by 0.03 nats."""
@@ -58,8 +58,8 @@ def _target_logits(
 
 
 class _TargetLogits(torch.autograd.Function):
-    """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its
-    logsumexp [R].
+    """The given columns [R, T] of logits = hidden @ weight.T + bias [R, V], and the logsumexp [R]
+    of every row.
 
     Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit; the softmax
     is E / E.sum(1)."""

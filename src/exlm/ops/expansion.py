@@ -18,8 +18,9 @@ IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entro
 
 
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with all its tensors on `device`, also those in a NamedTuple; copies to a GPU do
-    not wait for it."""
+    """A dataclass with the tensors of its fields on `device`, also those in a NamedTuple. A field
+    that is a dataclass itself stays where it is: what was given remains beside what was made of
+    it (`Layout.sequences`). Copies to a GPU do not wait for it."""
 
     def move(tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu" and device.type == "cuda":
@@ -44,7 +45,7 @@ class EncoderInput:
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
     inputs_embeds: Tensor | None = None
-    # for an implementation of attention that is not the model's own
+    # Further arguments of an implementation of attention that is not the model's own.
     attention_options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -72,8 +73,8 @@ class Lattice(EncoderInput):
     target_is_mask: Tensor
 
     def to(self, device: torch.device) -> "Lattice":
-        """The lattice on a device, for the heads; without `unexpanded`, which only the encoder
-        reads."""
+        """The lattice on a device, for the heads. It has no `unexpanded`: the encoder alone reads
+        that, from the lattice that this one is made of."""
         return tensors_to(replace(self, unexpanded=None), device)
 
     @property
@@ -176,7 +177,7 @@ def _boundaries(
 ) -> tuple[Tensor, Tensor]:
     """[B, S] bool, the first and the last real token of each sequence; and [B, S] bool, these and
     the tokens inside it that are boundaries too."""
-    rank = real.cumsum(1)  # of each token among the real ones, from 1
+    rank = real.cumsum(1)  # the place of each token among the real ones, from 1
     first_or_last = real & ((rank == 1) | (rank == rank[:, -1:]))
     boundary = first_or_last
     for token in boundary_ids:
@@ -201,8 +202,8 @@ def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:
     """Indices [B, max count] of the true entries of `selected [B, S]`, 0 on padding, and their
     number [B]."""
     count = selected.sum(1)
-    width = max(int(count.max()), 1)
+    largest = max(int(count.max()), 1)
     # A stable sort brings the true entries to the front, in their order.
-    index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :width]
+    index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :largest]
     real = torch.arange(index.shape[1], device=selected.device) < count[:, None]
     return index.masked_fill(~real, 0), count

@@ -35,7 +35,7 @@ def rotary_tables(
         cos and sin, each [B, L, blocks, 2, pairs of a block]; the sine of the first of each pair is
         negated."""
     blocks = 1 if positions.shape[-1] == 1 else round(1 / state_share)
-    pairs = head_dim // blocks // 2  # of one block
+    pairs = head_dim // blocks // 2  # how many a block has
     token_blocks = max(1, blocks - 1)
     angles = _angles(positions[..., 0], token_blocks * pairs, base).unflatten(-1, (-1, pairs))
     if blocks > 1:
@@ -59,8 +59,8 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class _Rotation(torch.autograd.Function):
-    """Has its own backward pass: the gradient is the inverse rotation, so no intermediate result is
-    kept."""
+    """The rotation with a backward pass of its own: the gradient is the inverse rotation, so no
+    intermediate result is kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -79,6 +79,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The pair (a, b) becomes (a cos - b sin, b cos + a sin). x [B, H, L, head_dim] is contiguous:
     on a CPU all steps but one then run over whole rows, and a GPU compiles one kernel, not one for
     each order of strides."""
-    first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)  # of the pairs
+    first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)  # the two features of each pair
     swapped = torch.stack([second, first], dim=-2).flatten(-3)
     return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])

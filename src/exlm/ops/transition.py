@@ -44,7 +44,7 @@ NO_PRIOR = PriorStrength()
 class LinkPrior(NamedTuple):
     """The order prior for the states of a lattice."""
 
-    strength: PriorStrength  # of both terms
+    strength: PriorStrength
     target_of_state: Tensor  # [B, N] which mask each state belongs to
     state_copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
@@ -62,11 +62,11 @@ class LinkPrior(NamedTuple):
         return scores
 
 
-def edge_mask(state_lengths: Tensor, width: int, target_of_state: Tensor | None = None) -> Tensor:
+def edge_mask(state_lengths: Tensor, states: int, target_of_state: Tensor | None = None) -> Tensor:
     """[B, N, N] bool, which states are linked: u to v if u < v < the number of states of the
-    sequence; N is `width`. With `target_of_state` [B, N], states of one mask are not (Sparse
+    sequence; N is `states`. With `target_of_state` [B, N], states of one mask are not (Sparse
     DAG)."""
-    index = torch.arange(width, device=state_lengths.device)
+    index = torch.arange(states, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     if target_of_state is None:
         return edges
@@ -159,8 +159,8 @@ def _score_offset(no_link: Tensor, dtype: torch.dtype, prior: LinkPrior | None) 
 def _head_groups(query: Tensor) -> list[slice]:
     """The heads of query [B, N, H, d] in groups that are computed at once: all of them if lattices
     are small, else each alone."""
-    batch, width, heads, _ = query.shape
-    at_once = batch * heads * width**2 <= MOST_LINKS_AT_ONCE.get(query.device.type, 0)
+    batch, states, heads, _ = query.shape
+    at_once = batch * heads * states**2 <= MOST_LINKS_AT_ONCE.get(query.device.type, 0)
     size = heads if at_once else 1
     return [slice(h, h + size) for h in range(0, heads, size)]
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from exlm.data.chemistry import Standardize
 from exlm.data.layout import TableLayout
 from exlm.data.numbers import with_numbers
 from exlm.errors import note
-from exlm.model.modeling_exlm import ExLMModel
+from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.rows.reading import (
@@ -26,8 +26,6 @@ from exlm.tasks.rows.reading import (
 from exlm.tasks.rows.table import TextTable, make_table
 from exlm.tasks.saved_task import SavedTask
 from exlm.train import distributed
-
-Pooling = Literal["mean", "first"]
 
 
 def embed(

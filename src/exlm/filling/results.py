@@ -1,8 +1,9 @@
-"""What `exlm fill` says of a text: its fillings, and of each what is known of its molecule. The
-fields have the names of the output, which the docstring of `fill` explains."""
+"""A text that `exlm fill` is to fill, and what it says of the text: its fillings, and of each what
+is known of its molecule. The fields have the names of the output, which the docstring of `fill`
+explains."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exlm.data.drawing import Segment
@@ -32,9 +33,11 @@ class Filling:
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
     path_probability: float | None = None  # only `viterbi` gives it
-    masked: str | None = None  # of sites: the text with masks that was filled
-    site_of_mask: list[int] | None = None  # of sites: the site of each mask, from 0
-    # How probable so many tokens are: with all paths, as the model says; of sites, 1 / the number
+    # Only a text with sites has these: the text with masks that was filled, and the site of each
+    # mask, from 0.
+    masked: str | None = None
+    site_of_mask: list[int] | None = None
+    # How probable so many tokens are: with all paths, as the model says; with sites, 1 / the number
     # of choices of lengths, which are all taken to be equally probable.
     length_probability: float | None = None
     molecule: Molecule | None = None
@@ -91,21 +94,32 @@ class Filling:
 
 
 @dataclass(frozen=True)
-class FilledText:
-    """A text and its fillings, or the problem that it has; before it is filled, without them."""
+class TextToFill:
+    """A text of the command, or of a row of the file."""
 
     line: int  # from 1: its row of the file, or its place among the texts
     text: str  # as it was given
+    name: str | None = None
+    problem: str | None = None  # why it cannot be filled
+    template: Template | None = None  # what stays and its sites, if it has sites
+
+    def unfilled(self, problem: str | None) -> "FilledText":
+        """The text in its place of the output, with the problem why it has no fillings."""
+        return FilledText(**vars(replace(self, problem=problem)))
+
+
+@dataclass(frozen=True)
+class FilledText(TextToFill):
+    """A text with its fillings, or without any because of its problem."""
+
     fillings: list[Filling] = field(default_factory=list)
     exact: bool | None = None
     kept: float | None = None
     passes: int | None = None
     warning: str | None = None
-    problem: str | None = None
-    states: list[list[dict[str, Any]]] | None = None  # of each mask, if they are asked for
+    # What the states of each mask are, if they are asked for.
+    states: list[list[dict[str, Any]]] | None = None
     left_out: int = 0
-    name: str | None = None
-    template: Template | None = None  # what stays and its sites, if it has sites
 
     def to_json(self) -> dict[str, Any]:
         """The text and its fillings as a line of JSON."""
