@@ -56,7 +56,7 @@ def test_a_tenth_of_the_sequences_has_one_mask_whatever_their_shares(corpus):
     batch = learning.one_mask_in_a_tenth(
         token_ids=tokens,
         token_counts=token_counts,
-        examples=examples,
+        example_numbers=examples,
         tokenizer=load_tokenizer(str(corpus)),
         seed=0,
         epoch=0,

@@ -156,13 +156,8 @@ def evaluate(
     predictions = predictor.predict()
     labelled = predictions.labelled
     if not len(labelled):
-        no_label = "no question has an answer; give them as `exlm finetune` takes them"
-        if saved_task.label_columns:
-            no_label = (
-                f"no row has a prediction and a label in {listed(saved_task.label_columns, 5)}; "
-                "name the column that has the labels with label_columns"
-            )
-        raise InputError(f"{input}: nothing can be scored: {predictions.note or no_label}")
+        problem = predictions.note or _no_label(saved_task.label_columns)
+        raise InputError(f"{input}: nothing can be scored: {problem}")
     report = {
         "model": model,
         "input": input,
@@ -190,6 +185,16 @@ def evaluate(
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
+
+
+def _no_label(label_columns: list[str]) -> str:
+    """Says that no row has a label, and the way out; questions have no `label_columns`."""
+    if not label_columns:
+        return "no question has an answer; give them as `exlm finetune` takes them"
+    return (
+        f"no row has a prediction and a label in {listed(label_columns, 5)}; "
+        "name the column that has the labels with label_columns"
+    )
 
 
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
