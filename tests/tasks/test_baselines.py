@@ -185,6 +185,10 @@ def test_what_is_no_protein_is_left_out_as_by_a_model_of_proteins(tmp_path):
     assert predicted(out, path, str(tmp_path / "p.csv"))["problem"].tolist() == [*[""] * 40, reason]
     kept = predicted(out, path, str(tmp_path / "q.csv"), on_invalid="keep")
     assert kept["predicted y"].notna().all()
+    # a protein of the training is known in any spelling
+    frame.assign(sequence=frame["sequence"].str.lower()).to_csv(tmp_path / "small.csv", index=False)
+    spelled = predicted(out, str(tmp_path / "small.csv"), str(tmp_path / "s.csv"))
+    assert spelled["in_training"].sum() == results["runs"][0]["split"]["train"]
 
 
 def test_words_that_are_no_proteins_are_all_used(tmp_path):

@@ -9,14 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.frames import FileRows
+from exlm.data.tokenization import letter_tokenizer
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.baselines.texts import are_proteins, checked_texts
+from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
@@ -84,6 +86,11 @@ class BaselinePredictor(TablePredictor):
         table = checked_texts(self.texts_of(rows), self.molecules, proteins, on_invalid)
         table.check(self.path, on_invalid)
         return table, TableTokens([])
+
+    def _tokenizer(self) -> PreTrainedTokenizerFast | None:
+        """The tokenizer of proteins, which spells texts of single words, as in the training."""
+        learned = load_baseline(self.models[0].directory)
+        return letter_tokenizer("protein") if are_single_words(learned.texts) else None
 
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
@@ -262,14 +263,15 @@ class TablePredictor:
     @cached_property
     def _training_texts(self) -> TrainingTexts | None:
         """What the models were trained on; None if it was not kept."""
-        tokenizer = None
-        if not self.molecules and not self.fits_again:
-            tokenizer = self.models[0].loaded.tokenizer
         return read_training(
             [model.directory for model in self.models],
-            spelling_of(tokenizer, self.molecules, self.saved_task.standardize),
+            spelling_of(self._tokenizer(), self.molecules, self.saved_task.standardize),
             molecules=self.molecules and self.saved_task.pair_column is None,
         )
+
+    def _tokenizer(self) -> PreTrainedTokenizerFast | None:
+        """What spells texts before they are compared; None for molecules."""
+        return None if self.molecules else self.models[0].loaded.tokenizer
 
     def _in_training(self, table: TextTable) -> np.ndarray | None:
         """[rows] bool: the usable rows with a text or molecule of the training; None if this is not
