@@ -165,6 +165,16 @@ def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
     assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
 
 
+def test_every_number_of_states_has_a_curve(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm")
+    states = (2, 3, 4, 5, 6, 8)
+    for k in states:
+        pretraining(tmp_path, f"exlm-{k}", num_states=k)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    drawing = (tmp_path / "out/figures/sweep-curves.svg").read_text()
+    assert all(f"k = {k}" in drawing for k in states)
+
+
 def test_the_rule_of_two_standard_errors(tmp_path):
     assert decide(1.0, 0.4) == "yes" and decide(-1.0, 0.4) == "no"
     assert decide(0.7, 0.4) == decide(-0.7, 0.4) == "unclear"

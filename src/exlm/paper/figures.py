@@ -5,7 +5,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from statistics import fmean
 
 import matplotlib
@@ -34,6 +34,7 @@ from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
+COLOURS += ("#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2")
 # As a decorator, it changes the style inside that function only.
 styled = matplotlib.rc_context(STYLE)
 
@@ -184,7 +185,7 @@ def _training_curves(
     axes = plot.subplots(len(ratios), len(columns), squeeze=False, sharex=True)
     for axis, (p, curve) in zip(axes.flat, product(ratios, columns), strict=True):
         variants = [variant for variant in logs if variant.p == p]
-        for variant, colour in zip(variants, COLOURS, strict=False):
+        for variant, colour in zip(variants, cycle(COLOURS), strict=False):
             if curve in logs[variant]:
                 line = logs[variant][curve].dropna()
                 line = line[:: max(1, len(line) // POINTS)]
