@@ -33,8 +33,8 @@ from exlm.paper.variants import EXLM, MLM, PLUS, Variant
 from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
-COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-COLOURS += ("#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2")
+COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
+COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
 # As a decorator, it changes the style inside that function only.
 styled = matplotlib.rc_context(STYLE)
 
