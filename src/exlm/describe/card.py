@@ -50,7 +50,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         result=result,
         # of all seeds, or of one
         report=read_or_empty(directory / GRID_REPORT) or result,
-        saved_task=_saved_task(config),
+        saved_task=_task_entries(config),
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=files.get("model.safetensors", {}).get("sha256"),
         corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
@@ -65,7 +65,7 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it,
     it may be edited."""
     config = read_or_empty(directory / "config.json")
-    saved_task = _saved_task(config)
+    saved_task = _task_entries(config)
     architecture = (config.get("architectures") or [""])[0]
     head = re.search("For.+", architecture)
     head_name = head.group() if head else ""
@@ -97,6 +97,6 @@ def license_in(card: Path) -> str | None:
     return line.group(1).strip() if line else None
 
 
-def _saved_task(config: dict[str, Any]) -> dict[str, Any]:
+def _task_entries(config: dict[str, Any]) -> dict[str, Any]:
     """What a fine-tuned model keeps of its task and texts; of a pre-trained one, its settings."""
     return config | (config.get("task") or {})

@@ -125,7 +125,7 @@ class TableBaseline(TableTask):
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
         split = self.split_of(seed)
-        saved_task = self.saved_task(split["train"])
+        saved_task = self.task_to_save(split["train"])
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         learned = BaselineInputs(

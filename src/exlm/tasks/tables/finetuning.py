@@ -70,7 +70,7 @@ class TableFinetuning(TableTask):
         torch.manual_seed(seed)
         split = self.split_of(seed)
         valid = split["valid"]
-        meaning = meaning_of(self.saved_task(split["train"]))
+        meaning = meaning_of(self.task_to_save(split["train"]))
         names = meaning.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
@@ -155,7 +155,7 @@ class TableFinetuning(TableTask):
             labels = (labels - saved_task.mean) / saved_task.std
         return self.table.label_type.targets(labels)
 
-    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What a model keeps of the task. `mean` and `std` [labels] are those of the labels in
         train, if they are numbers."""
         mean = np.zeros(len(self.table.label_columns))
@@ -165,7 +165,7 @@ class TableFinetuning(TableTask):
             mean = np.nanmean(labels, 0)
             std = positive_or_one(np.nanstd(labels, 0))
         return replace(
-            super().saved_task(train_rows),
+            super().task_to_save(train_rows),
             max_length=self.max_length,
             mean=mean.tolist(),
             std=std.tolist(),

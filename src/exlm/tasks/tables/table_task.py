@@ -227,7 +227,7 @@ class TableTask(ABC):
             return None
         return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
 
-    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What a model or a baseline keeps of the task that learns from these rows."""
         table = self.table
         return SavedTask(
@@ -249,7 +249,7 @@ class TableTask(ABC):
         own file, and the texts of train. Returns the scores, counts and sizes of the parts; the
         interval is of test, or of valid if there is no test."""
         table = self.table
-        saved_task = self.saved_task(split["train"])
+        saved_task = self.task_to_save(split["train"])
         error_units = saved_task.error_units
         self._write_table(run_dir, split, predictions, meaning_of(saved_task))
         write_training(

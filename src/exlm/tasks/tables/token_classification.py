@@ -100,9 +100,9 @@ class TokenClassification(TableFinetuning):
         labels[row, unit_starts[row, unit]] = classes[row, unit]
         return torch.from_numpy(labels)
 
-    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         return replace(
-            super().saved_task(train_rows),
+            super().task_to_save(train_rows),
             unit_pattern=self.table.unit_pattern or "",
             mask_column=self.config.mask_column,
         )
