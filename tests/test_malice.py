@@ -24,7 +24,7 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import read_or_empty
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.encoders import CLASSIFIERS, EncoderSource, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import CLASSIFIERS, EncoderSource, load_encoder_tokenizer
 from exlm_command import parser
 from tests.conftest import train_smiles_tokenizer
 

@@ -10,7 +10,7 @@ from exlm import InputError
 from exlm.describe.on_disk import info, verify
 from exlm.integrations.share import share
 from exlm.storage.manifest import MANIFEST
-from exlm.tasks.baselines.command import baseline
+from exlm.tasks.baseline import baseline
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict

@@ -30,7 +30,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.inference import row_outputs
+from exlm.tasks.encoders.inference import row_outputs
 from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
 from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.rows.reading import TextReader, Tokens

@@ -22,8 +22,8 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
+from exlm.tasks.baseline import baseline
 from exlm.tasks.baselines import BASELINES, programs
-from exlm.tasks.baselines.command import baseline
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune

@@ -11,9 +11,9 @@ import pytest
 from scipy.special import expit
 
 from exlm import InputError
+from exlm.tasks.encoders.saved_task import SavedTask, SeedModel
 from exlm.tasks.labels.label_types import Binary, Classes, Numbers, ZerosAndOnes
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.saved_task import SavedTask, SeedModel
 from exlm.tasks.tables.certainty import (
     calibration_error,
     conformal_margins,

@@ -19,9 +19,9 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage import tokenizers as stored_tokenizers
 from exlm.storage.models import save_model
-from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
+from exlm.tasks.encoders import inference
+from exlm.tasks.encoders.loading import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.reading import tokenize
 from exlm.tasks.tables.finetuning import TableFinetuning

@@ -11,10 +11,10 @@ from exlm import InputError
 from exlm.data.frames import FileRows
 from exlm.data.tokenization import letter_tokenizer
 from exlm.storage.tokenizers import load_tokenizer
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.rows.table import make_table
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.explain import explain, write_page
 from exlm_command import main
 from tests.tasks.tiny_models import predicted

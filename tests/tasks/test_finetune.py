@@ -23,12 +23,12 @@ from exlm.storage.models import load_model, save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
+from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.datasets import fill_in, resolve
-from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from tests.tasks.tiny_models import predicted
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")

@@ -20,10 +20,10 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import load_finetuned
+from exlm.tasks.encoders.loading import load_finetuned
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted

@@ -13,7 +13,7 @@ from exlm.data.frames import FileRows, read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource
+from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.finetune import finetune
 from exlm.tasks.questions.finetuning import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled

@@ -16,10 +16,10 @@ from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import Diverged
 from exlm.storage.models import save_model
-from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource
-from exlm.tasks.inference import pad
+from exlm.tasks.encoders import inference
+from exlm.tasks.encoders.inference import pad
+from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.questions.answers import (
     N_BEST,
     answer,

@@ -15,11 +15,11 @@ from transformers import (
 from exlm import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import load_encoder_tokenizer
+from exlm.tasks.encoders.loading import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
-from exlm.tasks.predictions import Predictions
+from exlm.tasks.rows.predictions import Predictions
 from exlm.tasks.task import OTHER_TASK_TYPES
 from tests.tasks.tiny_models import predicted, save_family
 

@@ -18,13 +18,13 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders import EncoderSource
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, load_saved_task
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.table import make_table
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
-from exlm.tasks.saved_task import SavedTask, TunedModel, load_saved_task
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import UnitMeaning
 from exlm.tasks.tables.token_classification import TokenClassification

@@ -20,7 +20,7 @@ from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
 from exlm.storage.models import load_model, longest_text, verify
 from exlm.storage.tokenizers import save_tokenizer
-from exlm.tasks.encoders import load_config
+from exlm.tasks.encoders.loading import load_config
 
 # what a model of each class gives
 OUTPUTS: dict[type[PreTrainedModel], list[str]] = {

@@ -1,4 +1,5 @@
 """Labelled data: fine-tuning, predictions, scores and vectors.
 
-`labels` says what cells mean, `rows` reads tables, `tables` and `questions` train and predict, and
-`baselines` are what to compare with. The files here are what these share, and the commands."""
+`labels` says what cells mean, `encoders` loads, trains and runs models, `rows` reads tables,
+`tables` and `questions` train and predict, and `baselines` are what to compare with. The files here
+are the settings and the commands."""

@@ -16,7 +16,8 @@ from exlm.data.numbers import with_numbers
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
-from exlm.tasks.inference import row_outputs
+from exlm.tasks.encoders.inference import row_outputs
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import (
     ReadOptions,
     TableTokens,
@@ -24,7 +25,6 @@ from exlm.tasks.rows.reading import (
     remembered,
 )
 from exlm.tasks.rows.table import TextTable, make_table
-from exlm.tasks.saved_task import SavedTask
 from exlm.train import distributed
 
 

@@ -22,8 +22,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.manifest import MANIFEST
 from exlm.storage.runs import finished_result, machine, resumable_directory
-from exlm.tasks.labels.metrics import goodness
-from exlm.tasks.results import (
+from exlm.tasks.encoders.results import (
     GridReport,
     RunResult,
     SeedScores,
@@ -32,7 +31,8 @@ from exlm.tasks.results import (
     summarise_parts,
     summarise_scores,
 )
-from exlm.tasks.supervised import UNFINISHED
+from exlm.tasks.encoders.supervised import UNFINISHED
+from exlm.tasks.labels.metrics import goodness
 
 
 @dataclass(frozen=True)

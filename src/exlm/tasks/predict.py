@@ -16,12 +16,12 @@ from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
+from exlm.tasks.encoders.results import is_baseline, seed_directories
+from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
-from exlm.tasks.predictions import ChunkPredictor, PredictOptions, Predictor
-from exlm.tasks.results import is_baseline, seed_directories
+from exlm.tasks.rows.predictions import ChunkPredictor, PredictOptions, Predictor
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.saved_task import SeedModel, load_saved_task
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
 

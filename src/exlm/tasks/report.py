@@ -5,13 +5,13 @@ from typing import Literal
 
 import numpy as np
 
+from exlm.tasks.encoders.results import GridReport, Statistics
 from exlm.tasks.labels.metrics import (
     ENTITY_F1,
     ERRORS_IN_UNITS,
     in_digits,
     metric_of,
 )
-from exlm.tasks.results import GridReport, Statistics
 
 ReportedPart = Literal["test", "valid", "mismatched"]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.labels.metrics import goodness
 from exlm.tasks.labels.scores import score_predictions
-from exlm.tasks.saved_task import SavedTask
 
 
 @dataclass(frozen=True)

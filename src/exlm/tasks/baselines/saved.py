@@ -19,10 +19,10 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
-from exlm.tasks.results import BASELINE_FILE
+from exlm.tasks.encoders.results import BASELINE_FILE
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.predictor import TablePredictor
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
-from exlm.tasks.inference import batch_outputs, model_inputs
+from exlm.tasks.encoders.inference import batch_outputs, model_inputs
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.questions.questions import Window
 

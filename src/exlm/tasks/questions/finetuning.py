@@ -20,9 +20,11 @@ from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource, ModelClasses, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
+from exlm.tasks.encoders.results import NumbersOfParts, SeedScores
+from exlm.tasks.encoders.saved_task import SCORING, SavedTask
+from exlm.tasks.encoders.supervised import train_best_epoch
 from exlm.tasks.labels.scores import RowScorer, quick_interval
-from exlm.tasks.predictions import PredictorMaker
 from exlm.tasks.questions.answers import (
     ANSWER_METRICS,
     answer,
@@ -41,10 +43,8 @@ from exlm.tasks.questions.questions import (
     rows_with_windows,
     window_batches,
 )
-from exlm.tasks.results import NumbersOfParts, SeedScores
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.saved_task import SCORING, SavedTask
-from exlm.tasks.supervised import train_best_epoch
+from exlm.tasks.rows.predictions import PredictorMaker
 
 DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` are for tables.

@@ -10,12 +10,7 @@ from exlm.data.files import plain_suffix
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.predictions import (
-    ChunkPredictor,
-    Predictions,
-    PredictOptions,
-    with_predictions,
-)
+from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.questions.answers import answer, score_answers, summarise_answers, vote
 from exlm.tasks.questions.questions import (
     QuestionProblem,
@@ -25,8 +20,13 @@ from exlm.tasks.questions.questions import (
     read_questions,
     rows_with_windows,
 )
+from exlm.tasks.rows.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    with_predictions,
+)
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.saved_task import SeedModel
 
 # All other settings of `PredictOptions` are for tables.
 PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}

@@ -16,10 +16,9 @@ from exlm.data.files import plain_suffix, read_json
 from exlm.data.frames import read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
-from exlm.tasks.inference import pad
+from exlm.tasks.encoders.inference import Tokens, pad
+from exlm.tasks.encoders.supervised import ShuffledBatches
 from exlm.tasks.labels.column_labels import note_unscored
-from exlm.tasks.rows.reading import Tokens
-from exlm.tasks.supervised import ShuffledBatches
 
 # the columns of a table that does not name them
 WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}

@@ -26,12 +26,10 @@ from exlm.data.rows import OnInvalid, describe_unknown_words
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
+from exlm.tasks.encoders.inference import Tokens
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
-from exlm.tasks.saved_task import SavedTask
-
-# int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
-Tokens = dict[str, np.ndarray]
 
 LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
 

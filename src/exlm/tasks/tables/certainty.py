@@ -11,8 +11,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
+from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES, Probabilities
-from exlm.tasks.saved_task import SeedModel
 
 BINS = 15  # of the calibration error
 # quantiles that are kept of more errors than this: a level is rounded up to the next 0.005

@@ -17,9 +17,9 @@ from exlm.data.drawing import atom_starts, draw
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
-from exlm.tasks.rows.reading import Tokens
+from exlm.tasks.encoders.inference import Tokens
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SavedTask
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"
 STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion

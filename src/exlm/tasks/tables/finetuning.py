@@ -14,16 +14,21 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedMo
 from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import EncoderSource, ModelClasses, load_config, load_encoder_tokenizer
-from exlm.tasks.inference import model_inputs, pad
+from exlm.tasks.encoders.inference import model_inputs, pad
+from exlm.tasks.encoders.loading import (
+    EncoderSource,
+    ModelClasses,
+    load_config,
+    load_encoder_tokenizer,
+)
+from exlm.tasks.encoders.results import SeedScores
+from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, fold_label_scale
+from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LabelType, Probabilities
-from exlm.tasks.predictions import PredictorMaker
-from exlm.tasks.results import SeedScores
 from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.predictions import PredictorMaker
 from exlm.tasks.rows.reading import TextReader, note_spelling, remembered, spelling_of
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SavedTask, TunedModel, fold_label_scale
-from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.predictor import TablePredictor

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from exlm.tasks.inference import batch_outputs, row_outputs
+from exlm.tasks.encoders.inference import batch_outputs, row_outputs
+from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
@@ -17,7 +18,6 @@ from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.units import read_unit_labels, spelled
-from exlm.tasks.saved_task import SavedTask, TunedModel
 from exlm.tasks.tables.certainty import bounds, class_sets
 
 

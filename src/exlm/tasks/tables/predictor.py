@@ -16,6 +16,7 @@ from exlm.data.columns import check_header, listed
 from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
+from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import (
     confusion,
@@ -23,7 +24,7 @@ from exlm.tasks.labels.scores import (
     score_labels,
     score_predictions,
 )
-from exlm.tasks.predictions import (
+from exlm.tasks.rows.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
@@ -37,7 +38,6 @@ from exlm.tasks.rows.reading import (
     spelling_of,
 )
 from exlm.tasks.rows.table import TextTable, make_table
-from exlm.tasks.saved_task import SeedModel
 from exlm.tasks.tables.certainty import (
     calibration_error,
     conformal_margins,

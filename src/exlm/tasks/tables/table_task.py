@@ -19,9 +19,10 @@ from exlm.data.columns import listed
 from exlm.data.frames import with_columns, write_frame
 from exlm.errors import InputError, note
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders.results import SeedScores
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.results import SeedScores
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
@@ -34,7 +35,6 @@ from exlm.tasks.rows.reading import decide_molecules
 from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_hash, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.training_molecules import read_training, write_training
 

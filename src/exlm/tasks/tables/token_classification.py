@@ -15,7 +15,8 @@ from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders import EncoderSource, ModelClasses
+from exlm.tasks.encoders.loading import EncoderSource, ModelClasses
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.rows.datasets import load_labelled, read_files
@@ -28,7 +29,6 @@ from exlm.tasks.rows.units import (
     read_unit_labels,
     units,
 )
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 
 # usual names of the column of labels, in any case; the first that there is

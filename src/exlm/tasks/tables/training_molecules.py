@@ -12,8 +12,8 @@ from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 from exlm.data.chemistry import fingerprints, standardize
 from exlm.errors import InputError
 from exlm.storage.files import write_text
+from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.saved_task import SeedModel
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
 # text, which does not show it

@@ -17,12 +17,12 @@ from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import predict_table, save_baseline
 from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders.results import GridReport, SeedScores
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import run_task
-from exlm.tasks.results import GridReport, SeedScores
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.reading import spelling_of
 from exlm.tasks.rows.splits import split_hash
-from exlm.tasks.saved_task import SavedTask
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.table_task import TableTask, complete_config
 from exlm.tasks.task import class_of

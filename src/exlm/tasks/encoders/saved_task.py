@@ -15,7 +15,7 @@ from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
-from exlm.tasks.encoders import ModelClasses, load_config, load_finetuned
+from exlm.tasks.encoders.loading import ModelClasses, load_config, load_finetuned
 from exlm.train import distributed
 
 # The precision of all scores of a training, whatever its own: that of predictions, so that both

@@ -12,7 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import longest_first
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.ops.precision import in_precision
-from exlm.tasks.rows.reading import Tokens
+
+# a text, int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
+Tokens = dict[str, np.ndarray]
 
 TOKENS_PER_BATCH = 16384
 LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss

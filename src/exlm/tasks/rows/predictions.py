@@ -10,9 +10,9 @@ import pandas as pd
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.frames import FileRows, with_columns
 from exlm.errors import InputError, note
+from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
-from exlm.tasks.saved_task import SeedModel
 
 # from some rows of a table to these rows with predictions, and how many rows are what
 ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]

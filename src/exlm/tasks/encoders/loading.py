@@ -35,7 +35,7 @@ from exlm.storage.models import (
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.results import best_seed_directory
+from exlm.tasks.encoders.results import best_seed_directory
 
 # The model classes with the head of a task type, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
