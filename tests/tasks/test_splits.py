@@ -15,6 +15,7 @@ from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows import splits
 from exlm.tasks.rows.datasets import MOLECULENET, find_dataset
+from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.splits import (
     FRACTIONS,
     column_split,
@@ -22,7 +23,6 @@ from exlm.tasks.rows.splits import (
     random_split,
     scaffold_split,
     split_by_setting,
-    split_hash,
 )
 from exlm.tasks.rows.table import make_table
 

@@ -21,10 +21,11 @@ from exlm.tasks.encoders.results import GridReport, SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import run_task
 from exlm.tasks.rows.datasets import load_labelled, resolve
+from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import split_hash
 from exlm.tasks.tables.finetuning import TableFinetuning
-from exlm.tasks.tables.table_task import TableTask, complete_config
+from exlm.tasks.tables.settings import complete_config
+from exlm.tasks.tables.table_task import TableTask
 from exlm.tasks.task import class_of
 
 

@@ -9,7 +9,6 @@ Parts are computed by `scaffold` or `random`, or the user chose them with `colum
 `column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which is the split of
 a task of several files."""
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -303,10 +302,3 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
     """The split with ascending arrays."""
     return {part: np.array(sorted(rows), dtype=np.int64) for part, rows in split.items()}
-
-
-def split_hash(split: RowSplit) -> str:
-    """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, or with
-    the parts that the split has, with ascending rows."""
-    lists = {part: np.sort(rows).tolist() for part, rows in split.items()}
-    return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()

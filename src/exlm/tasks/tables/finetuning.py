@@ -32,7 +32,8 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.tables.table_task import TableTask, complete_config, positive_or_one
+from exlm.tasks.tables.settings import complete_config
+from exlm.tasks.tables.table_task import TableTask, positive_or_one
 
 DEFAULT_LENGTH = 512
 

@@ -1,4 +1,4 @@
-"""What fine-tuned models predict for the rows of a table, and how predictions are scored."""
+"""What fine-tuned models predict for the rows of a table."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,13 +17,6 @@ from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SeedModel
-from exlm.tasks.labels.label_types import Probabilities
-from exlm.tasks.labels.scores import (
-    confusion,
-    score_classes,
-    score_labels,
-    score_predictions,
-)
 from exlm.tasks.rows.predictions import (
     ChunkPredictor,
     Predictions,
@@ -38,14 +31,11 @@ from exlm.tasks.rows.reading import (
     spelling_of,
 )
 from exlm.tasks.rows.table import TextTable, make_table
-from exlm.tasks.tables.certainty import (
-    calibration_error,
-    conformal_margins,
-    is_within,
-)
+from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
-from exlm.tasks.tables.training_molecules import (
+from exlm.tasks.tables.scoring import ENSEMBLE, scored
+from exlm.tasks.tables.training_rows import (
     TrainingTexts,
     distance_to_training,
     read_training,
@@ -54,7 +44,6 @@ from exlm.tasks.tables.training_molecules import (
 
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
-ENSEMBLE = "ensemble"  # the mean of several models, among their names
 
 
 class TablePredictor:
@@ -173,7 +162,14 @@ class TablePredictor:
         except InputError as error:
             return replace(predictions, note=str(error))
         predictions = replace(predictions, unknown_labels=unknown_labels)
-        predictions = self._scored(predictions, table, by_model, labels)
+        predictions = scored(
+            predictions,
+            saved_task=self.saved_task,
+            usable=table.usable,
+            labels=labels,
+            by_model=by_model,
+            margins=self.margins,
+        )
         if in_training is None:
             return predictions
         return replace(predictions, in_training=int(in_training[predictions.labelled].sum()))
@@ -196,69 +192,6 @@ class TablePredictor:
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
         return labels, unknown_labels
-
-    def _scored(
-        self,
-        predictions: Predictions,
-        table: TextTable,
-        by_model: dict[str, np.ndarray],
-        labels: np.ndarray,
-    ) -> Predictions:
-        """The predictions of a table with labels, and how those of every model are scored."""
-        classes = self.saved_task.class_names
-        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
-        means = np.mean(list(by_model.values()), 0)
-        if len(by_model) > 1:
-            by_model = {ENSEMBLE: means, **by_model}
-        label_type = self.meaning.label_type
-        truths = labels[labelled]
-        predicted = means[labelled]
-        label_scores = score_labels(label_type, self.saved_task.label_columns, truths, predicted)
-        if label_scores and self.margins:
-            errors = label_type.errors(truths, predicted)
-            is_right = is_within(errors, self.margins[ENSEMBLE])
-            shares = pd.DataFrame(is_right).mean()
-            for name, share in zip(label_scores, shares, strict=True):
-                label_scores[name]["coverage"] = float(share)
-        return replace(
-            predictions,
-            scorers={
-                name: partial(self._score, labels, predictions_of_model, self.margins.get(name))
-                for name, predictions_of_model in by_model.items()
-            },
-            labelled=labelled,
-            label_scores=label_scores,
-            class_scores=score_classes(label_type, truths, predicted, classes) if classes else {},
-            confusion=confusion(label_type, truths, predicted, classes) if classes else {},
-        )
-
-    def _score(
-        self,
-        labels: np.ndarray,
-        predictions: np.ndarray,
-        margins: np.ndarray | None,
-        rows: np.ndarray,
-    ) -> dict[str, float]:
-        """The scores of predictions [all rows, outputs] on some rows. Coverage is the share of
-        errors within the `margins` [labels]."""
-        saved_task = self.saved_task
-        label_type = self.meaning.label_type
-        labels = labels[rows]
-        predictions = predictions[rows]
-        scores = score_predictions(
-            label_type,
-            labels,
-            predictions,
-            error_units=saved_task.error_units,
-            class_names=saved_task.class_names,
-        )
-        if isinstance(label_type, Probabilities):
-            truths, probabilities = label_type.as_rows(labels, predictions)
-            scores["calibration_error"] = calibration_error(label_type, truths, probabilities)
-        if margins is not None:
-            is_right = is_within(label_type.errors(labels, predictions), margins)
-            scores["coverage"] = float(np.nanmean(is_right))
-        return scores
 
     @cached_property
     def _training_texts(self) -> TrainingTexts | None:

@@ -1,18 +1,14 @@
 """A table as a task, without training: its metric, its splits, and how predictions for it are
 scored and written. Fine-tuned models and baselines have this in common."""
 
-import hashlib
-import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
@@ -22,8 +18,8 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary
-from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
+from exlm.tasks.labels.scores import quick_interval, score_labels, score_predictions
+from exlm.tasks.rows.datasets import departures, file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
@@ -31,12 +27,13 @@ from exlm.tasks.rows.duplicates import (
     merged_labels,
     resolve_duplicates,
 )
-from exlm.tasks.rows.reading import decide_molecules
-from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_hash, split_rows
+from exlm.tasks.rows.hashes import content_hash, rows_hash, split_hash
+from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.training_molecules import read_training, write_training
+from exlm.tasks.tables.settings import main_metric
+from exlm.tasks.tables.training_rows import MARKED, EarlierTraining, write_training
 
 
 class TableTask(ABC):
@@ -57,7 +54,6 @@ class TableTask(ABC):
         `earlier_run` is the directory of the fine-tuned model that the training goes on from."""
         self.config = config
         self.spelling = spelling
-        self.earlier_run = earlier_run
         self.metric = main_metric(config, table)
         self.groups = find_groups(table, spelling)
         user_split = None if config.duplicates == "keep" else split_by_user(config, table)
@@ -65,7 +61,10 @@ class TableTask(ABC):
         self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
-        self.in_earlier_training = self._rows_in_earlier_training()
+        self.earlier_training = None
+        if earlier_run is not None:
+            molecules = bool(config.molecules) and table.pairs is None
+            self.earlier_training = EarlierTraining.of(earlier_run, self.table, spelling, molecules)
         self.reported_rows = self.table.reported_rows()
         self.data_settings = {
             "data_sha256": content_hash(table),
@@ -80,21 +79,6 @@ class TableTask(ABC):
             self.summary += f"; {repeated}"
         for remark in remarks_on_labels(self.table):
             note(remark)
-
-    def _rows_in_earlier_training(self) -> np.ndarray | None:
-        """[rows] bool: the rows that the training of `earlier_run` had, too. None if there was
-        none, or with a note if it kept no record."""
-        if self.earlier_run is None:
-            return None
-        are_molecules = bool(self.config.molecules) and self.table.pairs is None
-        training = read_training([self.earlier_run], self.spelling, are_molecules)
-        if training is None:
-            note(
-                f"{self.earlier_run} keeps no record of the texts of its training, so it cannot be "
-                "told whether valid and test have some of them"
-            )
-            return None
-        return training.rows_in(self.table)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
@@ -162,43 +146,20 @@ class TableTask(ABC):
     def _warn_of_training(self, split: RowSplit) -> None:
         """Warns of scored rows whose texts the model learns, or has learned in an earlier
         training."""
-        marked = "the column in_training of seed-N/predictions.csv marks them"
         in_train = self._in_train(split)[split.get("test", np.arange(0))]
         if in_train.any():
             print(
                 f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
                 "of the train part, which a model may know by heart; leave them out for an honest "
-                f"number ({marked})",
+                f"number ({MARKED})",
                 file=sys.stderr,
             )
-        rows = " and ".join(
-            f"{count} of the {len(split[part])} {part} rows"
-            for part, count in self._counts_in_earlier_training(split).items()
-            if count
-        )
-        if rows:
-            print(
-                f"warning: {rows} have a text or molecule of the training of {self.earlier_run}, "
-                "so their scores are too good; use a split by column or file that keeps them in "
-                f"train ({marked})",
-                file=sys.stderr,
-            )
+        if self.earlier_training is not None:
+            self.earlier_training.warn(split)
 
     def _in_train(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: the usable rows with a text or molecule of the train part."""
         return self.table.usable & np.isin(self.groups, self.groups[split["train"]])
-
-    def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
-        """How many rows of every part but train the training of `earlier_run` had, too; None if it
-        cannot be told. {} without one."""
-        if self.earlier_run is None:
-            return {}
-        in_training = self.in_earlier_training
-        return {
-            part: None if in_training is None else int(in_training[rows].sum())
-            for part, rows in split.items()
-            if part != "train"
-        }
 
     def score(
         self,
@@ -258,7 +219,7 @@ class TableTask(ABC):
             rows=split["train"],
             spelling=self.spelling,
             molecules=bool(self.config.molecules),
-            earlier_run=self.earlier_run,
+            earlier_run=self.earlier_training.run_dir if self.earlier_training else None,
         )
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         main_part = "test" if "test" in split else "valid"
@@ -288,8 +249,8 @@ class TableTask(ABC):
             },
             "label_rows": {name: self._rows_of_labels(rows) for name, rows in scored_parts.items()},
         }
-        if self.earlier_run is not None:
-            result["in_earlier_training"] = self._counts_in_earlier_training(split)
+        if self.earlier_training is not None:
+            result["in_earlier_training"] = self.earlier_training.counts(split)
         return result
 
     def _counts(self, rows: np.ndarray) -> dict[str, float]:
@@ -331,8 +292,8 @@ class TableTask(ABC):
         parts = part_of_rows(split, len(predictions))
         columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
         in_training = self._in_train(split)
-        if self.in_earlier_training is not None:
-            in_training |= self.in_earlier_training
+        if self.earlier_training is not None and self.earlier_training.has_row is not None:
+            in_training |= self.earlier_training.has_row
         if in_training[np.isin(parts, ["", "train"], invert=True)].any():
             columns["in_training"] = in_training
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
@@ -344,72 +305,3 @@ class TableTask(ABC):
 def positive_or_one(deviations: np.ndarray) -> np.ndarray:
     """Standard deviations as divisors: 1 for labels that are all equal."""
     return np.where(deviations > 0, deviations, 1.0)
-
-
-def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask) -> TaskConfig:
-    """The config with whether texts are molecules, their spelling and the split, where it leaves
-    them out, and with the whole names of the label columns, where it names them. `saved_task` is
-    what the model remembers (`remembered`). InputError if settings do not fit the table."""
-    metrics = metric_names(table.label_type, table.class_names)
-    if config.metric and config.metric not in metrics:
-        raise InputError(
-            f"a {table.task_type} task has no metric {config.metric!r}; "
-            f"use one of {', '.join(metrics)}"
-        )
-    user_says = False if config.dataset in GLUE else config.molecules
-    # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
-    model_knows = True if saved_task.molecules else None
-    molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
-    # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
-    # recognised.
-    standardize = config.standardize
-    if standardize is None and molecules and saved_task.standardize != "none":
-        standardize = saved_task.standardize
-    if standardize not in (None, "none") and not molecules:
-        raise InputError(
-            f"task.standardize {standardize} rewrites molecules; "
-            "set task.molecules to true, or leave it out"
-        )
-    split = config.split
-    if not split and table.parts is not None:
-        split = "parts"
-    if not split:
-        split = "scaffold" if molecules else "random"
-    return replace(
-        config,
-        molecules=molecules,
-        split=split,
-        standardize=standardize,
-        label_columns=config.label_columns and table.label_columns,
-    )
-
-
-def main_metric(config: TaskConfig, table: TextTable) -> str:
-    """The metric that chooses epoch and grid cell: of the config, of the data set, or the first of
-    the task type."""
-    metrics = metric_names(table.label_type, table.class_names)
-    default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
-    return config.metric or default
-
-
-def content_hash(table: TextTable) -> str:
-    """SHA-256 of the names of a table's columns, and of its cells and parts."""
-    frame = table.frame.astype(str)
-    if table.parts is not None:
-        frame = frame.assign(**{"": table.parts})
-    names = "\t".join(map(str, frame.columns)).encode()
-    cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
-    return hashlib.sha256(names + cells).hexdigest()
-
-
-def rows_hash(table: TextTable, rows: np.ndarray) -> str:
-    """SHA-256 of the texts and labels of some rows, in whatever order."""
-    lines = []
-    for row in rows:
-        labels = table.labels[row].tolist()
-        if table.class_names:
-            # their indices depend on the classes of other rows
-            labels = [table.class_names[int(label)] for label in labels if not np.isnan(label)]
-        pair = table.pairs[row] if table.pairs else None
-        lines.append(json.dumps([table.texts[row], pair, labels]))
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

@@ -2,23 +2,28 @@
 molecules are from them."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints, standardize
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.storage.files import write_text
 from exlm.tasks.encoders.saved_task import SeedModel
+from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.rows.table import TextTable
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
 # text, which does not show it
 TRAINING_MOLECULES = "train.smi"
 TRAINING_MARKS = "train.sha256"
+
+MARKED = "the column in_training of seed-N/predictions.csv marks them"
 
 
 def write_training(
@@ -71,6 +76,53 @@ def read_training(
     else:
         keys = _lines(run_dirs, TRAINING_MARKS)
     return TrainingTexts(keys, spelling, molecules) if keys else None
+
+
+@dataclass(frozen=True)
+class EarlierTraining:
+    """The training of the model that a fine-tuning goes on from, and which rows of the new table it
+    had, too."""
+
+    run_dir: Path
+    has_row: np.ndarray | None  # [rows] bool; None if that training kept no record of its texts
+
+    @classmethod
+    def of(
+        cls, run_dir: Path, table: TextTable, spelling: Callable[[str], str], molecules: bool
+    ) -> Self:
+        """That of the model in a directory, with a note if it kept no record; `molecules`: whether
+        each row of the table is one molecule."""
+        training = read_training([run_dir], spelling, molecules)
+        if training is None:
+            note(
+                f"{run_dir} keeps no record of the texts of its training, so it cannot be told "
+                "whether valid and test have some of them"
+            )
+            return cls(run_dir, None)
+        return cls(run_dir, training.rows_in(table))
+
+    def counts(self, split: RowSplit) -> dict[str, int | None]:
+        """How many rows of every part but train it had; None if it cannot be told."""
+        return {
+            part: None if self.has_row is None else int(self.has_row[rows].sum())
+            for part, rows in split.items()
+            if part != "train"
+        }
+
+    def warn(self, split: RowSplit) -> None:
+        """Warns of rows to be scored that it had."""
+        rows = " and ".join(
+            f"{count} of the {len(split[part])} {part} rows"
+            for part, count in self.counts(split).items()
+            if count
+        )
+        if rows:
+            print(
+                f"warning: {rows} have a text or molecule of the training of {self.run_dir}, "
+                "so their scores are too good; use a split by column or file that keeps them in "
+                f"train ({MARKED})",
+                file=sys.stderr,
+            )
 
 
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
