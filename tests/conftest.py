@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import rdkit.RDConfig  # noqa: F401
 import sklearn  # noqa: F401  these two set variables of the environment when they are first imported
@@ -18,7 +19,9 @@ if not torch.cuda.is_available():  # the interpreter has to be on before anythin
 from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMConfig
+from exlm.data.frames import read_file
 from exlm.data.prepare import prepare
+from exlm.data.tabular import AS_USUAL, TableOptions
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 from exlm.tasks.labels import scores
@@ -44,6 +47,11 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "CC(=O)Nc1ccc(O)cc1",
     "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
 ]
+
+
+def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
+    """The rows of a file, also those that must not be used."""
+    return read_file(path, options).frame
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:

@@ -17,7 +17,6 @@ from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
 from exlm.data.files import LONGEST_LINE, read_json
-from exlm.data.frames import read_frame
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.pretrain.settings import ArchitectureConfig
@@ -26,7 +25,7 @@ from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.loading import CLASSIFIERS, EncoderSource, load_encoder_tokenizer
 from exlm_command import parser
-from tests.conftest import train_smiles_tokenizer
+from tests.conftest import read_frame, train_smiles_tokenizer
 
 
 class Payload:

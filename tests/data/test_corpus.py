@@ -25,6 +25,7 @@ from exlm.data.corpus import Corpus, corpus_name
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer
 from exlm.errors import InputError
+from exlm.storage.manifest import write_manifest
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 from tests.conftest import train_smiles_tokenizer
 
@@ -138,11 +139,11 @@ def test_directory_reads_data_and_counts_the_rest(tmp_path):
     folder.mkdir()
     _write(folder / "b.smi", ["CC"])
     _write(folder / "a.smi", ["CCC"])
-    _write(folder / "README.txt", ["not a molecule"])
-    _write(folder / "notes.md", ["neither"])
+    _write(folder / ".hidden.smi", ["N"])
+    _write(folder / "notes.md", ["not a molecule"])
     manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
     assert _texts(tmp_path / "out") == ["CCC", "CC"]
-    assert manifest["ignored_files"] == 2
+    assert manifest["ignored_files"] == 1
 
 
 def test_a_directory_is_read_with_its_subfolders_and_left_out_files_are_named(tmp_path, capsys):
@@ -154,12 +155,13 @@ def test_a_directory_is_read_with_its_subfolders_and_left_out_files_are_named(tm
     _write(folder / "a/c/x.smi", ["CCCC"])
     _write(folder / "a/c/notes.md", ["not a molecule"])
     _write(folder / ".hidden/x.smi", ["N"])
-    _write(folder / "corpus/skipped.csv", ["smiles", "O"])
-    (folder / "corpus/manifest.json").write_text("{}")
+    (folder / "b/manifest.json").write_text('{"name": "of another program"}')
+    skipped = _write(folder / "corpus/skipped.csv", ["smiles", "O"])
+    write_manifest(folder / "corpus", [Path(skipped)])
     manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
     assert _texts(tmp_path / "out") == ["CCCC", "CCC", "CC"]
     printed = capsys.readouterr().out
-    assert manifest["ignored_files"] == 4 and "4 files were left out, because" in printed
+    assert manifest["ignored_files"] == 2 and "2 files were left out, because" in printed
     assert str(folder / "a/c/notes.md") in printed
 
 
@@ -405,9 +407,9 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
     "name, content, message",
     [
         ("missing.smi", None, "missing.smi does not exist"),
-        ("empty.smi", b"", "empty.smi has no rows"),
-        ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
-        ("header.csv", b"smiles,y\n", "header.csv has no rows"),
+        ("empty.smi", b"", "empty.smi: holds no data rows"),
+        ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz: holds no data rows"),
+        ("header.csv", b"smiles,y\n", "header.csv: holds no data rows"),
         (
             "two.csv",
             b"Smiles,SMILES\nC,C\n",

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -18,8 +19,7 @@ from exlm.data import chunks, files
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
-from exlm.data.frames import read_file, read_file_chunks, read_frame, write_frame
-from exlm.data.numbers import number_columns
+from exlm.data.frames import read_chunks, read_file, write_frame
 from exlm.data.prepare import prepare
 from exlm.data.sources import Source, find_sources, read_rows
 from exlm.data.tabular import TableOptions
@@ -28,6 +28,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows.datasets import read_files
 from exlm.tasks.rows.table import make_table
 from exlm_command import main
+from tests.conftest import read_frame
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
 
@@ -128,10 +129,7 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
     "content",
     [
         "CCO\nCC\n",
-        "id,smiles\n7,CCO\n8,CC\n",
         "Smiles\tid\nCCO\t1\nCC\t2\n",
-        "smiles\nCCO\nCC",
-        '{"smiles": "CCO", "id": 7}\n{"smiles": "CC", "id": 8}\n',
     ],
 )
 def test_standard_input_has_lines_or_a_table(monkeypatch, content):
@@ -141,21 +139,14 @@ def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     files._standard_input.cache_clear()
 
 
-def test_lines_with_equally_many_fields_are_a_table(tmp_path):
-    table = write(tmp_path / "a.txt", 'ticket,utterance\n1,"Bye, then."\n2,Hello\n')
-    assert texts(table, text_column="utterance") == ["Bye, then.", "Hello"]
-    prose = write(tmp_path / "b.txt", "Bye, then.\nHello, you.\n")
-    assert texts(prose) == ["Bye, then.", "Hello, you."]
-
-
 @pytest.mark.parametrize(
     ("content", "is_table"),
     [
         ("ticket\tutterance\n1\tBye\n2\n", True),
-        ("\tOnce upon a time.\n\tThere was a king.\n", False),
         ("A line, with a comma.\nAnother, too.\n", False),
-        ("Notes\tof May\nOnce upon a time.\n", False),
-        ("smiles\nCCO\n", True),
+        ("Review; a collection\nGood film; I liked it\nA; b; c\n", False),
+        ("smiles\nCCO\n", False),
+        ("CCCCO butanol\nCC ethane\n", False),
     ],
 )
 def test_every_command_takes_a_text_file_for_the_same(tmp_path, content, is_table):
@@ -163,6 +154,24 @@ def test_every_command_takes_a_text_file_for_the_same(tmp_path, content, is_tabl
     [source], _ = find_sources([path])
     assert source.reader == ("tsv" if is_table else "lines")
     assert (list(read_frame(path)) != ["text"]) is is_table
+    if not is_table:
+        assert texts(path) == rows(path) == content.splitlines()
+    else:
+        assert texts(path, text_column="utterance") == rows(path, text_column="utterance")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (">sp|P1 one\nMKV\n", "begins with >, as a .fasta file does; give it a name that ends in"),
+        ('{ "text": "a"}\n', 'begins with { ", as a .jsonl file does; give it a name that ends in'),
+    ],
+)
+def test_a_text_file_that_begins_as_another_format_is_refused(tmp_path, content, message):
+    path = write(tmp_path / "a.txt", content)
+    for read in (rows, texts):
+        with pytest.raises(InputError, match=re.escape(message)):
+            read(path)
 
 
 def test_half_a_character_is_the_fault_of_its_row_alone(tmp_path):
@@ -173,22 +182,9 @@ def test_half_a_character_is_the_fault_of_its_row_alone(tmp_path):
     write_frame(table.frame, tmp_path / "b.csv")
 
 
-def test_lines_of_molecules_and_names_are_told_from_sentences(tmp_path):
-    assert texts(write(tmp_path / "a.txt", "CCCCO butanol\nCC ethane\nC\n")) == ["CCCCO", "CC", "C"]
-    sentences = ["I saw it", "CCCCO is butanol", "the end"]
-    assert texts(write(tmp_path / "b.txt", "\n".join(sentences))) == sentences
-
-
-def test_lines_have_no_line_ends_and_prepare_reads_tables_as_predict_does(tmp_path):
+def test_lines_have_no_line_ends(tmp_path):
     lines = write(tmp_path / "a.txt", "CCO\r\nCC\n")
     assert read_frame(lines)["text"].tolist() == ["CCO", "CC"]
-    for content in ("smiles\tname\nCCO\tb\nCC\ta\n", "CCCO propanol\nCC ethane\n"):
-        path = write(tmp_path / "b.txt", content)
-        [source], _ = find_sources([path])
-        assert [text for text, _ in read_rows(source)] == read_frame(path)["smiles"].tolist()
-    prose = ["Structure, function\tand text", "CC is short."]
-    [source], _ = find_sources([write(tmp_path / "c.txt", "\n".join(prose))])
-    assert [text for text, _ in read_rows(source)] == prose
 
 
 def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
@@ -243,7 +239,7 @@ def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nCCO,1\n\nCC,2\n\n\n")
     table = make_table(read_file(path), path, None, [])
     assert table.texts == ["CCO", "", "CC"] and table.problems == ["", "empty text", ""]
-    assert rows(path) == ["CCO", "", "CC", "", ""]
+    assert rows(path) == ["CCO", "", "CC"]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -501,14 +497,6 @@ def test_sentences_of_conll_files(tmp_path):
     assert frame["tokens"].tolist() == [["EU"]]
 
 
-def test_tagged_words_on_standard_input(tmp_path):
-    tagged = "# id 1\nEU NNP B-ORG\nrejects VBZ O\n\nBonn NNP B-LOC\n"
-    frame = read_frame(write(tmp_path / "a.txt", tagged))  # standard input is read as .txt
-    assert frame["tokens"].tolist() == [["EU", "rejects"], ["Bonn"]]
-    frame = read_frame(write(tmp_path / "b.txt", "EU is O\nThe group O\nis B-positive\nyes\n"))
-    assert "tokens" not in frame
-
-
 def test_words_and_parts_of_speech_of_conllu_files(tmp_path):
     lines = [
         "# text = Das ist zum Essen da , sagte er laut .",  # ten fields, and no tabs
@@ -546,20 +534,6 @@ def test_a_workbook_whose_formulas_were_never_computed_is_refused(tmp_path):
         read_frame(tmp_path / "a.xlsx")
 
 
-def test_sequences_and_names_are_read_from_standard_input_and_txt_files(tmp_path):
-    """Standard input is read as .txt; a line of prose may begin with > as well."""
-    fasta = "# a comment\n>sp|P1 one\nMKV\nLLA*\n>two\nMM-M\n"
-    (tmp_path / "a.txt").write_text(fasta)
-    frame = read_frame(tmp_path / "a.txt")
-    assert frame["sequence"].tolist() == ["MKVLLA*", "MM-M"]
-    assert frame["name"].tolist() == ["sp|P1 one", "two"]
-    (tmp_path / "b.txt").write_text("> He wrote to me.\nI answered him.\n")
-    assert read_frame(tmp_path / "b.txt")["text"].tolist() == [
-        "> He wrote to me.",
-        "I answered him.",
-    ]
-
-
 def test_sequences_in_blocks_are_joined(tmp_path):
     path = write(tmp_path / "a.fas", ">one\nMKVLL AAGGW\nRT\n# a comment\n>two\nMM\n")
     assert read_frame(path)["sequence"].tolist() == ["MKVLLAAGGWRT", "MM"]
@@ -586,7 +560,7 @@ def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
         (['C,"a'], False, "row 1: "),
         (["CC,a", 'C,"a'], False, "row 2: "),
         (["smiles,name", 'C,"a'], True, "row 1: "),
-        (["#comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
+        (["# comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
         (["", "CC,a", "", 'C,"a'], False, "row 3: "),
         (['smiles,"name', "C,a"], True, "the lines above the first row: "),
     ],
@@ -599,11 +573,11 @@ def test_an_open_quote_is_found_in_its_row(tmp_path, lines, header, place):
 
 def test_bad_rows_at_the_start_of_a_table_do_not_refuse_it(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nC,1,2\nCC,3,4\nCCC,5\n")
-    tables = list(read_file_chunks(path, rows=1))
+    tables = list(read_chunks(path, rows=1))
     assert [bool(table.problems) for table in tables] == [True, True, False]
     path = write(tmp_path / "b.csv", "smiles,y\nC,1,2\nCC,3,4,5\n")
     with pytest.raises(InputError, match="no row can be used, the first: 3 fields instead of 2"):
-        list(read_file_chunks(path, rows=1))
+        list(read_chunks(path, rows=1))
 
 
 def test_cells_in_quotes_may_have_several_lines(tmp_path):
@@ -628,17 +602,9 @@ def test_words_for_a_missing_text_are_none_in_a_table(tmp_path):
     assert texts[fasta] == ["NA", "MKV"]
 
 
-def test_a_list_of_sentences_is_no_table(tmp_path):
-    lines = ["Review, in short: good.", "Text two, too."]
-    path = write(tmp_path / "a.txt", "\n".join(lines))
-    assert read_frame(path)["text"].tolist() == lines
-    table = write(tmp_path / "b.txt", "review,score in points\ngood,3\n")
-    assert [*read_frame(table)] == ["review", "score in points"]
-
-
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = [(text, record.problem) for text, record in read_rows(Source(str(path), "csv", None))]
+    rows = list(read_rows(Source(str(path), "csv", None)))
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
     assert read_file(path).problems == {1: "3 fields instead of 2"}
 
@@ -663,7 +629,7 @@ def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkey
     monkeypatch.setattr(chunks, "ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
-    def copy(rows, path, numbers):
+    def copy(rows, path):
         write_frame(rows.frame, path)
         return {}
 
@@ -685,15 +651,6 @@ def test_cells_of_several_lines_between_tabs_as_pandas_writes_them(tmp_path):
 def test_semicolons_beside_commas_in_names_and_numbers(tmp_path):
     path = write(tmp_path / "a.csv", "smiles;name, IUPAC;x\nCCO;a;1,5\nCC;b;2,5\n")
     assert [*read_frame(path)] == ["smiles", "name, IUPAC", "x"]
-
-
-def test_ids_that_look_like_numbers_stay_texts(tmp_path):
-    columns = {"well": ["1E02", "2E02"], "clone": ["1.1", "1.10"], "dose": ["5.10", "1.5E+03"]}
-    columns |= {"y": ["5.1", "1e-05"], "price": ["5.10", "2.50"]}
-    frame = pd.DataFrame({"smiles": ["C", "CC"], **columns})
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    numbers = number_columns(tmp_path / "a.csv", read_frame(tmp_path / "a.csv"))
-    assert numbers == {"y", "price", "dose"}
 
 
 def test_prepare_reads_the_sheet_that_is_named(tmp_path):
@@ -796,25 +753,15 @@ def test_row_names_of_r_without_a_name_are_refused(tmp_path, header, row):
 
 
 def test_comments_above_a_table_are_left_out_and_counted(tmp_path, capsys):
-    comments = "# from ChEMBL, with care\n#second\n\n"
+    comments = "# from ChEMBL, with care\n# second\n\n"
     path = write(tmp_path / "a.csv", f"{comments}#smiles\ty\nCCO\t1\nCC\t2\n")
     assert texts(path) == rows(path) == ["CCO", "CC"]
     assert list(read_frame(path)) == ["#smiles", "y"]
     note = "a.csv are left out (lines: 2, the first: '# from ChEMBL, with care')"
     assert capsys.readouterr().err.count(note) == 1
-    path = write(tmp_path / "b.csv", '#second\nsmiles,y\nCCO,1\nCC,"2\n')
+    path = write(tmp_path / "b.csv", '# second, too\nsmiles,y\nCCO,1\nCC,"2\n')
     with pytest.raises(InputError, match="b.csv, row 2: "):
         read_frame(path)
-
-
-@pytest.mark.parametrize(
-    "table", ["smiles\nCCO\nCC\n", "smiles,y\nCCO,1\nCC,2\n", "smiles,y,z\nCCO,1,2\nCC,3,4\n"]
-)
-def test_a_comment_that_could_be_a_header_line_is_named(tmp_path, table):
-    path = write(tmp_path / "a.csv", f"# from ChEMBL, with care\n#second, too\n{table}")
-    for read in (rows, texts):
-        with pytest.raises(InputError, match="its first line '# from ChEMBL, with care' seems to"):
-            read(path)
 
 
 @pytest.mark.parametrize("text", ["#activity\nCCO\nCC\n", "#activity,smiles\n1,CCO\n2,CC\n"])

@@ -12,7 +12,6 @@ from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
-from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.fill import fill
@@ -28,7 +27,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.storage.models import save_model
 from exlm_command import main
-from tests.conftest import MOLECULES, train_smiles_tokenizer
+from tests.conftest import MOLECULES, read_frame, train_smiles_tokenizer
 from tests.ops import reference  # noqa: F401  adds a back end
 
 

@@ -243,7 +243,7 @@ def readers(index: int, directory: Path) -> dict[str, Any]:
     contents = {
         ".csv": TABLE,
         ".tsv": TABLE.replace(",", "\t"),
-        ".txt": "CCO ethanol\nCC\n",
+        ".txt": "CCO\nCC\n",
         ".smi": "CCO a\nCC b\n",
         ".jsonl": '{"smiles": "CCO", "y": 1}\n{"smiles": "CC", "y": null}\n',
         ".fasta": ">a b\nMKV\nLL\n>c\nMA\n",

@@ -19,7 +19,6 @@ from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.rows.table import make_table
 from tests.tasks.tiny_models import predicted
@@ -123,25 +122,6 @@ def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
         np.testing.assert_array_equal(np.stack(again[column]), vectors)
 
 
-CSV_WITH_NUMBERS = ["id,n,x,late,text", "007,1,0.5,1,CCO", "008,,-1e-05,2,CCN", "009,3,,three,CCC"]
-NUMBERS = [["007", 1, 0.5, "1"], ["008", None, -1e-05, "2"], ["009", 3, None, "three"]]
-
-
-def cells_of(records):
-    return [[record[name] for name in ("id", "n", "x", "late")] for record in records]
-
-
-@pytest.mark.parametrize("rows", [2, 1000], ids=["in parts", "at once"])
-def test_numbers_of_a_csv_file_are_numbers_in_a_parquet_file(chemist, tmp_path, monkeypatch, rows):
-    """Whole numbers stay whole; ids with zeros in front, and columns with other texts, stay."""
-    monkeypatch.setattr("exlm.data.chunks.ROWS", rows)
-    path = write(tmp_path / "a.csv", CSV_WITH_NUMBERS)
-    embed(chemist, path, str(tmp_path / "a.parquet"))
-    table = pq.read_table(tmp_path / "a.parquet")
-    assert str(table.schema.field("n").type) == "int64"
-    assert cells_of(table.to_pylist()) == NUMBERS
-
-
 def test_parquet_columns_of_categories_and_of_numbers_may_have_gaps(chemist, tmp_path):
     frame = pd.DataFrame({"smiles": pd.Categorical(["CCO", None, "CCN"])})
     frame["fold"] = pd.array([1, None, 3], dtype="Int64")
@@ -151,50 +131,6 @@ def test_parquet_columns_of_categories_and_of_numbers_may_have_gaps(chemist, tmp
     written = pq.read_table(tmp_path / "b.parquet").to_pydict()
     assert written["fold"] == [1, None, 3] and written["is_new"] == [True, None, False]
     assert [bool(problem) for problem in written["problem"]] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        (["1.1", "2", "1.10"], ["1.1", "2", "1.10"]),  # ids, in different chunks
-        (["0.25", "", "2.0", "1e-05"], [0.25, None, 2.0, 1e-5]),  # as Python writes numbers
-        (["1.10", "2.50", "-0.75"], [1.1, 2.5, -0.75]),  # as many decimals everywhere
-        (["1", "", "2.5"], [1.0, None, 2.5]),  # as a spreadsheet writes numbers
-        (["0", "-0", "1"], ["0", "-0", "1"]),
-        (["", "", ""], [None] * 3),
-    ],
-)
-@pytest.mark.parametrize("rows", [1, 2, 1000])
-def test_ids_stay_apart_whatever_the_size_of_chunks(
-    chemist, tmp_path, monkeypatch, rows, cells, expected
-):
-    monkeypatch.setattr("exlm.data.chunks.ROWS", rows)
-    path = write(tmp_path / "a.csv", ["smiles,lot", *(f"CCO,{cell}" for cell in cells)])
-    embed(chemist, path, str(tmp_path / "a.parquet"))
-    assert pq.read_table(tmp_path / "a.parquet")["lot"].to_pylist() == expected
-
-
-def test_predictions_for_a_csv_file_have_its_numbers_in_jsonl(
-    chemist, smiles_file, tmp_path, monkeypatch
-):
-    """With labels, which are scored, and in parts; a CSV file gets the cells back as they were."""
-    smiles = smiles_file.read_text().split()[:40]
-    table = write(tmp_path / "t.csv", ["text,logP", *(f"{s},{len(s) / 7}" for s in smiles)])
-    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
-    out = str(tmp_path / "out")
-    finetune(out, chemist, TaskConfig(table, split="random"), hyper, [0])
-    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
-    for labels in ("", ",logP"):
-        lines = [CSV_WITH_NUMBERS[0] + labels]
-        lines += [line + labels.replace("logP", "1.50") for line in CSV_WITH_NUMBERS[1:]]
-        path = write(tmp_path / "a.csv", lines)
-        predict(out, path, str(tmp_path / "a.jsonl"))
-        predict(out, path, str(tmp_path / "b.csv"))
-        records = list(map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines()))
-        assert cells_of(records) == NUMBERS
-        assert not labels or [record["logP"] for record in records] == [1.5] * 3
-        again = (tmp_path / "b.csv").read_text().splitlines()
-        assert all(new.startswith(line) for new, line in zip(again, lines, strict=True))
 
 
 def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smiles_file, tmp_path):

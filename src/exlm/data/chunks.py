@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, digest, read_errors
 from exlm.data.formats import reader_name
-from exlm.data.frames import FileRows, as_text, read_file_chunks
+from exlm.data.frames import FileRows, as_text, read_chunks
 from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.numbers import number_spellings, shared_number_columns
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
@@ -68,7 +67,7 @@ def output_layout(input: str, options: TableOptions, target: Path) -> TableLayou
     if those divide the input, and then with its decimal sign. So the program that wrote the input
     reads both alike. A note says if the sign is a point, because most programs that write
     semicolons expect commas."""
-    if target.suffix != ".csv" or reader_name(input, options) not in ("csv", "tsv"):
+    if target.suffix != ".csv" or reader_name(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
     with read_errors(input):
         layout = find_layout(input, ",", options.has_names)
@@ -87,11 +86,11 @@ def write_in_chunks(
     options: TableOptions,
     target: Path,
     settings: dict[str, Any],
-    write: Callable[[FileRows, Path, frozenset[str]], dict[str, int]],
+    write: Callable[[FileRows, Path], dict[str, int]],
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
-    columns: `write` writes the results for some of them to a file, with the columns that hold
-    numbers alone in all of the table as numbers, and returns how many rows there are of every kind.
+    columns: `write` writes the results for some of them to a file, and returns how many rows there
+    are of every kind.
 
     The chunks are joined at the end: Parquet files to one, others byte by byte. A chunk of a .npy
     file is the numbers alone, float32. A command that was interrupted goes on after the chunks
@@ -102,21 +101,16 @@ def write_in_chunks(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        empty_chunks = []
-        spellings_of_chunks = []
-        for chunk in read_file_chunks(input, options, ROWS):
-            empty_chunks.append(chunk.frame.iloc[[]])
-            spellings_of_chunks.append(number_spellings(input, chunk.frame))
+        empty_chunks = [chunk.frame.iloc[[]] for chunk in read_chunks(input, options, ROWS)]
         common = _common_types(empty_chunks)
-        numbers = shared_number_columns(spellings_of_chunks)
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
-        for chunk in read_file_chunks(input, options, ROWS, common):
+        for chunk in read_chunks(input, options, ROWS, common):
             file = folder / f"{rows}{target.suffix}"
             done_file = file.with_suffix(".json")  # is written when the chunk is whole
             if not done_file.exists():
-                counts_of_chunk = write(chunk, file, numbers)
+                counts_of_chunk = write(chunk, file)
                 sync(file)
                 write_json(done_file, counts_of_chunk)
             files.append(file)

@@ -18,14 +18,6 @@ ENTITY_TAG = re.compile(TAG)
 NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 
 
-def are_tagged_words(lines: list[str]) -> bool:
-    """Whether each line has a word and, at its end, the tag of a named entity."""
-    rows = [line.split() for line in lines if not line.startswith(("#", "-DOCSTART-"))]
-    return len(rows) > 2 and all(
-        len(fields) > 1 and ENTITY_TAG.fullmatch(fields[-1]) for fields in rows
-    )
-
-
 def read_conll(name: str, options: TableOptions) -> Iterator[Record]:
     """Sentences between blank lines: a word in each line and after it its labels, the last of them
     in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with

@@ -1,6 +1,5 @@
 """File formats. A reader yields a record for each row of a file, in constant memory."""
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -8,12 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 from rdkit import Chem, rdBase
 
-from exlm.data.chemistry import molecule_problem
 from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
-from exlm.data.conll import are_tagged_words, read_conll
+from exlm.data.conll import read_conll
 from exlm.data.files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -53,61 +50,24 @@ def check_sheet(sheet: str | None, paths: Iterable[str | Path]) -> None:
         )
 
 
-def reader_name(path: str | Path, options: TableOptions) -> str | None:
-    """The key of READERS for a file, or None. Of a .txt file and of standard input, the first lines
-    decide: objects of JSON, sequences and their names, molecules and their names, tagged words, or
-    a table; else each line is a text."""
+def reader_name(path: str | Path) -> str:
+    """The key of READERS for a file. A .txt file and standard input are a table if their first line
+    has a tab; else each line is a text. InputError if the ending of the name is unknown, or if the
+    first line of a .txt file is that of a .fasta or .jsonl file."""
     file_format = format_of(path)
+    if file_format is None:
+        raise InputError(f"{path}: unknown file type; use a {READABLE}")
     if file_format != "txt":
         return file_format
     with read_errors(path):
-        lines = first_lines(str(path))
-    if options.columns_if_missing or not options.header:
-        return "tsv"
-    if lines and re.fullmatch(r"\s*\{.*\}\s*", lines[0]):
-        return "jsonl"
-    if _are_sequences(lines):
-        return "fasta"
-    if _are_molecules_with_names(lines):
-        return "smi"
-    if are_tagged_words(lines):
-        return "conll"
-    return "tsv" if _are_cells(lines) else "lines"
-
-
-def _are_sequences(lines: list[str]) -> bool:
-    """Whether lines are those of a FASTA file. Prose may begin with > as well."""
-    lines = [line.strip() for line in lines if not line.startswith((";", "#"))]
-    residues = [line for line in lines if not line.startswith(">")]
-    begins_with_name = bool(residues) and lines[0] not in residues
-    return begins_with_name and all(re.fullmatch(r"[A-Za-z*.-]*", line) for line in residues)
-
-
-def _are_molecules_with_names(lines: list[str]) -> bool:
-    """Whether each line has a molecule, and some have a name after it."""
-    words_of_lines = [line.split() for line in lines[:10] if line.strip()]
-    have_names = any(len(words) > 1 for words in words_of_lines)
-    # A word of up to three letters may be a molecule by accident.
-    are_long = any(len(words[0]) > 3 for words in words_of_lines)
-    may_be_molecules = have_names and are_long
-    return may_be_molecules and all(molecule_problem(words[0]) is None for words in words_of_lines)
-
-
-def _are_cells(lines: list[str]) -> bool:
-    """Whether lines are those of a table: the first has a usual name of a column of texts, or all
-    have as many cells, two or more; of those between tabs, one other line is enough. In prose,
-    spaces follow the commas, and a paragraph may begin with a tab."""
-    for mark in "\t,;|":
-        header, *others = list(csv.reader(lines, delimiter=mark)) or [[]]
-        has_spaces = any(cell.startswith(" ") for cell in header)
-        is_prose = has_spaces and any(len(cell.split()) > 2 for cell in header)
-        if text_columns(header) and not is_prose:
-            return True
-        are_alike = [len(row) == len(header) > 1 for row in others]
-        is_divided = any(are_alike) if mark == "\t" else bool(others) and all(are_alike)
-        if is_divided and all(header) and not has_spaces:
-            return True
-    return False
+        first_line_of_file = next(iter(first_lines(str(path))), "")
+    for ending, start in ((".fasta", ">"), (".jsonl", r'\{\s*"')):
+        if match := re.match(start, first_line_of_file):
+            raise InputError(
+                f"{path} begins with {match.group()}, as a {ending} file does; "
+                f"give it a name that ends in {ending}"
+            )
+    return "tsv" if "\t" in first_line_of_file else "lines"
 
 
 def _lines(name: str, options: TableOptions) -> Iterator[Record]:
@@ -146,13 +106,6 @@ def _with_whole_characters(cells: dict[str, Any]) -> Record:
     if not HALF_CHARACTER.search(text):
         return Record(cells)
     return Record(json.loads(HALF_CHARACTER.sub("\ufffd", text)), HALF_CHARACTER_PROBLEM)
-
-
-def _parquet(name: str, options: TableOptions) -> Iterator[Record]:
-    with pyarrow.parquet.ParquetFile(name) as file:
-        check_different(file.schema_arrow.names, name)
-        for batch in file.iter_batches(batch_size=4096):
-            yield from map(Record, batch.to_pylist())
 
 
 def _fasta(name: str, options: TableOptions) -> Iterator[Record]:
@@ -228,12 +181,13 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 
 # Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
-    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl,
-    "parquet": _parquet, "fasta": _fasta, "conll": read_conll, "sdf": _sdf, "xlsx": read_xlsx,
-    "lines": _lines, "hub": _hub,
+    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl, "fasta": _fasta,
+    "conll": read_conll, "sdf": _sdf, "xlsx": read_xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
 # The format that a file has, by the ending of its name
-SUFFIXES = {f".{name}": name for name in ("smi", "txt", *READERS) if name not in ("lines", "hub")}
+SUFFIXES = {
+    f".{name}": name for name in ("smi", "txt", *READERS, "parquet") if name not in ("lines", "hub")
+}
 SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
 SUFFIXES |= {".conllu": "conll"}
 READABLE = (  # for messages

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different
 from exlm.data.files import read_errors
-from exlm.data.formats import READABLE, READERS, check_sheet, reader_name
+from exlm.data.formats import READERS, check_sheet, reader_name
 from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout
-from exlm.data.numbers import with_numbers
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import replacing, sync
@@ -38,36 +37,33 @@ class FileRows(NamedTuple):
         return [self.problems.get(row, "") for row in self.frame.index]
 
 
-def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
-    """The frame of `read_file`, for those who do not ask which rows must not be used."""
-    return read_file(path, options).frame
-
-
-def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
-    """A whole table, read from a file in any format of SUFFIXES or from standard input (`-`).
+def read_file(
+    path: str | Path, options: TableOptions = AS_USUAL, reader: str | None = None
+) -> FileRows:
+    """A whole file in any format of SUFFIXES, or standard input (`-`), as a table.
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
-    number of fields than the header are cut or filled up with "" and must not be used.
+    number of fields than the header are cut or filled up with "" and must not be used. `reader` is
+    a key of READERS, where the ending of the name does not say it.
 
     InputError for a missing, empty or unreadable file, for two columns with the same name, and if
     no row may be used."""
-    [whole_file] = read_file_chunks(path, options)
+    [whole_file] = read_chunks(path, options, reader=reader)
     return whole_file
 
 
-def read_file_chunks(
+def read_chunks(
     path: str | Path,
     options: TableOptions = AS_USUAL,
     rows: int | None = None,
     like: pd.DataFrame | None = None,
+    reader: str | None = None,
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
     those of the frame `like`. Whether no row may be used shows after the last chunk."""
-    reader = reader_name(path, options)
-    if reader is None:
-        raise InputError(f"{path}: unknown file type; use a {READABLE}")
+    reader = reader or reader_name(path)
     check_sheet(options.sheet, [path])
     start = 0
     first_problem = ""
@@ -99,8 +95,8 @@ def read_file_chunks(
 
 
 def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
-    """At most `rows` rows of a Parquet file at a time. They do not become records first, as they do
-    for `prepare`: columns would lose their types."""
+    """At most `rows` rows of a Parquet file at a time. They do not become records first, because
+    columns would lose their types."""
     with pq.ParquetFile(path) as file:
         check_different(file.schema_arrow.names, path)
         for table in file.iter_batches(rows) if rows else [file.read()]:
@@ -125,23 +121,19 @@ def _record_chunks(
 
 
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
-    """The rows as a frame whose cells are as those of other formats: categories, and numbers that
-    may be missing, would refuse other values, such as an empty text; and lists are no arrays."""
+    """The rows as a frame whose cells are as those of other formats: lists are no arrays, and no
+    column is one of categories, which would refuse other values, such as an empty text."""
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
-    # Without the notes of pandas in the file, its index is a column like any other.
+    # Without the notes of pandas in the file, its index is a column like any other. Floats would
+    # change the last digits of long whole numbers.
     table = table.replace_schema_metadata(None)
-    # Floats would change the last digits of long whole numbers
     frame = table.to_pandas(integer_object_nulls=True)
+    for field in table.schema:
+        if pa.types.is_nested(field.type) or pa.types.is_dictionary(field.type):
+            cells = table[field.name].to_pylist()
+            frame[field.name] = pd.Series(cells, frame.index, object)
     if "index" not in frame:
         frame = frame.rename(columns={"__index_level_0__": "index"})  # it had no name
-    for name, dtype in frame.dtypes.items():
-        is_text_or_time = isinstance(dtype, pd.StringDtype | pd.DatetimeTZDtype)
-        if pd.api.types.is_extension_array_dtype(dtype) and not is_text_or_time:
-            frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
-    for field in table.schema:
-        if pa.types.is_nested(field.type):
-            lists = [x.tolist() if isinstance(x, np.ndarray) else x for x in frame[field.name]]
-            frame[field.name] = pd.Series(lists, frame.index, object)
     return frame
 
 
@@ -178,15 +170,11 @@ def write_frame(
     frame: pd.DataFrame,
     path: Path,
     header: bool = True,
-    numbers: Collection[str] = (),
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
     """Writes a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
-    a format has none. The texts of the columns `numbers` become numbers where a format has them;
-    `layout` is that of a .csv file, whose texts stay as they are. InputError for cells that a
-    format cannot hold, such as times with a zone."""
-    if path.suffix not in (".csv", ".tsv"):
-        frame = with_numbers(frame, numbers)
+    a format has none. Texts stay texts; `layout` is that of a .csv file. InputError for cells that
+    a format cannot hold, such as times with a zone."""
     if path.suffix not in (".parquet", ".jsonl"):
         frame = frame.copy(deep=False)
         for name in frame.select_dtypes("object"):

@@ -3,10 +3,9 @@ sign is, by its first lines."""
 
 import csv
 import re
-from itertools import chain, dropwhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
-from exlm.data.columns import USUAL_NAMES, text_columns
 from exlm.data.files import first_lines, note_once
 from exlm.errors import InputError
 
@@ -42,15 +41,15 @@ class Fit(NamedTuple):
 
 def find_layout(name: str, usual: str, has_names: bool) -> TableLayout:
     """How the text of a file is divided; `has_names`: the table has a header line. Above it may
-    stand `sep=;`, as Excel writes it, or comments: lines that begin with # and do not hold the
-    separator of the rows. InputError if the header line is divided otherwise than all rows."""
+    stand `sep=;`, as Excel writes it, or comments: lines that begin with # and a space. InputError
+    if the header line is divided otherwise than all rows."""
     lines = first_lines(name)
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
     if named_separator:
         lines_above = 1
         separator = named_separator[1]
     else:
-        comments = _comments_above(lines, usual, has_names)
+        comments = list(takewhile(lambda line: line.startswith("# "), lines))
         lines_above = len(comments)
         separator = _separator(lines[lines_above:], usual, has_names)
         if comments:
@@ -71,24 +70,6 @@ def _decimal_sign(lines: list[str], separator: str) -> str:
     has_commas = any(map(DECIMAL_COMMA.fullmatch, cells))
     has_points = any(map(DECIMAL_POINT.fullmatch, cells))
     return "," if has_commas and not has_points else "."
-
-
-def _comments_above(lines: list[str], usual: str, has_names: bool) -> list[str]:
-    """The comments among the first lines; [] if the line below them does not hold the separator
-    either, because a header line may begin with #, too."""
-    separator = _separator(list(dropwhile(_begins_with_hash, lines)), usual, has_names)
-    comments: list[str] = []
-    for line in lines:
-        if separator in line:
-            return comments
-        if not _begins_with_hash(line):
-            break
-        comments.append(line)
-    return []
-
-
-def _begins_with_hash(line: str) -> bool:
-    return line.startswith("#")
 
 
 def _separator(lines: list[str], usual: str, has_names: bool) -> str:
@@ -116,17 +97,12 @@ def _cell_counts(lines: list[str], separator: str) -> list[int]:
 
 
 def _check_header_line(name: str, lines: list[str], separator: str) -> None:
-    """InputError if a header line, the first of these, is a comment or is divided otherwise than
-    all rows; a note if most rows have another number of cells, and some have more."""
+    """InputError if a header line, the first of these, is divided otherwise than all rows; a note
+    if most rows have another number of cells, and some have more."""
     if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
         raise InputError(
             f"{name}: there are spaces between the names in its header line; put commas or tabs "
             'between all cells (in R: sep = "\\t", row.names = FALSE)'
-        )
-    if _is_comment(lines, separator):
-        raise InputError(
-            f"{name}: its first line {lines[0][:80]!r} seems to be a comment above the header "
-            "line; remove it"
         )
     counts = {mark: _cell_counts(lines, mark) for mark in SEPARATORS}
     names, *cells = counts[separator]
@@ -152,14 +128,3 @@ def _check_header_line(name: str, lines: list[str], separator: str) -> None:
             f"{len(cells)} rows have another number of cells than the header line ({names}); "
             "correct them, or put cells that hold this separator in quotes"
         )
-
-
-def _is_comment(lines: list[str], separator: str) -> bool:
-    """Whether the first line of a table begins with # and has no usual name of a column of texts,
-    and the first line that does not begin so has one."""
-    uncommented = list(dropwhile(_begins_with_hash, lines))
-    if not _begins_with_hash(lines[0]) or not uncommented:
-        return False
-    names = text_columns(lines[0].split(separator), USUAL_NAMES)
-    names_below = text_columns(uncommented[0].split(separator), USUAL_NAMES)
-    return bool(names_below) and not names

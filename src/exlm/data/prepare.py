@@ -30,7 +30,7 @@ from exlm.data.rows import (
     TokenizedChunk,
     count_and_parse,
 )
-from exlm.data.sources import Chunk, Source, find_sources, read_chunks
+from exlm.data.sources import Chunk, Source, chunks_of_rows, find_sources
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import (
     ALPHABETS,
@@ -74,9 +74,9 @@ def prepare(
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz,
             .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
             or what `exlm` wrote), Hugging Face data sets (`owner/name`,
-            `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
-            the first word is read, of a .txt file every line, unless its first lines are a table or
-            molecules with names.
+            `owner/name/config:split`), or `-` for standard input, which is read as a .txt file. Of
+            a .smi line the first word is read, of a .txt file every line, unless its first line has
+            a tab: then it is a table.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
             uncased BERT's) learn a vocabulary from the inputs. `protein` has a token for each
@@ -109,7 +109,7 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    first_texts = list(islice(_texts(read_chunks(sources, options.text_column)), FIRST_ROWS))
+    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_ROWS))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     if options.tokenizer == "protein":
         _note_nucleotides(first_texts)
@@ -206,7 +206,7 @@ def _learn(
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
     """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
     `count_and_parse` knows to be molecules."""
-    chunks = _with_progress(read_chunks(sources, options.text_column), "vocabulary")
+    chunks = _with_progress(chunks_of_rows(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
         return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
     molecules_only = options.molecules is True and options.on_invalid != "keep"
@@ -232,7 +232,7 @@ def _write_examples(
     row_tokenizer = RowTokenizer(
         str(writer.folder / "tokenizer.json"), tokenizer.unk_token_id, options
     )
-    chunks = read_chunks(sources, options.text_column, options.documents == "row")
+    chunks = chunks_of_rows(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenizing")
     chunks_and_molecules = zip(chunks, chain(known_molecules, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)

@@ -1,29 +1,31 @@
 """From inputs to rows: finds the files that an input stands for, and reads their texts in constant
-memory, with the readers of `formats.py`."""
+memory."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from exlm.data.columns import MISSING_TEXTS, choose_column
-from exlm.data.files import STANDARD_INPUT, read_errors
+from exlm.data.files import STANDARD_INPUT
 from exlm.data.formats import (
     HUB_NAME,
     READABLE,
-    READERS,
     check_sheet,
     format_of,
     reader_name,
 )
-from exlm.data.tabular import AS_USUAL, Record, TableOptions
+from exlm.data.frames import as_text, read_chunks
+from exlm.data.tabular import AS_USUAL, TableOptions
 from exlm.errors import InputError
-from exlm.storage.manifest import MANIFEST
+from exlm.storage.manifest import MANIFEST, has_checksums
 
+FRAME_ROWS = 1000  # the most rows of a table in memory
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 LISTS = ("lines", "smi", "fasta")  # formats that have one column of texts
-NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,21 @@ def find_sources(
     inputs: list[str], options: TableOptions = AS_USUAL
 ) -> tuple[list[Source], list[str]]:
     """The sources behind `inputs` (files, directories, hub names, `-`) in order, and the files of
-    directories that were left out. InputError if an input does not exist or has nothing that can be
-    read."""
+    directories whose format is not read. InputError if an input does not exist or has nothing that
+    can be read."""
     header = options.header
     sources: list[Source] = []
     left_out: list[str] = []
     for name in inputs:
         path = Path(name)
         if name == STANDARD_INPUT:
-            sources.append(Source(name, str(reader_name(name, options)), None, header))
+            sources.append(Source(name, reader_name(name), None, header))
         elif not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name):
             sources.append(Source(name, "hub", None, header))
         else:
             files, others = _data_files(path)
             for file in files:
-                reader = str(reader_name(file, options))
+                reader = reader_name(file)
                 sheet = options.sheet if reader == "xlsx" else None
                 sources.append(Source(str(file), reader, file.stat().st_size, header, sheet))
             left_out += map(str, others)
@@ -78,30 +80,26 @@ def find_sources(
 
 
 def _data_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files of a directory and its subfolders that can be read, or the one file `path`, and the
-    other files; InputError if none can be read. Hidden folders, and what `exlm` wrote, are no
-    data."""
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    data = [file for file in files if format_of(file) and _is_data(file, path)]
-    if path.is_file() and format_of(path):
-        data = [path]
+    """The files of a directory and its subfolders that can be read, or the one file `path`, and
+    those whose format is not read; InputError if none can be read. What has a name that begins with
+    a dot, and the folders that `exlm` wrote, are no data."""
+    if not path.exists():
+        raise InputError(f"the input {path} does not exist; check its path and its name")
+    written = {file.parent for file in path.rglob(MANIFEST) if has_checksums(file.parent)} - {path}
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    data: list[Path] = []
+    left_out: list[Path] = []
+    for file in files:
+        is_hidden = any(name.startswith(".") for name in file.relative_to(path).parts)
+        if file.is_file() and not is_hidden and written.isdisjoint(file.parents):
+            (data if format_of(file) else left_out).append(file)
     if not data:
-        if not path.exists():
-            raise InputError(f"the input {path} does not exist; check its path and its name")
         what = "has no" if path.is_dir() else "is no"
         raise InputError(f"the input {path} {what} {READABLE}; rename text to .txt")
-    return data, sorted(set(files) - set(data))
+    return data, left_out
 
 
-def _is_data(file: Path, directory: Path) -> bool:
-    """Whether a file in an input directory may hold data, by its name and its folders."""
-    *folders, _ = file.relative_to(directory).parents
-    is_hidden = any(folder.name.startswith(".") for folder in folders)
-    is_output = any((directory / folder / MANIFEST).exists() for folder in folders)
-    return not (is_hidden or is_output or file.name.lower().startswith(NOT_DATA))
-
-
-def read_chunks(
+def chunks_of_rows(
     sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
 ) -> Iterator[Chunk]:
     """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a
@@ -112,10 +110,10 @@ def read_chunks(
         document += 1
         chunk: Chunk = []
         size = 0
-        for number, (text, record) in enumerate(read_rows(source, text_column), 1):
+        for number, (text, problem) in enumerate(read_rows(source, text_column), 1):
             if rows_are_documents or not text:
                 document += 1
-            chunk.append(Row(source.name, number, document, text, record.problem))
+            chunk.append(Row(source.name, number, document, text, problem))
             size += len(text)
             if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
                 yield chunk
@@ -125,31 +123,31 @@ def read_chunks(
             yield chunk
 
 
-def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, Record]]:
-    """Yields for every row its stripped text, "" where it is missing or must not be used, and its
-    record. InputError if the source is damaged or has no rows, or if it is unclear
+def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yields for every row its stripped text, "" where it is missing or must not be used, and why
+    it must not be used. InputError if the source is damaged or has no rows, or if it is unclear
     which column to read."""
     is_list = source.reader in LISTS
-    number = 0
+    options = TableOptions(source.header, sheet=source.sheet)
     column = None
-    with read_errors(source.name):
-        options = TableOptions(source.header, sheet=source.sheet)
-        for number, record in enumerate(READERS[source.reader](source.name, options), 1):
-            cells = record.cells
-            if column is None and cells:
-                column = choose_column(cells, None if is_list else text_column, source.name)
-            text = _text(cells.get(column), f"{source.name}, row {number}")
-            # `NA` may be two residues, but not in a table
-            is_missing = not is_list and len(cells) > 1 and text in MISSING_TEXTS
-            yield "" if is_missing or record.problem else text, record
-    if not number:
-        raise InputError(f"{source.name} has no rows; remove it from the inputs")
+    number = 0
+    for rows in read_chunks(source.name, options, FRAME_ROWS, reader=source.reader):
+        columns = rows.frame.columns
+        if column is None and len(columns):
+            column = choose_column(columns, None if is_list else text_column, source.name)
+        cells = rows.frame.get(column, pd.Series("", rows.frame.index))
+        # `NA` may be two residues, but not in a table
+        missing_texts = () if is_list or len(columns) == 1 else MISSING_TEXTS
+        for cell, problem in zip(cells.tolist(), rows.problems_of_rows, strict=True):
+            number += 1
+            text = text_of(cell, f"{source.name}, row {number}")
+            yield "" if problem or text in missing_texts else text, problem
 
 
-def _text(cell: object, where: str) -> str:
+def text_of(cell: Any, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
-    if cell is None:
+    if isinstance(cell, str):
+        return cell.strip()
+    if as_text(cell) is None:
         return ""
-    if not isinstance(cell, str):
-        raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
-    return cell.strip()
+    raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")

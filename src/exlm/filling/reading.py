@@ -1,9 +1,12 @@
 """Reads the texts that `exlm fill` is to fill: those of the command, or the rows of a file."""
 
+import pandas as pd
+
 from exlm.data.chemistry import are_molecules, standardize
-from exlm.data.columns import check_columns, choose_column, identifier_column
-from exlm.data.formats import check_sheet, format_of
-from exlm.data.sources import LISTS, Source, find_sources, read_rows
+from exlm.data.columns import MISSING_TEXTS, check_columns, choose_column, identifier_column
+from exlm.data.formats import format_of, reader_name
+from exlm.data.frames import as_text, read_file
+from exlm.data.sources import LISTS, text_of
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.filling.results import TextToFill
@@ -33,35 +36,25 @@ def read_texts(
     file: str, text_column: str | None, id_column: str | None, table_options: TableOptions
 ) -> list[TextToFill]:
     """The text of each row of a file, with its name if the file has a column of names, and with its
-    problem if it cannot be filled."""
-    source = _source_of(file, table_options)
-    rows = list(read_rows(source, text_column))
-    columns = list(next((record.cells for _, record in rows if record.cells), {}))
+    problem if it cannot be filled. If its ending is unknown, it has a text on each line."""
+    reader = reader_name(file) if format_of(file) else "lines"
+    rows = read_file(file, table_options, reader)
+    columns = rows.frame.columns
     check_columns(columns, file, id_column)
     name_column = id_column or identifier_column(columns)
-    is_table = source.reader not in LISTS and bool(columns)
-    cell_column = choose_column(columns, text_column, file) if is_table else None
+    column = choose_column(columns, None if reader in LISTS else text_column, file)
+    missing_texts = () if reader in LISTS else MISSING_TEXTS
+    names = rows.frame.get(name_column, pd.Series("", rows.frame.index))
+    cells = rows.frame[column].tolist()
     texts_of_rows = []
-    for line, (text, record) in enumerate(rows, 1):
-        name = record.cells.get(name_column)
-        problem = record.problem or None
-        # `read_rows` gives "" for a cell such as `NA`, which stands for a missing text in a table.
-        cell = str(record.cells.get(cell_column) or "").strip()
-        if cell and not text and problem is None:
-            text = cell
-            problem = f"{cell} stands for a missing text"
-        name = None if name is None else str(name)
-        texts_of_rows.append(TextToFill(line, text, name, problem))
+    for line, (cell, name, problem) in enumerate(
+        zip(cells, names, rows.problems_of_rows, strict=True), 1
+    ):
+        text = text_of(cell, f"{file}, row {line}")
+        if text in missing_texts and not problem:
+            problem = f"{text} stands for a missing text"
+        texts_of_rows.append(TextToFill(line, text, as_text(name) or None, problem or None))
     return texts_of_rows
-
-
-def _source_of(file: str, table_options: TableOptions) -> Source:
-    """The file as a source of rows. If its ending is unknown, it has a text on each line."""
-    if format_of(file):
-        sources, _ = find_sources([file], table_options)
-        return sources[0]
-    check_sheet(table_options.sheet, [file])
-    return Source(file, "lines", None)
 
 
 def usable_texts(texts: list[TextToFill]) -> list[str]:

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import read_file, with_columns, write_frame
-from exlm.data.numbers import number_columns
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, note
@@ -113,7 +112,7 @@ def score(
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
     layout = output_layout(input, options, target)
-    write_frame(result, target, numbers=number_columns(input, frame), layout=layout)
+    write_frame(result, target, layout=layout)
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
     if label_column:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.storage.files import sha256, sync, write_text
+from exlm.storage.files import read_or_empty, sha256, sync, write_text
 
 MANIFEST = "manifest.json"
 
@@ -33,6 +33,13 @@ def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
     content = {"files": file_entries(directory, files), **facts}
     write_text(directory / MANIFEST, json.dumps(content, indent=1))
     sync(directory)
+
+
+def has_checksums(directory: Path) -> bool:
+    """Whether a directory has a manifest as `write_manifest` writes it."""
+    files = read_or_empty(directory / MANIFEST).get("files")
+    entries = list(files.values()) if isinstance(files, dict) else []
+    return bool(entries) and all(isinstance(entry, dict) and "sha256" in entry for entry in entries)
 
 
 def damage(directory: Path, contents: bool = True) -> str | None:

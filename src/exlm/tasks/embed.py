@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data import chunks, frames
 from exlm.data.chemistry import Standardize
 from exlm.data.layout import TableLayout
-from exlm.data.numbers import with_numbers
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
@@ -65,20 +64,20 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
-    first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
+    first_rows = next(frames.read_chunks(input, read_options.table_options, chunks.ROWS))
     saved_task = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
     reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
 
     layout = chunks.output_layout(input, read_options.table_options, target)
 
-    def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
+    def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
         table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
-        _write(path, table, vectors, numbers, layout)
+        _write(path, table, vectors, layout)
         return table.counts("embedded")
 
     settings = {
@@ -117,15 +116,9 @@ def _first_table(
     return make_table(rows, path, text_column, [], pair_column=pair_column)
 
 
-def _write(
-    path: Path,
-    table: TextTable,
-    vectors: np.ndarray,
-    numbers: frozenset[str],
-    layout: TableLayout,
-) -> None:
-    """Writes a part of the result, the columns `numbers` as numbers. A .csv file has its header
-    line in the first part alone, a .npy file nowhere."""
+def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout) -> None:
+    """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy
+    file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return
@@ -142,7 +135,7 @@ def _write(
         frame = frames.with_columns(table.frame, columns | {"embedding": None})
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        rows = frames.as_arrow(with_numbers(frame.drop(columns=name), numbers))
+        rows = frames.as_arrow(frame.drop(columns=name))
         pq.write_table(rows.append_column(name, cells), path)
 
 

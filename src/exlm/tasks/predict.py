@@ -62,7 +62,7 @@ def predict(
         return target
     predictions = predictor.predict()
     layout = output_layout(input, predict_options.table_options, target)
-    write_frame(predictions.frame, target, numbers=predictions.numbers, layout=layout)
+    write_frame(predictions.frame, target, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scorers:
         scores = predictions.scorers[predictions.main](predictions.labelled)
@@ -84,10 +84,9 @@ def _predict_in_chunks(
     options = predictor.options
     layout = output_layout(predictor.path, options.table_options, target)
 
-    def write(rows: FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
+    def write(rows: FileRows, path: Path) -> dict[str, int]:
         frame, counts = predict_chunk(rows)
-        begins_file = rows.frame.index[0] == 0
-        write_frame(frame, path, header=begins_file, numbers=numbers, layout=layout)
+        write_frame(frame, path, header=rows.frame.index[0] == 0, layout=layout)
         return counts
 
     models = [

@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame
+from exlm.data.frames import read_file
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import SeedModel
@@ -74,7 +74,8 @@ class QuestionPredictor:
         if plain_suffix(path) != ".json":
             new_columns = frame.drop(columns=["row", "id", "question"])
             columns = {str(name): new_columns[name] for name in new_columns}
-            frame = with_predictions(read_frame(path, self.options.table_options), columns, path)
+            rows = read_file(path, self.options.table_options)
+            frame = with_predictions(rows.frame, columns, path)
         return self._scored(Predictions(frame, counts), answers_by_model, voted, windows)
 
     def _scored(

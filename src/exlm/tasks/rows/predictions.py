@@ -88,7 +88,6 @@ class Predictions:
     in_training: int | None = None
     # how many rows have a label that the models do not know
     unknown_labels: int = 0
-    numbers: frozenset[str] = frozenset()  # the file's `number_columns`
 
     @property
     def main(self) -> str:

@@ -13,8 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_header, listed
-from exlm.data.frames import FileRows, read_file, read_file_chunks
-from exlm.data.numbers import number_columns
+from exlm.data.frames import FileRows, read_chunks, read_file
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.rows.predictions import (
@@ -96,7 +95,7 @@ class TablePredictor:
     @classmethod
     def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
         """The models, and the table in a file."""
-        first_rows = next(read_file_chunks(path, options.table_options, ROWS))
+        first_rows = next(read_chunks(path, options.table_options, ROWS))
         return cls(models, path, options, first_rows)
 
     def _check_options(self) -> None:
@@ -153,8 +152,7 @@ class TablePredictor:
         if self.options.explain:
             explanations = {"explanation": self._explain(table, tokens)}
             frame = with_predictions(frame, explanations, self.path)
-        numbers = number_columns(self.path, rows.frame)
-        predictions = Predictions(frame, counts, numbers=numbers)
+        predictions = Predictions(frame, counts)
         if set(self.label_columns).isdisjoint(table.frame):
             return predictions
         try:
@@ -220,7 +218,7 @@ class TablePredictor:
         # All chunks have the same columns, so it must be known before the first one is written
         # whether any row is in the training.
         training = self._training_texts
-        chunks = read_file_chunks(self.path, self.options.table_options, ROWS)
+        chunks = read_chunks(self.path, self.options.table_options, ROWS)
         marks_training = training is not None and any(
             training.rows_in(self.texts_of(rows)).any() for rows in chunks
         )
