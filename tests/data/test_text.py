@@ -205,7 +205,7 @@ def _starts(stream, before, document, eos, cross):
 def test_result_does_not_depend_on_workers(text_file, tmp_path):
     one = _prepare(text_file, tmp_path / "one", held_out=0.2)
     assert one == _prepare(text_file, tmp_path / "two", held_out=0.2, workers=2)
-    Corpus(tmp_path / "two").verify()
+    Corpus(tmp_path / "two").check_files()
 
 
 def test_a_skipped_first_row_still_separates_documents(text_file, tmp_path):

@@ -130,7 +130,7 @@ def damaged_corpus(index: int, directory: Path) -> dict[str, Any]:
     same = file.exists() and file.read_bytes() == before
     try:
         for split in ("train", "valid"):
-            Corpus(path, split).verify()
+            Corpus(path, split).check_files()
         said = ""
     except InputError as error:
         said = str(error)

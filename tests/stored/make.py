@@ -40,7 +40,7 @@ def recorded(folder: Path) -> dict[str, Any]:
     corpora = {split: Corpus(folder / "corpus", split) for split in ("train", "valid")}
     tokens = {}
     for split, corpus in corpora.items():
-        corpus.verify()
+        corpus.check_files()
         ids, lengths = corpus.gather(torch.arange(len(corpus)).numpy())
         tokens[split] = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
     model, tokenizer = load_model(str(folder / "model"), ExLMForMaskedLM)

@@ -42,18 +42,16 @@ from exlm.data.tokenization import (
     splits_smiles,
     train_text_tokenizer,
 )
-from exlm.errors import InputError, note
+from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 MOST_WORDS = 20_000  # most different words, unknown or spelled, whose counts are kept
-PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_WORDS = 20
 REPORTED_FILES = 5
 FIRST_ROWS = 1000  # rows that say whether the input is SMILES or proteins
-NUCLEOTIDES = re.compile("[ACGTUN]{20,}", re.IGNORECASE)  # a protein would have other letters too
 
 
 def prepare(
@@ -111,8 +109,6 @@ def _write_corpus(
     """Writes all files of a corpus but its manifest, which it returns."""
     first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_ROWS))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
-    if options.tokenizer == "protein":
-        _note_nucleotides(first_texts)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
     tokenizer_of_corpus = fixed_tokenizer
     known_molecules: list[np.ndarray | None] = []
@@ -181,16 +177,6 @@ def _check_smiles(texts: list[str]) -> None:
             f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
-        )
-
-
-def _note_nucleotides(texts: list[str]) -> None:
-    """Says if most texts are DNA or RNA, whose letters are residues, too."""
-    nucleotides = [text for text in texts if NUCLEOTIDES.fullmatch(text)]
-    if 2 * len(nucleotides) > len(texts):
-        note(
-            f"{len(nucleotides)} of the first {len(texts)} sequences look like DNA or RNA; "
-            "their letters are read as amino acids"
         )
 
 
@@ -283,11 +269,8 @@ def _statistics(
         "train_tokens": int(train.sum()),
         "valid_tokens": int(valid.sum()),
     }
-    lengths = np.concatenate([train, valid])
-    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf").tolist()
     return {
         "counts": content,
-        "length_percentiles": dict(zip(map(str, PERCENTILES), percentiles, strict=True)),
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_WORDS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_WORDS)),
     }
