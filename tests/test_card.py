@@ -161,15 +161,6 @@ def test_runs_of_earlier_versions_recorded_another_checksum_of_the_weights(run, 
     assert f"fine-tuned from: exlm (checksum of the model {checksum})" in info(str(tmp_path))
 
 
-def test_the_licence_that_a_card_names_is_told(run, tmp_path):
-    copy = tmp_path / "exlm"
-    shutil.copytree(run, copy)
-    assert "licence of the weights: none named" in info(str(copy))
-    text = (copy / "README.md").read_text()
-    (copy / "README.md").write_text(text.replace("---\n", "---\nlicense: apache-2.0\n", 1))
-    assert "licence of the weights: apache-2.0" in info(str(copy))
-
-
 def test_the_python_of_a_card_runs(run, tuned):
     for directory, name in ((run, "ExLMForMaskedLM"), (tuned, "ExLMForSequenceClassification")):
         code = card(directory)[1].split("```python\n")[1].split("```")[0]

@@ -342,7 +342,7 @@ def test_help_describes_every_option(capsys, command):
         main([command, "--help"])
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
-    assert f"example: exlm {command} " in text
+    assert f"example: exlm {command}" in text
     assert all(positional.upper() in text for positional in COMMANDS[command].positionals)
     options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]

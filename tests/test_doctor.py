@@ -24,9 +24,8 @@ def test_verify_names_what_has_changed_in_any_directory_below(tmp_path, capsys):
         verify(str(tmp_path / "empty"))
 
 
-def test_doctor_names_versions_and_leaves_nothing_behind(tmp_path, capsys):
-    facts = doctor(str(tmp_path))
-    assert facts["torch"].startswith("2.") and "MB/s" in facts["disk"]
-    assert facts["precision auto"] in ("bf16", "fp32")
+def test_doctor_names_versions(capsys):
+    facts = doctor()
+    assert facts["torch"].startswith("2.")
     printed = capsys.readouterr().out
-    assert all(name in printed for name in facts) and not list(tmp_path.iterdir())
+    assert all(name in printed and value in printed for name, value in facts.items())

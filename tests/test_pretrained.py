@@ -1,4 +1,4 @@
-"""Model directories: who may read them, and what they hold."""
+"""Model directories: what they hold."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.models import load_model, save_model, verify
+from exlm.storage.models import check_model, load_model, save_model
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 
@@ -21,13 +21,6 @@ def masked_lm(tmp_path) -> Path:
     return tmp_path / "model"
 
 
-def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
-    (tmp_path / "new").touch()
-    expected = (tmp_path / "new").stat().st_mode
-    modes = {path.name: path.stat().st_mode for path in masked_lm.rglob("*") if path.is_file()}
-    assert "model.safetensors" in modes and set(modes.values()) == {expected}
-
-
 def test_what_a_killed_save_left_is_removed_by_the_next(masked_lm):
     left = masked_lm / ".partial-model-killed"
     left.mkdir()
@@ -35,4 +28,4 @@ def test_what_a_killed_save_left_is_removed_by_the_next(masked_lm):
     network, tokenizer = load_model(str(masked_lm), ExLMForMaskedLM)
     save_model(masked_lm, network, tokenizer)
     assert not list(masked_lm.glob(".partial-*"))
-    verify(str(masked_lm))
+    check_model(str(masked_lm))

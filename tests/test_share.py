@@ -59,7 +59,6 @@ def test_a_copy_predicts_what_the_original_predicts(folder, shared):
 def test_a_copy_is_described_and_verified_as_the_original(folder, shared, capsys):
     original = info(str(folder / "tuned"))
     assert "regression of size" in original and "of 2 seeds" in original
-    assert "licence of the weights: cc-by-4.0" in original
     assert info(str(shared)).replace(str(shared), str(folder / "tuned")) == original
     verify(str(shared))
     assert capsys.readouterr().out.count("as it was written") == 3
@@ -91,7 +90,6 @@ def test_what_is_left_out_is_said(folder, tmp_path, capsys):
     assert "learning_rate=" in left_out and "train.smi" in left_out and "1_Pooling" not in left_out
     share(str(folder / "model"), str(tmp_path / "model"))
     assert "models: 1" in capsys.readouterr().out
-    assert "the card says more" not in info(str(tmp_path / "model"))
 
 
 def test_what_cannot_be_shared(folder, tmp_path):

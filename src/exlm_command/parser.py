@@ -62,12 +62,12 @@ def build_parser(name: str) -> ArgumentParser:
     function = function_of(name)
     command = COMMANDS[name]
     forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-    usage = " ".join(
+    positionals_in_usage = [
         forms[count].format(positional.upper()) for positional, count in command.positionals.items()
-    )
+    ]
     parser = ArgumentParser(
         prog=f"exlm {name}",
-        usage=f"exlm {name} {usage} [--option value ...]",
+        usage=" ".join(["exlm", name, *positionals_in_usage, "[--option value ...]"]),
         epilog=f"example: exlm {name} {command.example}",
         exit_on_error=False,
     )

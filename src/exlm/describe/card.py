@@ -88,13 +88,6 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     write_text(directory / MODEL_CARD, text)
 
 
-def license_in(card: Path) -> str | None:
-    """The licence that a line `license:` at the top of a card names."""
-    top = card.read_text(encoding="utf-8", errors="replace").split("\n---")[0]
-    line = re.search(r"^license: *[\"']?([^\"'\n]+)", top, re.MULTILINE)
-    return line.group(1).strip() if line else None
-
-
 def _task_entries(config: dict[str, Any]) -> dict[str, Any]:
     """What a fine-tuned model keeps of its task and texts; of a pre-trained one, its settings."""
     return config | (config.get("task") or {})

@@ -4,9 +4,9 @@ checksums."""
 from pathlib import Path
 
 from exlm.data.corpus import Corpus, describe
-from exlm.describe.card import license_in, run_facts
+from exlm.describe.card import run_facts
 from exlm.errors import InputError
-from exlm.storage.files import MODEL_CARD, read_or_empty
+from exlm.storage.files import read_or_empty
 from exlm.storage.manifest import MANIFEST, damage
 from exlm.storage.shipped import model_path
 
@@ -30,10 +30,6 @@ def info(path: str) -> str:
         )
     else:
         text = run_facts(Path(path))
-        card = Path(path) / MODEL_CARD
-        if text and card.is_file():
-            text += f"\n- licence of the weights: {license_in(card) or 'none named'}"
-            text += f"\n- the card says more: {card}"
     if not text:
         raise InputError(
             f"{path} is neither a corpus nor a model nor a run; give the output of an exlm command"

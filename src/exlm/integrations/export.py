@@ -18,7 +18,7 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
-from exlm.storage.models import load_model, longest_text, verify
+from exlm.storage.models import check_model, load_model, longest_text
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
 
@@ -47,7 +47,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         format: the file format; there is only `onnx`."""
     import_optional("onnxscript", "export", "exlm export")
     onnx = import_optional("onnx", "export", "exlm export")
-    verify(model)
+    check_model(model)
     architectures = load_config(model).architectures or []
     model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, model_class)

@@ -14,7 +14,7 @@ from exlm.storage.files import (
     write_json,
 )
 from exlm.storage.manifest import MANIFEST, new_directory
-from exlm.storage.models import verify
+from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
 from exlm.tasks.encoders.results import is_baseline, seed_directories
 
@@ -61,7 +61,7 @@ def share(model: str, directory: str) -> Path:
 def _files_of_model(folder: Path) -> list[Path]:
     """The files of the model in a folder. InputError if they are damaged, or if it is not known
     which they are."""
-    verify(str(folder))
+    check_model(str(folder))
     if not (folder / MANIFEST).is_file():
         raise InputError(
             f"{folder} has no {MANIFEST}, which says what belongs to the model; copy it by hand"

@@ -16,7 +16,7 @@ from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
-from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
+from exlm.storage.models import check_model, load_model, longest_text, model_path, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
 from exlm.tasks.rows.table import make_table
@@ -75,7 +75,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
-        verify(self.model)
+        check_model(self.model)
         choices = {
             "pooling": get_args(Pooling),
             "standardize": (None, *get_args(Standardize)),

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.models import load_model, verify, weight_hash
+from exlm.storage.models import check_model, load_model, weight_hash
 from exlm.storage.shipped import model_path
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
@@ -32,7 +32,7 @@ def start_hash(path: str) -> str:
             "a name that exlm models lists, and keep it until the run is finished (a run that goes "
             "on is compared with the weights it started from)"
         )
-    verify(path)
+    check_model(path)
     return weight_hash(path)
 
 

@@ -4,8 +4,6 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,8 +36,7 @@ def save_model(
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
     and the manifest with `facts` in it. `model_max_length` of the saved tokenizer is the longest
     text of the task that the model was tuned for, or LONGEST_TEXT. All files are moved into place
-    when they are complete, the manifest last. They get the permissions of any new file (safetensors
-    would let the owner alone read the weights)."""
+    when they are complete, the manifest last."""
     directory.mkdir(parents=True, exist_ok=True)
     for killed_save in directory.glob(".partial-model-*"):
         shutil.rmtree(killed_save, ignore_errors=True)
@@ -47,18 +44,15 @@ def save_model(
         partial = Path(name)
         saved_task = getattr(model.config, "task", None) or {}
         max_length = saved_task.get("max_length", LONGEST_TEXT)
-        with without_reports():
-            model.save_pretrained(partial)
+        model.save_pretrained(partial)
         save_tokenizer(partial, tokenizer, max_length)
         if model.config.model_type == "exlm":
             _write_sentence_transformers(partial, model.config.hidden_size, max_length)
         files = [path for path in partial.rglob("*") if path.is_file()]
         write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
-        permissions = (partial / MANIFEST).stat().st_mode
         for path in [*files, partial / MANIFEST]:
             target = directory / path.relative_to(partial)
             target.parent.mkdir(exist_ok=True)
-            path.chmod(permissions)
             path.replace(target)
 
 
@@ -90,7 +84,7 @@ def weight_hash(path: str) -> str:
     return hashlib.sha256("".join(weight_files(path).values()).encode()).hexdigest()
 
 
-def verify(path: str) -> None:
+def check_model(path: str) -> None:
     """Raises InputError if `path` is not a model directory, or if a file in it has changed since it
     was written."""
     directory = Path(model_path(path))
@@ -112,31 +106,13 @@ def verify(path: str) -> None:
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
 
-@contextmanager
-def without_reports() -> Iterator[None]:
-    """Inside, transformers neither reports a new head, which is as it should be, nor shows a bar
-    for the moment in which weights of this library are read or written."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    had_bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bars:
-            logging.enable_progress_bar()
-
-
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
     """An ExLM and its tokenizer from a local directory, or of the package by name, verified first
     if it has a manifest. A head that it lacks is random. `task_layers` replaces the
     configuration's unless None. InputError if files are damaged or do not match."""
-    verify(path)
+    check_model(path)
     path = model_path(path)
     from transformers import AutoConfig
 
@@ -147,8 +123,7 @@ def load_model(
         _check_model(path, config, tokenizer)
         if task_layers is not None:
             config.task_layers = task_layers
-        with without_reports():
-            model = model_class.from_pretrained(path, config=config, use_safetensors=True)
+        model = model_class.from_pretrained(path, config=config, use_safetensors=True)
         return model, tokenizer
     except InputError:
         raise

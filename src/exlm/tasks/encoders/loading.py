@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -26,11 +26,10 @@ from transformers import (
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line, note
 from exlm.storage.models import (
+    check_model,
     check_tokenizer,
-    verify,
     weight_files,
     weight_hash,
-    without_reports,
 )
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
@@ -52,7 +51,7 @@ def encoder_hash(name: str) -> str:
     """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a
     hub model."""
     if Path(model_path(name)).is_dir():
-        verify(name)
+        check_model(name)
         return weight_hash(name)
     commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
@@ -128,7 +127,7 @@ def load_finetuned(
     path: str, model_classes: ModelClasses
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned network as it was saved, head included, and its tokenizer."""
-    verify(path)
+    check_model(path)
     config = load_config(path)
     network = _from_pretrained(_model_class(config, model_classes), path, config)
     return _with_exact_head(network), load_encoder_tokenizer(path)[0]
@@ -190,7 +189,7 @@ def load_config(name: str) -> PreTrainedConfig:
     except Exception as error:  # no network, no such model, a damaged file
         is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))
         if is_path or Path(name).is_dir():
-            verify(name)
+            check_model(name)
         raise InputError(
             f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub "
             f"name"
@@ -212,11 +211,9 @@ def _from_pretrained(
     head replaces them. What else is new is printed."""
     path = model_path(name)
     try:
-        # What is downloaded from the hub keeps its bars.
-        with without_reports() if Path(path).is_dir() else nullcontext():
-            network, loading = model_class.from_pretrained(
-                path, config=config, ignore_mismatched_sizes=True, output_loading_info=True
-            )
+        network, loading = model_class.from_pretrained(
+            path, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+        )
     except Exception as error:  # damaged files raise anything
         raise InputError(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"

@@ -14,7 +14,7 @@ from exlm.data.chemistry import Standardize
 from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
-from exlm.storage.models import verify
+from exlm.storage.models import check_model
 from exlm.tasks.encoders.loading import ModelClasses, load_config, load_finetuned
 from exlm.train import distributed
 
@@ -96,7 +96,7 @@ class SavedTask:
 
 def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
-    verify(path)
+    check_model(path)
     config = load_config(path)
     content = getattr(config, "task", None)
     if content is not None:
