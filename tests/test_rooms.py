@@ -16,7 +16,7 @@ ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "storage": {"errors", "identity"},
     "ops": set(),
     "model": {"ops", "errors", "identity"},
-    "data": ANYWHERE,
+    "data": {"ops"} | ANYWHERE,
     "train": {"ops"} | ANYWHERE,
     "describe": {"data"} | ANYWHERE,
     "pretrain": {"describe", "data", "train", "model", "ops"} | ANYWHERE,

@@ -20,11 +20,9 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from exlm.data.corpus import SPECIALS, Corpus
 from exlm.errors import InputError
+from exlm.ops.expansion import IGNORED
 from exlm.randomness import Purpose, random_bits, uniform
 
-# Label of tokens that were not masked. It is IGNORED of `exlm.ops.expansion`, which data does not
-# import: both are that of PyTorch's cross entropy.
-IGNORED = -100
 # Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
 LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that

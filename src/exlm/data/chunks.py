@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.files import STANDARD_INPUT, digest, read_errors
+from exlm.data.files import STANDARD_INPUT, path_of, read_errors
 from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, as_text, read_chunks
 from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout, find_layout
@@ -23,6 +23,7 @@ from exlm.storage.files import (
     check_suffix,
     read_or_empty,
     replacing,
+    sha256,
     sync,
     to_json_types,
     write_json,
@@ -96,7 +97,9 @@ def write_in_chunks(
     file is the numbers alone, float32. A command that was interrupted goes on after the chunks
     that are finished, if input and `settings` are the same. Returns the sums of what `write`
     returns."""
-    run_settings = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
+    run_settings = to_json_types(
+        {**settings, "input": sha256(path_of(input)), "rows_of_a_part": ROWS}
+    )
     with resumable_directory(
         target.with_name(f".unfinished-{target.name}"), run_settings
     ) as folder:

@@ -10,7 +10,7 @@ from exlm.errors import InputError
 # Usual names of the column of texts, without spaces and marks, in lower case. The first names are
 # preferred to the others.
 USUAL_NAMES = "smiles|mol|text"
-OTHER_NAMES = (
+LESS_USUAL_NAMES = (
     ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|comment|tweet"
     "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence"
 )
@@ -31,7 +31,7 @@ PAIR_NAMES = (
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
-NAMES = (USUAL_NAMES, OTHER_NAMES, LIST_NAMES)
+NAMES = (USUAL_NAMES, LESS_USUAL_NAMES, LIST_NAMES)
 
 
 def choose_column(
@@ -70,7 +70,9 @@ def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
     return None, None
 
 
-def text_columns(columns: Iterable[str], names: str = f"{USUAL_NAMES}|{OTHER_NAMES}") -> list[str]:
+def text_columns(
+    columns: Iterable[str], names: str = f"{USUAL_NAMES}|{LESS_USUAL_NAMES}"
+) -> list[str]:
     """Those columns that have one of the usual `names`, a regular expression, in any case and with
     any marks; of `question` and `Question` the one that is spelled as the usual name."""
     columns_of_name: dict[str, list[str]] = {}

@@ -37,7 +37,7 @@ EXAMPLE = np.dtype(
 )
 
 Part = Literal["train", "valid"]
-PARTS = get_args(Part)
+CORPUS_PARTS = get_args(Part)
 
 
 class Corpus:
@@ -183,7 +183,7 @@ class CorpusWriter:
             hashes = pd.DataFrame({half: examples[half] for half in ("high", "low")})
             examples = examples[~hashes.duplicated().to_numpy()]
         lengths = {}
-        for number, part in enumerate(PARTS):
+        for number, part in enumerate(CORPUS_PARTS):
             index = examples[["offset", "length"]][examples["part"] == number].astype(INDEX)
             np.save(self.folder / f"{part}.npy", index)
             lengths[part] = index["length"]

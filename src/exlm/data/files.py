@@ -21,7 +21,6 @@ from typing import Any, TextIO
 import pyarrow
 
 from exlm.errors import InputError, first_line, note
-from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # what standard input is called where a file's name may stand
@@ -64,7 +63,7 @@ def read_errors(name: str | Path) -> Iterator[None]:
 def open_text(name: str | Path, newline: str = "") -> TextIO:
     """A UTF-8 file, or a UTF-16 file that begins with a mark of it, plain or compressed as its name
     says (COMPRESSIONS). Damage raises one of READ_ERRORS."""
-    path = _standard_input().name if str(name) == STANDARD_INPUT else str(name)
+    path = str(path_of(name))
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":
         # Arrow reads every frame and notices a truncated file; the zstandard package does neither.
@@ -141,6 +140,11 @@ def check_length(text: str, name: str, what: str) -> None:
         )
 
 
+def path_of(name: str | Path) -> Path:
+    """The path of a file; of standard input, that of a copy of it."""
+    return Path(_standard_input().name if str(name) == STANDARD_INPUT else name)
+
+
 @cache
 def _standard_input() -> Any:
     """A temporary file with all of standard input, because some commands read their input more than
@@ -149,11 +153,6 @@ def _standard_input() -> Any:
     shutil.copyfileobj(sys.stdin.buffer, copy)
     copy.flush()
     return copy
-
-
-def digest(name: str) -> str:
-    """SHA-256 of a file, or of standard input, in hexadecimal."""
-    return sha256(Path(_standard_input().name if name == STANDARD_INPUT else name))
 
 
 def plain_suffix(path: str | Path) -> str:

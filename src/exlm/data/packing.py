@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from exlm.data.corpus import EXAMPLE, PARTS
+from exlm.data.corpus import CORPUS_PARTS, EXAMPLE
 from exlm.data.rows import InvalidRow, TokenizedChunk
 
 NOTHING = np.empty(0, np.uint32)
@@ -20,12 +20,12 @@ def pack(
     counted. No token is dropped, so the last example of a part may be shorter. If the first row of
     a document is held out, so is all of it. `separator` is the token between documents joined into
     one stream, or None if no example has tokens of two."""
-    leftovers = [NOTHING for _ in PARTS]  # token ids of each part that are in no example yet
-    has_document = [False for _ in PARTS]
+    leftovers = [NOTHING for _ in CORPUS_PARTS]  # token ids of each part that are in no example yet
+    has_document = [False for _ in CORPUS_PARTS]
     document = 0
     part = 0
     for chunk in chunks:
-        examples: list[list[np.ndarray]] = [[] for _ in PARTS]
+        examples: list[list[np.ndarray]] = [[] for _ in CORPUS_PARTS]
         for number, part_of_row, token_ids in _documents(chunk):
             if number != document:
                 document = number

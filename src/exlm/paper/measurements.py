@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.data.batching import IGNORED
 from exlm.data.corpus import SPECIALS
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
 from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.settings import DataConfig

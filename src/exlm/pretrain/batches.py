@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from exlm.data.batching import MaskedBatches, share_bounds
-from exlm.data.corpus import PARTS, SPECIALS, Corpus
+from exlm.data.corpus import CORPUS_PARTS, SPECIALS, Corpus
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch
@@ -66,7 +66,7 @@ def check_positions(
     if not architecture.limits_positions:
         return
     longest_of = {
-        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in PARTS
+        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in CORPUS_PARTS
     }
     longest = max(longest_of.values())
     held_out = longest_of["valid"]

@@ -12,11 +12,12 @@ from typing import Any
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.files import digest, plain_stem, plain_suffix
+from exlm.data.files import path_of, plain_stem, plain_suffix
 from exlm.data.formats import check_sheet, format_of
 from exlm.data.frames import FileRows, read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
+from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.rows.splits import split_method
 from exlm.tasks.rows.table import TextTable, make_table
@@ -95,7 +96,7 @@ def data_name(config: TaskConfig) -> str:
 
 def file_hashes(config: TaskConfig) -> dict[str, str]:
     """The SHA-256 of the files of a config that `resolve` completed, by path."""
-    return {str(file): digest(str(file)) for file in task_files(config).values()}
+    return {str(file): sha256(path_of(file)) for file in task_files(config).values()}
 
 
 def load_labelled(config: TaskConfig) -> TextTable:
