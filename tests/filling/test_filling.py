@@ -635,7 +635,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL",), "give either texts after the model or --file"),
         (("MODEL", TWO, "--file", __file__), "give either texts after the model or --file"),
         (("MODEL", "CCO"), "line 1: no mask: write [MASK]"),
-        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
+        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt: no such file"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),

@@ -487,7 +487,7 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--temperature", "0"), "temperature is 0"),
         ((PHENYL, "--site", "1", "--temperature", "1e9"), "temperature is 1"),
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
-        ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi does not exist"),
+        ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi: no such file"),
         ((PHENYL, "--site", "1", "--known", __file__), "which holds no molecules"),
         ((PHENYL, "--site", "1", "--known_sheet", "Old"), "known_sheet is for a workbook; give"),
         ((PHENYL, "--known", __file__, "--known_sheet", "Old"), "known_sheet is for a workbook"),
