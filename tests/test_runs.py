@@ -94,6 +94,13 @@ def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
         finished_result(result, "identity", {"data_sha256": "cd"})
 
 
+def test_names_of_columns_that_were_recorded_in_pieces_are_the_same_names():
+    """Earlier versions recorded `Ki, nM` as the command line had cut it."""
+    cut, whole = ({"task": {"label_columns": names}} for names in (["Ki", "nM"], ["Ki, nM"]))
+    assert first_difference(cut, whole) is None
+    assert first_difference({"task": {"label_columns": ["Ki"]}}, whole) is not None
+
+
 def test_a_setting_that_was_changed_before_and_is_not_now_differs():
     """Settings with IDENTITY_IF_CHANGED are not recorded with their default."""
     changed, default = identity_of(Settings("x", newer=False)), identity_of(Settings("x"))

@@ -55,9 +55,9 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
 
 def complete(identity: dict[str, Any]) -> dict[str, Any]:
     """An identity as every version would record it, so that two runs are the same if theirs are
-    equal: with DEFAULTS, and without dictionaries (the setting `dataset` of a dictionary `task` is
-    `task.dataset`)."""
-    recorded = {name: value for name, value in _settings(identity) if value is not None}
+    equal: with DEFAULTS, without dictionaries (the setting `dataset` of a dictionary `task` is
+    `task.dataset`), and with names of columns cut at their commas, as earlier versions did."""
+    recorded = {name: _cut(value) for name, value in _settings(identity) if value is not None}
     return DEFAULTS | recorded
 
 
@@ -69,6 +69,14 @@ def _settings(identity: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{inner_name}", inner_value
         else:
             yield name, value
+
+
+def _cut(value: Any) -> Any:
+    """A list of names cut at their commas; any other value as it is."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return value
+    pieces = [piece.strip() for piece in ",".join(value).split(",")]
+    return [piece for piece in pieces if piece]
 
 
 def _in_words(value: Any, missing: str) -> str:

@@ -12,7 +12,7 @@ import sys
 from itertools import pairwise, takewhile
 from typing import NoReturn
 
-from exlm_command.commands import COMMANDS, CommandLineError
+from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
 from exlm_command.recipes import recipe_path, recipes
 
 VERSION = "0.2.0"
@@ -21,6 +21,10 @@ HELP = ("-h", "--help")
 # Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
 # runs). Then importing `exlm` does not import all models.
 is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
+# positional arguments that name something on disk
+ON_DISK = ("model", "input")
+# options that name a file if their value has a dot; names of data sets have none
+FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,7 +70,7 @@ def _run(name: str, others: list[str]) -> None:
         print(_usage())
         return
     if name not in COMMANDS:
-        _leave(2, f"exlm: error: unknown command {name!r}\n\n{_usage()}" if name else _usage())
+        _leave(2, _unknown(name))
     values = list(takewhile(_is_value, others))
     options = others[len(values) :]
     if not set(HELP) & set(options):
@@ -77,6 +81,10 @@ def _run(name: str, others: list[str]) -> None:
             if name == "recipes" and not options:
                 recipes(*values)
                 return
+            _check_paths(name, values)
+            # settings may be printed before the file is there
+            if not any(option.startswith("--print_config") for option in options):
+                _check_files(name, values, options)
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
@@ -108,11 +116,48 @@ def _as_arguments(name: str, values: list[str]) -> list[str]:
     return values
 
 
+def _check_paths(name: str, values: list[str]) -> None:
+    """Raises CommandLineError if a positional argument names something that is not there."""
+    for positional, value in zip(COMMANDS[name].positionals, values, strict=False):
+        if positional not in ON_DISK or value == "-" or os.path.exists(value):
+            continue
+        names = ""
+        if positional == "model":
+            # a part of the library that needs no PyTorch
+            from exlm.storage.shipped import shipped_models
+
+            if value in shipped_models():
+                continue
+            names = ", or give a name that exlm models lists"
+        raise CommandLineError(
+            f"{value} does not exist; check the path of {positional.upper()}{names}"
+        )
+
+
+def _check_files(name: str, values: list[str], options: list[str]) -> None:
+    """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
+    there."""
+    by_position = zip(COMMANDS[name].positionals, values, strict=False)
+    by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
+    for option, value in [*by_position, *by_name]:
+        is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
+        if is_file and not os.path.exists(value):
+            raise CommandLineError(f"{value} does not exist; check the path of {option}")
+
+
 def _usage() -> str:
     lines = "\n".join(f"  {name:10s} {command.summary}" for name, command in COMMANDS.items())
     return (
         f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     )
+
+
+def _unknown(name: str) -> str:
+    """What to say of a command that does not exist; without a command, the usage."""
+    if not name:
+        return _usage()
+    hint = did_you_mean(similar(name, COMMANDS))
+    return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 
 def _leave(status: int, message: str) -> NoReturn:

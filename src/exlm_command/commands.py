@@ -1,6 +1,8 @@
-"""The table of commands (`commands.yaml`)."""
+"""The table of commands (`commands.yaml`) and names that are spelled alike."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -29,3 +31,31 @@ COMMANDS: dict[str, Command] = {name: Command(**row) for name, row in _ROWS.item
 def function_of(name: str) -> Callable:
     """The function behind a command; its module is imported only now."""
     return getattr(import_module(COMMANDS[name].module), name)
+
+
+def similar(misspelled: str, names: Collection[str]) -> list[str]:
+    """The name that is spelled like `misspelled`, or else up to three whose last section is spelled
+    like its last section."""
+    matches = get_close_matches(misspelled, names, n=1, cutoff=0.8)
+    if matches:
+        return matches
+    section = _last_section(misspelled)
+    for name in names:
+        section_of_name = _last_section(name)
+        is_similar = get_close_matches(section, [section_of_name], n=1, cutoff=0.7)
+        if section in section_of_name or is_similar:
+            matches.append(name)
+    # those with the same last section are the first
+    matches.sort(key=lambda name: _last_section(name) != section)
+    return matches[:3]
+
+
+def _last_section(name: str) -> str:
+    """`steps` of the option `train.steps`, `exlm-1M` of the recipe `molecules/exlm-1M`."""
+    return re.split("[./]", name)[-1]
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """The end of a message about a misspelled name; "" if there are none like it."""
+    choices = " or ".join(names)
+    return f"; did you mean {choices}?" if choices else ""

@@ -3,8 +3,10 @@ value` overrides and help from their signatures and docstrings. `commands.yaml` 
 commands."""
 
 import json
+import re
 import sys
 from argparse import ArgumentError
+from collections.abc import Collection
 from itertools import takewhile
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -15,7 +17,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command.commands import COMMANDS, function_of
+from exlm_command.commands import COMMANDS, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
 
@@ -92,11 +94,12 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     """The keyword arguments of a command's function. Any error of the parser becomes an InputError
     of one sentence."""
     parser = build_parser(name)
+    option_types = types_of_options(parser)
     try:
-        parsed = parser.parse_args(full_options(arguments, types_of_options(parser)))
+        parsed = parser.parse_args(full_options(arguments, option_types, f"exlm {name}"))
         config = parser.instantiate(parsed).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
-        raise InputError(_reason(error)) from error
+        raise InputError(_reason(error, option_types)) from error
     config.pop("config", None)
     return config
 
@@ -114,54 +117,76 @@ def _without_none(hint: Any) -> Any:
     return members[0] if get_origin(hint) in (Union, UnionType) and len(members) == 1 else hint
 
 
-def full_options(arguments: list[str], option_types: dict[str, Any]) -> list[str]:
-    """The arguments with the full names of their options, and with the values `a b` of a list as
-    one value."""
+def full_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
+    """The arguments with the full names of their options, and with the values `a,b` or `a b` of a
+    list as YAML. Sections may be left out where only one option then has the name:
+    `--learning_rate` is `--train.learning_rate` in fine-tuning and
+    `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
+    exist."""
     full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     options: list[tuple[str, list[str]]] = []  # each with the values that follow it
     for argument in arguments[len(full) :]:
         if argument.startswith("--"):
-            option, equals, value = argument[2:].partition("=")
-            options.append((option, [value] if equals else []))
+            options.append((argument, []))
+        elif argument == "-h":
+            options.append(("--help", []))
         else:
             options[-1][1].append(argument)
     for option, values in options:
-        # jsonargparse appends to a list with --name+
-        plus = "+" if option.endswith("+") else ""
-        name = _full_name(option.removesuffix("+"), option_types)
-        list_type = option_types.get(name)
-        if values and get_origin(list_type) is list:
-            values = [_as_list(values, list_type)]
-        full += [f"--{name}{plus}", *values]
+        short_name, equals, value = option[2:].partition("=")
+        name = _full_name(short_name, option_types, command)
+        value_type = option_types.get(name.removesuffix("+"))
+        full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
+        list_type = _list_type(value_type)
+        if values and list_type and not equals:
+            # of `str | list[str]`, one value is a str
+            value_type = list_type if len(values) > 1 else value_type
+            values = [_as_yaml(",".join(values), value_type)]
+        full += values
     return full
 
 
-def _full_name(name: str, option_types: dict[str, Any]) -> str:
-    """The full name of an option. Sections may be left out where only one option then has the name:
-    `--learning_rate` is `--train.learning_rate` in fine-tuning and
-    `--train.optimizer.learning_rate` in pre-training. Any other name is returned as it is."""
-    if name in option_types:
-        return name
+def _list_type(hint: Any) -> Any:
+    """`list[X]` of itself and of `Y | list[X]`; None of other types."""
+    is_union = get_origin(hint) in (Union, UnionType)
+    members = get_args(hint) if is_union else (hint,)
+    return next((member for member in members if get_origin(member) is list), None)
+
+
+def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
+    # jsonargparse appends to a list with --name+
+    if name.endswith("+"):
+        return _full_name(name[:-1], option_types, command) + "+"
     *sections, last = name.split(".")
+    parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
+    # any key can stand below a dict, such as the name of a task
+    is_key = any(get_origin(option_types.get(parent)) is dict for parent in parents)
+    if name in option_types or is_key:
+        return name
     same_last = [option for option in option_types if option.split(".")[-1] == last]
     matches = [option for option in same_last if set(sections) <= set(option.split("."))]
-    return matches[0] if len(matches) == 1 else name
+    if len(matches) == 1:
+        return matches[0]
+    hint = did_you_mean(f"--{option}" for option in matches or similar(name, option_types))
+    raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
-def _as_list(values: list[str], list_type: Any) -> str:
-    """The values of a list as one value in YAML. A text is an element as it was typed, even if YAML
-    reads it otherwise, such as `1`, `yes`, `a: b` or `log P, #1`; but one text may be the whole
-    list in JSON."""
-    if list_type != list[str]:
-        return values[0] if values[0].startswith("[") else f"[{', '.join(values)}]"
-    try:
-        is_json = len(values) == 1 and isinstance(json.loads(values[0]), list)
-    except ValueError:
-        is_json = False
-    return values[0] if is_json else json.dumps(values)
+def _as_yaml(value: str, value_type: Any) -> str:
+    """A value of a list as jsonargparse reads it: `0,1` gets brackets. What stands between the
+    commas of a list of texts is text, even if YAML reads it otherwise, such as `1`, `yes`, `a: b`
+    or `log P #1`; where quotes begin an element, the list is YAML."""
+    if get_origin(value_type) is not list or not value:
+        return value
+    has_quotes = re.search(r"""(^|[\[,])\s*["']""", value)
+    if value_type != list[str] or has_quotes:
+        return value if value.startswith("[") else f"[{value}]"
+    if value.startswith("[") and value.endswith("]"):
+        value = value[1:-1]
+    elements = value.split(",")
+    return json.dumps([element.strip() for element in elements if element.strip()])
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, options: Collection[str]) -> str:
     """The message of an InputError if one caused the parser's error, else the parser's own message
     in one line."""
     cause: BaseException | None = error
@@ -169,4 +194,52 @@ def _reason(error: BaseException) -> str:
         if isinstance(cause, InputError):
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    return " ".join(str(error).split())
+    message = str(error)
+    return _unknown_setting(message, options) or _wrong_type(message) or _in_one_line(message)
+
+
+def _unknown_setting(message: str, options: Collection[str]) -> str | None:
+    """What to say of a setting that does not exist, if `message` is about one. It stands in a
+    recipe: `full_options` has looked up those of the command line."""
+    # Group 'train.optimizer' does not accept option 'stepz'
+    # Option 'trainn.steps' is not accepted
+    if not re.match("(Group|Option) '.+ accept", message):
+        return None
+    # 'train.optimizer' and 'stepz'
+    quoted_names = re.findall(r"'(\S+)'", message)
+    setting = ".".join(quoted_names)
+    return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
+
+
+def _wrong_type(message: str) -> str | None:
+    """What to say of a value of another type than the setting's, if `message` is about one whose
+    types are all simple."""
+    # Parser key "passes":
+    key = re.match('Parser key "(.+?)":', message)
+    # Given value: many
+    # Expected a <class 'int'>. Got value: x
+    values = re.findall("(?:Got|Given) value: (.*)", message)
+    # Expected a <class 'int'>
+    # Expected a typing.Literal['auto', 'bf16', 'fp32']. Got value: fp8
+    types = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
+    all_are_simple = len(types) == message.count("Expected a") > 0
+    if not (key and values and all_are_simple):
+        return None
+    return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, types))}"
+
+
+def _in_one_line(message: str) -> str:
+    """The message without its line breaks, and without lines that only repeat its types."""
+    # Given value type: <class 'str'>
+    # Subtypes: [<class 'int'>, typing.Literal['all']]
+    lines = [line.strip(" -") for line in message.splitlines()]
+    return " ".join(line for line in lines if not line.startswith(("Given value", "Subtypes")))
+
+
+def _type_name(expected: str) -> str:
+    """`int` of `<class 'int'>`, `one of 'a', 'b'` of `typing.Literal['a', 'b']`."""
+    if expected == "<class 'NoneType'>":
+        return "null"
+    if expected.startswith("<"):
+        return expected.split("'")[1]
+    return "one of " + expected.removeprefix("typing.Literal[").removesuffix("]")

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from exlm_command.commands import CommandLineError
+from exlm_command.commands import CommandLineError, did_you_mean, similar
 
 RECIPES = Path(__file__).parents[1] / "exlm" / "recipes"
 
@@ -41,10 +41,9 @@ def recipe_path(name: str) -> str:
     matches = [recipe for recipe in bundled if f"/{recipe}".endswith(f"/{short_name}")]
     if len(matches) == 1:
         return str(bundled[matches[0]])
-    raise CommandLineError(
-        f"there is no recipe {name}, or more than one; "
-        "`exlm recipes` lists the full names of those of the package"
-    )
+    hint = did_you_mean(matches or similar(short_name, bundled))
+    advice = "; `exlm recipes` lists those of the package"
+    raise CommandLineError(f"there is no recipe {name}{hint or advice}")
 
 
 def _bundled() -> dict[str, Path]:

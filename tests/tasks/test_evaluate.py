@@ -194,7 +194,7 @@ def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys)
     target = str(tmp_path / "e.json")
     scores = [
         evaluate(out, str(tmp_path / name), target, resamples=0, **options)["metrics"]["seed-0"]
-        for name, options in (("a.csv", {}), ("b.csv", {"label_columns": ["IC50, class"]}))
+        for name, options in (("a.csv", {}), ("b.csv", {"label_columns": ["IC50", "class"]}))
     ]
     for name, score in scores[0].items():
         assert score["value"] == scores[1][name]["value"]

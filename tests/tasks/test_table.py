@@ -14,6 +14,7 @@ import pytest
 from rdkit import Chem
 
 from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
+from exlm.data.columns import match_columns
 from exlm.data.frames import FileRows, read_file, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import train_text_tokenizer
@@ -459,8 +460,14 @@ def test_lists_that_make_no_sense_are_refused(text, label, message):
 
 def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
     path = write(tmp_path / "a.csv", 'smiles, logP,"Ki, nM",Ki\nC,1.5,2.5,3.5\n')
-    table = load_table(path, None, ["Ki", " logP", "Ki, nM"])
+    table = load_table(path, None, ["Ki", "logP", "Ki, nM"])
     assert table.label_columns == ["Ki", " logP", "Ki, nM"]
+    assert match_columns(["Ki", "nM"], table.frame.columns) == ["Ki, nM"]
+    # as the command line divides --label_columns 'Kd, nM,Ki, nM'
+    columns = ["Ki, nM", "Kd,nM", "Kd ", "a", "b"]
+    assert match_columns(["Kd", "nM", "Ki", "nM", "x"], columns) == ["Kd,nM", "Ki, nM", "x"]
+    assert match_columns(["b", "a", "Kd"], columns) == ["b", "a", "Kd "]
+    assert match_columns(["a", "b", "a", "c"], ["a,b", "a", "b", "a,c"]) == ["a", "b", "a,c"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Finds the column of the texts in a table, and notices that a table has no header line."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -137,6 +138,37 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
         if name is not None and name not in columns:
             check_header(columns, where)
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
+
+
+def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
+    """The columns that `names` mean. The command line divides the name of a column at its commas
+    and loses the spaces there; so the most neighbours that are a column together are joined, unless
+    each is a column: `Ki` and `nM` mean `Ki, nM`. Names that mean nothing are returned as they
+    are."""
+    columns = list(columns)
+    counts = Counter(_without_spaces(str(column)) for column in columns)
+    by_name = {str(column): column for column in columns}
+    for column in columns:
+        name = _without_spaces(str(column))
+        if counts[name] == 1:
+            by_name[name] = column
+    matches = []
+    remaining = list(names)
+    while remaining:
+        count = 1
+        for n in range(2, len(remaining) + 1):
+            is_column = _without_spaces(",".join(remaining[:n])) in by_name
+            if is_column and not all(name in by_name for name in remaining[:n]):
+                count = n
+        column = _without_spaces(",".join(remaining[:count]))
+        matches.append(by_name.get(column, remaining[0]))
+        remaining = remaining[count:]
+    return matches
+
+
+def _without_spaces(name: str) -> str:
+    """A name without spaces at its ends and around its commas."""
+    return re.sub(r"\s*,\s*", ",", name.strip())
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

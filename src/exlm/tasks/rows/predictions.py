@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, listed
+from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.frames import FileRows, with_columns
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SeedModel
@@ -55,7 +55,7 @@ class PredictOptions(ReadOptions):
         many, or one label in the place of another."""
         if self.label_columns is None:
             return training_labels
-        names = self.label_columns
+        names = match_columns(self.label_columns, frame.columns)
         check_columns(frame, path, *names)
         if sorted(names) == sorted(training_labels):
             return training_labels

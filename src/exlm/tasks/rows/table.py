@@ -12,6 +12,7 @@ from exlm.data.columns import (
     check_columns,
     choose_column,
     listed,
+    match_columns,
     pair_columns,
 )
 from exlm.data.frames import FileRows
@@ -147,6 +148,8 @@ def make_table(
     if isinstance(rows, dict):
         rows = _join_files(rows, path, text_column, pair_column)
     frame = rows.frame
+    if label_columns:
+        label_columns = match_columns(label_columns, frame.columns)
     text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
     pair = text_columns[1] if len(text_columns) > 1 else None
     texts, problems = read_texts(rows, text_columns, path)

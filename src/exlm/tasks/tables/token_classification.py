@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
-from exlm.data.columns import check_columns, listed
+from exlm.data.columns import check_columns, listed, match_columns
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.config import TaskConfig
@@ -50,7 +50,7 @@ class TokenClassification(TableFinetuning):
         """The table with the class of every unit; classes are all labels that there are."""
         assert config.label_columns  # named in `__init__`
         table = load_labelled(replace(config, label_columns=[]))
-        label_column, *others = config.label_columns
+        label_column, *others = match_columns(config.label_columns, table.frame.columns)
         if others or config.pair_column:
             raise InputError(
                 "token_classification has one text column and one label column; name no others"
