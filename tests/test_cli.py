@@ -144,6 +144,9 @@ def test_the_values_of_a_list_may_be_typed_one_after_the_other():
     given = settings("baseline", ["ecfp-rf", "table.csv", *options])
     assert given["seeds"] == [0, -1, 2] and given["task"].label_columns == ["a: b", "1"]
     assert given["output"] == "x"
+    corpora = settings("pretrain", ["--corpus", "a", "b", "--output", "x"])
+    assert corpora["data"].corpus == ["a", "b"]
+    assert settings("pretrain", ["--corpus", "a,b", "--output", "x"])["data"].corpus == "a,b"
 
 
 @pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])

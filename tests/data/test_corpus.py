@@ -21,7 +21,7 @@ import zstandard
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import Corpus, corpus_name
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer
 from exlm.errors import InputError
@@ -69,8 +69,9 @@ def test_round_trip_and_manifest(smi, tmp_path):
     assert manifest["counts"]["train_tokens"] == corpus.token_counts.sum()
     assert corpus.tokenizer_hash == tokenizer_hash(load_tokenizer(tmp_path / "out"))
     assert corpus.manifest == manifest
+    assert manifest["length_percentiles"]["100"] == corpus.token_counts.max()
     assert len(Corpus(tmp_path / "out", "valid")) == 0
-    corpus.check_files()
+    corpus.verify()
 
 
 def test_gather_pads_what_getitem_returns(smi, tmp_path):
@@ -356,7 +357,7 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
     one = _prepare(file, tmp_path / "one", workers=1)
     two = _prepare(file, tmp_path / "two", workers=2)
     assert one == two
-    Corpus(tmp_path / "two").check_files()
+    Corpus(tmp_path / "two").verify()
 
 
 def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
@@ -460,7 +461,7 @@ def test_reader_notices_damage(smi, tmp_path):
     content = tokens.read_bytes()
     tokens.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     with pytest.raises(InputError, match="tokens-00000.bin does not match its SHA-256"):
-        Corpus(out).check_files()
+        Corpus(out).verify()
     tokens.write_bytes(content[:-2])
     with pytest.raises(InputError, match="tokens-00000.bin has"):
         Corpus(out)
@@ -475,6 +476,14 @@ def test_reader_notices_damage(smi, tmp_path):
         )
         with pytest.raises(InputError, match="not a whole corpus"):
             Corpus(out)
+
+
+def test_nucleotides_are_named(tmp_path, capsys):
+    (tmp_path / "a.fasta").write_text(
+        ">1\nacgtacgtacgtacgtacgtnn\n>2\nMKVLAADDGHEWY\n>3\n" + "AU" * 20
+    )
+    prepare([str(tmp_path / "a.fasta")], str(tmp_path / "out"), "protein", held_out=0.0, workers=1)
+    assert "2 of the first 3 sequences look like DNA or RNA" in capsys.readouterr().err
 
 
 def test_interrupt_leaves_nothing(tmp_path):
@@ -557,6 +566,41 @@ def test_a_name_of_several_lines_leaves_the_message_on_one(tmp_path):
     with pytest.raises(InputError, match="cannot tell the text column") as caught:
         _prepare(str(path), tmp_path / "out")
     assert "\n" not in str(caught.value) and r"a\nb" in str(caught.value)
+
+
+def _rows(corpus):
+    return [corpus[i].tolist() for i in range(len(corpus))]
+
+
+def test_several_corpora_are_read_as_one(smi, tmp_path):
+    parts = [tmp_path / "first", tmp_path / "second"]
+    _prepare(smi, parts[0], held_out=0.2)
+    _prepare(
+        _write(tmp_path / "more.smi", ["CCCCCCO", "CC", "OCC"]),
+        parts[1],
+        tokenizer=str(parts[0]),
+        held_out=0,
+    )
+    paths = [str(part) for part in parts]
+    for split in ("train", "valid"):
+        rows = [row for part in parts for row in _rows(Corpus(part, split))]
+        joined = Corpus(paths, split)
+        assert _rows(joined) == rows
+        assert joined.token_counts.tolist() == list(map(len, rows))
+    joined = Corpus(paths)
+    numbers = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
+    ids, lengths = joined.gather(numbers)
+    for row, length, number in zip(ids, lengths, numbers, strict=True):
+        assert row[:length].tolist() == joined[number].tolist()
+        assert (row[length:] == joined.manifest["pad_token_id"]).all()
+    assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
+    assert corpus_name(paths) == "first + second"
+    _prepare(smi, tmp_path / "other", molecules=False)
+    with pytest.raises(InputError, match="differ in (tokenizer_hash|molecules).*--tokenizer"):
+        Corpus([*paths, tmp_path / "other"])
+    (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))
+    with pytest.raises(InputError, match="second is damaged"):
+        Corpus(paths)
 
 
 def test_a_manifest_cannot_name_files_elsewhere(smi, tmp_path):

@@ -288,6 +288,20 @@ def test_training_learns(whole):
     assert losses[-1] < losses[0] - 0.15
 
 
+def test_several_corpora_are_trained_on_and_resumed_exactly(recipe, corpus, monkeypatch, tmp_path):
+    second = tmp_path / "second"
+    (tmp_path / "more.smi").write_text("CCCCO\nCCN\nCCCl\nc1ccccc1O\n")
+    prepare([str(tmp_path / "more.smi")], str(second), tokenizer=str(corpus), held_out=0, workers=1)
+    recipe["data"] = replace(recipe["data"], corpus=[str(corpus), str(second)])
+    pretrain_with(recipe, output=str(tmp_path / "both"))
+    interrupt_at(monkeypatch, 5, crash)
+    with pytest.raises(Crash):
+        pretrain(**recipe)
+    pretrain(**recipe)
+    assert same(recipe["output"], tmp_path / "both")
+    assert "second" in (tmp_path / "both/README.md").read_text()
+
+
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
 def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(
     recipe, objective, tmp_path

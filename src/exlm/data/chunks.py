@@ -68,7 +68,7 @@ def output_layout(input: str, options: TableOptions, target: Path) -> TableLayou
     if those divide the input, and then with its decimal sign. So the program that wrote the input
     reads both alike. A note says if the sign is a point, because most programs that write
     semicolons expect commas."""
-    if target.suffix != ".csv" or reader_name(input) not in ("csv", "tsv"):
+    if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
     with read_errors(input):
         layout = find_layout(input, ",", options.has_names)

@@ -11,6 +11,8 @@ of each example are in memory. Its files:
 
 Dropped duplicates stay in the token files, but no index points at them."""
 
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -41,38 +43,68 @@ CORPUS_PARTS = get_args(Part)
 
 
 class Corpus:
-    """One part of a corpus written by `exlm prepare`.
+    """One part of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read
+    as one: the examples of the first, then those of the second, and so on.
 
     Attributes:
-        path: the directory of the corpus.
-        manifest: the content of its manifest.
-        token_counts: [examples] uint32, memory-mapped; tokens of every example without special
-            tokens.
+        token_counts: [examples] uint32, memory-mapped if it is one corpus; tokens of every example
+            without special tokens.
         corpus_hash: identifies tokens, parts and tokenizer.
         tokenizer_hash: to compare with that of a model's tokenizer
             (`exlm.storage.tokenizers.tokenizer_hash`).
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 
-    InputError if the path is no corpus, or if a file is missing or has another size than when it
-    was written."""
+    InputError if a path is no corpus, if a file is missing or has another size than when it was
+    written, or if a corpus differs from the first in its tokenizer or in what its rows are."""
 
-    def __init__(self, path: str | Path, part: Part = "train") -> None:
-        self.path = Path(path)
-        self.manifest = _manifest(self.path)
-        self.check_files(contents=False)
-        self.corpus_hash: str = self.manifest["corpus_hash"]
+    def __init__(self, paths: str | Path | Sequence[str | Path], part: Part = "train") -> None:
+        self.paths = _as_paths(paths)
+        self.path = self.paths[0]
+        manifests = [_manifest(path) for path in self.paths]
+        self.manifest = manifests[0]
+        self.verify(contents=False)
+        self._check_alike(manifests)
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self.molecules: bool | None = self.manifest["options"]["molecules"]
         self.standardize: Standardize = self.manifest["options"]["standardize"]
-        self._index = _open_index(self.path / f"{part}.npy")
+        hashes = [manifest["corpus_hash"] for manifest in manifests]
+        self.corpus_hash: str = hashes[0]
+        if len(hashes) > 1:
+            self.corpus_hash = hashlib.sha256("".join(hashes).encode()).hexdigest()
+        indexes: list[np.ndarray] = []
+        self._shards: list[np.ndarray] = []
+        self._starts = [0]  # where each shard begins in the whole token stream; and its end
+        for path, manifest in zip(self.paths, manifests, strict=True):
+            index = _open_index(path / f"{part}.npy")
+            if indexes:
+                index = index.copy()
+                index["offset"] += self._starts[-1]
+            indexes.append(index)
+            for name in manifest["token_files"]:
+                shard = np.memmap(path / name, manifest["token_dtype"], "r")
+                self._shards.append(shard)
+                self._starts.append(self._starts[-1] + len(shard))
+        self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
         self.token_counts: np.ndarray = self._index["length"]
-        self._shards = [
-            np.memmap(self.path / name, self.manifest["token_dtype"], "r")
-            for name in self.manifest["token_files"]
+
+    def _check_alike(self, manifests: list[dict[str, Any]]) -> None:
+        """InputError if a corpus differs from the first in what all must have in common."""
+        shared_facts = [
+            {
+                "tokenizer_hash": manifest["tokenizer_hash"],
+                "molecules": manifest["options"]["molecules"],
+                "standardize": manifest["options"]["standardize"],
+            }
+            for manifest in manifests
         ]
-        # where each shard begins in the whole token stream; and its end
-        self._starts = np.cumsum([0, *map(len, self._shards)])
+        for path, facts in zip(self.paths, shared_facts, strict=True):
+            for name, value in facts.items():
+                if value != shared_facts[0][name]:
+                    raise InputError(
+                        f"{path} and {self.path} differ in {name}; prepare it again with "
+                        f"--tokenizer {self.path} and the other options of that corpus"
+                    )
 
     def __len__(self) -> int:
         return len(self._index)
@@ -98,13 +130,18 @@ class Corpus:
             token_ids[is_token & is_in_shard[:, None]] = self._shards[shard][places_in_shard]
         return token_ids, lengths
 
-    def check_files(self, contents: bool = True) -> None:
+    def verify(self, contents: bool = True) -> None:
         """Compares every file, or its size alone, with the manifest; InputError naming the first
         that differs."""
-        if reason := damage(self.path, contents):
-            raise InputError(
-                f"the corpus {self.path} is damaged: {reason}; prepare it again with exlm prepare"
-            )
+        for path in self.paths:
+            if reason := damage(path, contents):
+                raise InputError(
+                    f"the corpus {path} is damaged: {reason}; prepare it again with exlm prepare"
+                )
+
+
+def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -142,8 +179,14 @@ def _open_index(path: Path) -> np.ndarray:
         raise InputError(f"{path} is damaged ({error}); prepare again") from error
 
 
+def corpus_name(paths: str | Sequence[str]) -> str:
+    """The names of the directories, for people."""
+    return " + ".join(path.name for path in _as_paths(paths))
+
+
 def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know about a corpus: what was written, and what else was found."""
+    """What a user must know about the result: what was written, what else was found, and how long
+    the sequences are."""
     return render(Path(__file__).with_name("describe.txt"), **manifest, output=output)
 
 

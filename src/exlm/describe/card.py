@@ -36,7 +36,9 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     config = read_or_empty(directory / "config.json")
     result = to_json_types(result or read_or_empty(directory / RUN_RESULT))
     recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml")
-    corpus = str(recipe.get("data", {}).get("corpus"))
+    corpus_paths = recipe.get("data", {}).get("corpus", [])
+    if isinstance(corpus_paths, str):
+        corpus_paths = [corpus_paths]
     files = read_or_empty(directory / MANIFEST).get("files", {})
     tokenizer = directory / "tokenizer.json"
     alphabet = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
@@ -51,8 +53,8 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         saved_task=_task_entries(config),
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=files.get("model.safetensors", {}).get("sha256"),
-        corpus_counts=read_or_empty(Path(corpus) / MANIFEST).get("counts"),
-        corpus_name=without_folders(corpus),
+        corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
+        corpus_names=", ".join(map(without_folders, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
         name_of=without_folders,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.batching import share_bounds
+from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import COLUMN_NAMES, HELD_OUT, HOURS, title, yaml_content
 from exlm.paper.variants import Variant
@@ -66,7 +67,7 @@ class PretrainedRun:
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(result["training_seconds"]) / 3600
         self.parameters = int(result["parameters"])
-        self.corpus = Path(str(data["corpus"])).name
+        self.corpus = corpus_name(data["corpus"])
         self.tokens_per_batch = int(data["tokens_per_batch"])
         # Earlier recipes have other settings, and lack some.
         names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from exlm.data.batching import MaskedBatches, share_bounds
-from exlm.data.corpus import CORPUS_PARTS, SPECIALS, Corpus
+from exlm.data.corpus import CORPUS_PARTS, SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch
@@ -76,7 +76,7 @@ def check_positions(
             needed = max(needed, most_positions(held_out, data, architecture, masks))
     if needed > architecture.max_position_embeddings:
         raise InputError(
-            f"a sequence of {data.corpus} has {longest + SPECIALS} tokens and can "
+            f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "
             f"expand to {needed} positions, but model.max_position_embeddings is "
             f"{architecture.max_position_embeddings}; set it to {needed}, or prepare with a "
             "smaller --max_length"

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from exlm.data.batching import longest_first, mask_tokens
-from exlm.data.corpus import SPECIALS, Corpus
+from exlm.data.corpus import SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.evaluation import evaluate_batch, summary, zero_sums
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -44,7 +44,8 @@ class HeldOutData:
         self.corpus = Corpus(data.corpus, "valid")
         if not len(self.corpus):
             raise InputError(
-                f"{data.corpus} has no held-out sequences; prepare it with --held_out 0.1"
+                f"{corpus_name(data.corpus)} has no held-out sequences; "
+                "prepare it with --held_out 0.1"
             )
         self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
         key = random_bits(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))

@@ -20,7 +20,8 @@ class DataConfig:
     """What to train on, and how it is divided and masked.
 
     Attributes:
-        corpus: directory written by `exlm prepare`.
+        corpus: directory written by `exlm prepare`, or several of one tokenizer that are read as
+            one.
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every
             sequence samples its own.
         repeat: how often each token stands in the input, each time masked by itself (Repeated MLM);
@@ -32,7 +33,7 @@ class DataConfig:
             needs less memory. It may change when a run is resumed.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
-    corpus: str = field(metadata=NOT_IDENTITY)
+    corpus: str | list[str] = field(metadata=NOT_IDENTITY)
     mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
