@@ -228,7 +228,7 @@ def test_hidden_states_line_up_with_the_input_tokens(tiny_config, tiny_batch):
     nothing = torch.zeros_like(tiny_batch["input_ids"], dtype=torch.bool)
     lattice = model.expand(**inputs, masked=nothing)
     full, _ = model.encode(lattice)
-    torch.testing.assert_close(hidden[0, 3], full[0, lattice.first[0, 3]])
+    torch.testing.assert_close(hidden[0, 3], full[0, lattice.first_copy[0, 3]])
 
 
 def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config, tiny_batch):
@@ -419,7 +419,7 @@ class FirstState(Objective):
 
     def marginals(self, output: LatticeOutput) -> torch.Tensor:
         lattice = output.lattice
-        place = lattice.first.gather(1, lattice.target_index)  # of each target's first copy
+        place = lattice.first_copy.gather(1, lattice.target_index)  # of each target's first copy
         is_first = lattice.state_index[:, None] == place[..., None]  # [B, T, N]
         states = output.states.gather(
             1, is_first.int().argmax(-1)[..., None].expand(-1, -1, output.states.shape[-1])
@@ -598,7 +598,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         rows = lattice
         if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows)
+        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

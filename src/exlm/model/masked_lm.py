@@ -117,7 +117,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
         lattice states."""
         lattice = output.lattice
-        logits = self.head(at_tokens(hidden, lattice))
+        logits = self.head(at_tokens(hidden, lattice.first_copy))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         places = lattice.target_index[rows, targets]
         logits[rows, places] = output.marginals[rows, targets].to(logits.dtype)
