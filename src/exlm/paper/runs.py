@@ -19,6 +19,7 @@ from exlm.paper.finished_runs import (
     pretraining_row,
     scored_row,
 )
+from exlm.paper.measurements import MEASUREMENTS
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
@@ -73,7 +74,7 @@ def find_runs(roots: list[str]) -> Runs:
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
         row = _read(folder / RUN_RESULT, pretraining_row, damaged)
         if row:
-            measured = _read(folder / "measurements.json", held_out_numbers, damaged)
+            measured = _read(folder / MEASUREMENTS, held_out_numbers, damaged)
             row["numbers"] += measured or []
             row["weights"] = _read(folder / MANIFEST, _weight_hash, damaged)
             pretrained.append(row)
