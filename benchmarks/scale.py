@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 import yaml
 
 from cost import FLOAT32, Objective, step_flops
-from exlm.paper.analyze import Experiment, variants
+from exlm.paper.analyze import Experiment, experiment_models
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm_command.parser import settings
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
@@ -75,7 +75,7 @@ def models_of(recipe: str) -> list[Model]:
     options = settings("analyze", ["sweep", "--config", str(path)])
     models: dict[str, Model] = {}
     for experiment in get_args(Experiment):
-        varied = variants(
+        varied = experiment_models(
             experiment,
             data=options["data"],
             model=options["model"],

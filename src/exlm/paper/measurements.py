@@ -21,6 +21,7 @@ from exlm.storage.files import write_json
 from exlm.storage.models import load_model
 from exlm.train import distributed
 
+MEASUREMENTS = "measurements.json"
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
 # float64: 1 GB.
 LOGITS = 2**25
@@ -43,7 +44,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
         "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
         "alignment": alignment,
     }
-    write_json(run_dir / "measurements.json", result)
+    write_json(run_dir / MEASUREMENTS, result)
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
