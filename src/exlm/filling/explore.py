@@ -17,11 +17,11 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional, note
+from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import Filling, TextToFill
+from exlm.filling.results import FilledText, Filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -154,7 +154,7 @@ def build_case(
         raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill(TextToFill(1, text), masked_text, graph)
+    filled = filler.fill_graph(FilledText(1, text), masked_text, graph)
     if filled.problem is not None:
         raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
@@ -177,9 +177,9 @@ def build_case(
 
 
 def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
-    masks = graph.mask_of_state.tolist()
+    targets = graph.target_of_state.tolist()
     described = filler.describe_states(graph, token_count)
-    states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
+    states = [{"mask": t - 1, **state} for t, state in zip(targets, described, strict=True)]
     # the first state emits BOS and the last one EOS, never another token
     states[0]["words"] = states[-1]["words"] = []
     return states
