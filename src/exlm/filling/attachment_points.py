@@ -62,7 +62,7 @@ def _fragment_count(molecule: Chem.Mol, atoms: list[Chem.Atom]) -> int:
     return sum(not numbers.isdisjoint(fragment) for fragment in Chem.GetMolFrags(molecule))
 
 
-def match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
+def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
     """The atoms that a SMARTS matches; it must match exactly once."""
     with rdBase.BlockLogs():
         query = Chem.MolFromSmarts(smarts)
@@ -75,12 +75,15 @@ def match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
     return set(matches[0])
 
 
-def groups_beside(molecule: Chem.Mol, smarts: str) -> list[set[int]]:
-    """The groups of atoms that hang on those that a SMARTS matches."""
-    kept = match(molecule, smarts, "keep")
+def groups_to_free(molecule: Chem.Mol, keep: str | None, replace: str | None) -> list[set[int]]:
+    """The atoms that the SMARTS `replace` matches, or else the groups that hang on those that
+    `keep` matches."""
+    if replace is not None:
+        return [_match(molecule, replace, "replace")]
+    kept = _match(molecule, str(keep), "keep")
     cut = [bond for bond in molecule.GetBonds() if _crosses(bond, kept)]
     if not cut:
-        raise InputError(f"keep is {smarts}, which is the whole molecule, so nothing is free")
+        raise InputError(f"keep is {keep}, which is the whole molecule, so nothing is free")
     numbers = [bond.GetIdx() for bond in cut]
     pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, numbers, addDummies=False))
     beside = set[int]().union(*map(_atoms_of, cut)) - kept
@@ -132,19 +135,17 @@ def without_points(molecule: Chem.Mol) -> Chem.Mol:
 
 
 def hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
-    """Whether a molecule is the `core` of `without_points` with new atoms and bonds at its sites
-    alone."""
-    core_bonds = [_atoms_of(bond) for bond in core.GetBonds()]
-    core_atoms_at_sites = [atom.GetIdx() for atom in core.GetAtoms() if atom.HasProp(AT_SITE)]
+    """Whether a molecule is the `core` of `without_points` with new bonds at its sites alone."""
+    elsewhere = [atom for atom in core.GetAtoms() if not atom.HasProp(AT_SITE)]
     # each is a way to find the core: [atoms of the core] the atom of the molecule
-    for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
-        bonds_that_stay = [{match[atom] for atom in bond} for bond in core_bonds]
-        new_atoms = set(range(molecule.GetNumAtoms())).difference(match)
-        may_be_bonded = new_atoms | {match[atom] for atom in core_atoms_at_sites}
-        bonds = map(_atoms_of, molecule.GetBonds())
-        if all(bond in bonds_that_stay or bond <= may_be_bonded for bond in bonds):
-            return True
-    return False
+    matches = molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES)
+    return any(
+        all(
+            molecule.GetAtomWithIdx(match[atom.GetIdx()]).GetDegree() == atom.GetDegree()
+            for atom in elsewhere
+        )
+        for match in matches
+    )
 
 
 def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Chem.Bond]) -> int:

@@ -2,7 +2,7 @@
 is what stays and where the sites are; it has a text with masks for each choice of lengths."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,9 +15,8 @@ from exlm.errors import InputError
 from exlm.filling.attachment_points import (
     SITE,
     freed,
-    groups_beside,
+    groups_to_free,
     joined,
-    match,
     to_smiles,
     without_points,
 )
@@ -72,10 +71,9 @@ def template_maker(
 def protein_template(sequence: str, places: Sequence[range]) -> Template:
     """A protein whose residues at `places`, in order, are free: from 1, both ends included.
     InputError for places that it does not have."""
-    masked = ""
-    site_of_mask: list[int] = []
+    texts = []
     end = 0
-    for site, residues in enumerate(places):
+    for residues in places:
         first, last = residues[0], residues[-1]
         if last > len(sequence):
             raise InputError(
@@ -83,10 +81,9 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
             )
         if first <= end:
             raise InputError(f"two sites have residue {first}; give it to one of them")
-        masked += sequence[end : first - 1] + MASK * len(residues)
-        site_of_mask += [site] * len(residues)
+        texts.append(sequence[end : first - 1])
         end = last
-    return Template([masked + sequence[end:]], [site_of_mask])
+    return _template([*texts, sequence[end:]], [[len(residues)] for residues in places])
 
 
 def _parse_sites(entries: Sequence[str]) -> Lengths:
@@ -117,28 +114,29 @@ def molecule_template(
         raise InputError(problem)
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
-    if keep is not None:
-        groups = groups_beside(molecule, keep)
-    elif replace is not None:
-        groups = [match(molecule, replace, "replace")]
+    original = None
+    if keep is None and replace is None:
+        with_sites = joined(molecule)
     else:
-        return _template(joined(molecule), lengths, sampled)
-    with_sites, tokens_now = freed(molecule, groups)
-    if None not in lengths:
-        as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
-        lengths = as_now | lengths
-    return _template(with_sites, lengths, sampled, smiles)
+        original = smiles
+        groups = groups_to_free(molecule, keep, replace)
+        with_sites, tokens_now = freed(molecule, groups)
+        if None not in lengths:
+            as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
+            lengths = as_now | lengths
+    # texts, with the number of a site between two of them
+    pieces = SITE.split(to_smiles(with_sites, sampled))
+    lengths_of_sites = _lengths_of_sites(list(map(int, pieces[1::2])), lengths)
+    return _template(pieces[::2], lengths_of_sites, original, without_points(with_sites))
 
 
 def _template(
-    molecule: Chem.Mol, lengths: Lengths, sampled: bool, original: str | None = None
+    texts: Sequence[str],
+    lengths_of_sites: Sequence[Iterable[int]],
+    original: str | None = None,
+    core: Chem.Mol | None = None,
 ) -> Template:
-    """The template of a molecule whose attachment points have the numbers of their sites."""
-    # texts, with the number of a site between two of them
-    pieces = SITE.split(to_smiles(molecule, sampled))
-    texts = pieces[::2]
-    numbers = list(map(int, pieces[1::2]))
-    lengths_of_sites = _lengths_of_sites(numbers, lengths)
+    """The template of `texts` with a site between two of them."""
     masked_texts = []
     sites_of_masks = []
     for choice in product(*lengths_of_sites):
@@ -149,7 +147,7 @@ def _template(
             site_of_mask += [site] * length
         masked_texts.append(masked)
         sites_of_masks.append(site_of_mask)
-    return Template(masked_texts, sites_of_masks, original, without_points(molecule))
+    return Template(masked_texts, sites_of_masks, original, core)
 
 
 def _lengths_of_sites(numbers: Sequence[int], lengths: Lengths) -> list[range]:
