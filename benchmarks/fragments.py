@@ -38,13 +38,12 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
-from exlm.filling.fill_sites import fill_sites
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
 from exlm.filling.results import FilledText, Filling
-from exlm.filling.sites import template_maker
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.model.passes import Passes
 
 PASSES: tuple[Passes, ...] = (1, 4, "all")

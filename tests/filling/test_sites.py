@@ -15,13 +15,12 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.fill_sites import fill_sites
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
 from exlm.filling.results import FilledText, Filling, Molecule
-from exlm.filling.sites import template_maker
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES

@@ -3,7 +3,7 @@
 1. `texts_to_fill` (`reading.py`) makes a `FilledText` of a row, with its name and its problem.
 2. `Filler` (`filler.py`) adds the fillings: the network reads the text (`graphs.py`), and a search
    finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has sites,
-   `fill_sites` (`fill_sites.py`) does this for each choice of their lengths.
+   `fill_sites` (`sites.py`) does this for each choice of their lengths.
 3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
 4. `_with_usable` leaves out fillings that the command did not ask for.
 5. `_write_or_print` writes it (`writers.py`)."""
@@ -19,14 +19,13 @@ from tqdm import tqdm
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling.fill_sites import fill_sites
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import read_known, texts_to_fill, usable_texts
 from exlm.filling.results import FilledText, Filling
-from exlm.filling.sites import template_maker
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.train import distributed

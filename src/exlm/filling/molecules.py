@@ -8,8 +8,7 @@ from rdkit.Chem import QED
 
 from exlm.data.chemistry import molecule_problem, similarity
 from exlm.filling.attachment_points import hangs_on_sites
-from exlm.filling.results import Filling, Molecule
-from exlm.filling.sites import Template
+from exlm.filling.results import Filling, Molecule, Template
 
 
 def judged(

@@ -6,8 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rdkit import Chem
+
 from exlm.data.drawing import Segment
-from exlm.filling.sites import Template
+
+
+@dataclass(frozen=True)
+class Template:
+    """What stays of a text that has sites."""
+
+    masked_texts: list[str]  # the text with masks, for each choice of lengths
+    sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
+    original: str | None = None  # the molecule of which a piece was freed
+    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
 
 
 @dataclass(frozen=True)
