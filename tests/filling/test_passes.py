@@ -244,7 +244,7 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ("--passes 0", "passes is 0; give a number from 1"),
+        ("--passes 0", "passes is 0; it must be at least 1"),
         ("--passes 2 --free true", "leave out passes, or these"),
         ("--passes 2 --tokens 3", "leave out passes, or these"),
     ],

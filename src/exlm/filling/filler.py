@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -200,8 +200,11 @@ class Filler:
 
     def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
-        beginnings = accumulate(tokenized.segments(ids_of_masks))
-        texts = [str(self.tokenizer.decode(tokens)) for tokens in beginnings]
+        limits = [0, *tokenized.masks, len(tokenized.token_ids) - 1]
+        outside = [tokenized.token_ids[start + 1 : end] for start, end in pairwise(limits)]
+        # no mask stands after the last of them
+        *segments_of_ids, _ = chain.from_iterable(zip(outside, [*ids_of_masks, []], strict=True))
+        texts = [str(self.tokenizer.decode(ids)) for ids in accumulate(segments_of_ids)]
         # A character may be spread over tokens of two segments. Then only one of them gets it.
         ends = accumulate(map(len, texts), max, initial=0)
         segments: list[Segment] = []

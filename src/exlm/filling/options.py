@@ -70,13 +70,8 @@ class FillOptions:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if self.passes not in (None, "all") and not (
-            isinstance(self.passes, int) and self.passes > 0
-        ):
-            raise InputError(
-                f"passes is {self.passes}; give a number from 1, "
-                "or all to reveal one mask in each pass"
-            )
+        if self.passes != "all":
+            check_at_least(self, passes=1)
         if self.passes not in (None, 1) and self.all_paths:
             raise InputError(
                 f"passes is {self.passes}, but free and tokens fill all masks in one pass; "
