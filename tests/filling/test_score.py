@@ -157,7 +157,7 @@ def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys)
     path = table(tmp_path / "a.csv", sequence=[WILD] * 4, mutations=changes)
     score(model, path, out)
     error = capsys.readouterr().err
-    assert "2 of 3 rows with mutations do not fit their wild type from the column 'seq" in error
+    assert "2 of 3 rows with mutations do not fit their wild type in sequence" in error
     assert "as row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
     assert "to be shifted by 1: all rows fit with first_position 0" in error
     scored = score(model, path, out, first_position=0)

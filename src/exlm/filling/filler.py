@@ -76,8 +76,7 @@ class Filler:
             yield from filled_texts
 
     def read(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The number and the `restricted` graph of every text without a problem, in the order of
-        `read_graphs`."""
+        """The numbers and the `restricted` graphs of `read_graphs`."""
         graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
             yield number, self.restricted(graph)

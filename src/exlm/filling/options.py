@@ -24,24 +24,23 @@ class FillOptions:
     Attributes:
         n_best: how many fillings to search for each text (for each length, if there are several
             lengths); `samples` does not use it. `exlm fill` leaves out those with special tokens.
-        samples: sample so many fillings for each text (for each length, if there are several
-            lengths), by their probability, instead of searching for the most probable ones.
+        samples: sample so many fillings for each text (or length), by their probability, instead
+            of searching for the most probable ones.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with
             `free`. By default one for each mask.
         free: use all paths of the model, which may put no token or several in the place of a mask.
             By default only paths with one state in every mask are used, and each mask gets one
-            token. `kept` is the share that they have of the probability of all paths with as many
-            tokens. If it is below a half, `warning` says that these probabilities tell little about
-            the model. For models without links it is 1, with `free` null.
+            token. `kept` is their share of the probability of all paths with as many tokens (1 for
+            models without links); if it is below a half, `warning` says that these probabilities
+            tell little about the model.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
         passes: in how many passes of the network to fill the masks; where absent in 4, or with
             `free` or `tokens` in one, since they exclude several. Each pass reveals the masks that
-            the model is most certain of, as even a number as possible, and later ones read their
-            tokens, so that the best filling may be another one than in one pass. A text with fewer
-            masks takes fewer passes; `all` reveals one mask in each. Four passes make many more
-            fillings usable than one, which fills all masks jointly and takes a fifteenth of the
-            time: a pass reads every beginning that is kept.
+            the model is most certain of, as even a number as possible (`all`: one), and later ones
+            read their tokens, so that the best filling may be another one than in one pass. Four
+            passes make many more fillings usable than one, which fills all masks jointly and takes
+            a fifteenth of the time: a pass reads every beginning that is kept.
         allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
             molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
             are limited to those named here, and other tokens (bonds, branches, ring digits) to

@@ -49,11 +49,6 @@ def read_rows(
     ]
 
 
-def usable_texts(rows: list[FilledText]) -> list[str]:
-    """The texts that have no problem."""
-    return [row.text for row in rows if row.problem is None]
-
-
 def read_known(known: str | None, table_options: TableOptions) -> set[str] | None:
     """The canonical SMILES of the file `known`, if there is one. InputError if most of its first
     texts are no molecules."""
@@ -61,7 +56,8 @@ def read_known(known: str | None, table_options: TableOptions) -> set[str] | Non
         if table_options.sheet is not None:
             raise InputError("known_sheet is for a workbook; give it as known, or leave it out")
         return None
-    texts = [text for text in usable_texts(read_rows(known, None, None, table_options)) if text]
+    rows = read_rows(known, None, None, table_options)
+    texts = [row.text for row in rows if row.text and row.problem is None]
     if not are_molecules(texts):
         raise InputError(f"known is {known}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}

@@ -72,13 +72,10 @@ def score(
         text_column: column of the wild types; by default that with a usual name, such as sequence.
         mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C, WT,
             or of whole mutants as long as the wild type; `mutations` or else `mutant` where absent.
-        label_column: column of measured effects; the Spearman correlations of both scores with it
-            are printed.
-        wild_type: the wild type of all rows, or a file with this one sequence, where no column has
-            it.
+        label_column: column of measured effects, whose Spearman correlations are printed.
+        wild_type: the wild type of all rows, or a file with it, where no column has it.
         first_position: the number that mutations give to the first residue of the wild type.
-        header: whether a table has a header line; without it, its columns are called `column 1`,
-            `column 2`, ...
+        header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
@@ -95,18 +92,15 @@ def score(
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
-        wild_source = "wild_type"
-        wild_types = pd.Series([read_wild_type(wild_type)] * len(frame))
+        wild_types = pd.Series([read_wild_type(wild_type)] * len(frame), name="wild_type")
     else:
-        wild_column = choose_column(frame.columns, text_column, input)
-        wild_source = f"the column {wild_column!r}"
-        wild_types = frame[wild_column]
+        wild_types = frame[choose_column(frame.columns, text_column, input)]
     cells = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
     mutants = [
         _read_mutant(clean_sequence(wild), mutations, first_position, problem)
         for wild, mutations, problem in cells
     ]
-    _advise_if_most_do_not_fit(mutants, first_position, wild_source)
+    _advise_if_most_do_not_fit(mutants, first_position, wild_types.name)
     if all(mutant.problem for mutant in mutants):
         raise InputError(f"{input}: no row can be scored, the first: {mutants[0].problem}")
     distributed.place_model(network, device)
@@ -136,7 +130,7 @@ def _read_mutant(wild: str, cell: object, first_position: int, problem: str) -> 
 
 
 def _advise_if_most_do_not_fit(
-    mutants: list[Mutant], first_position: int, wild_source: str
+    mutants: list[Mutant], first_position: int, wild_column: object
 ) -> None:
     """Tells the user what may be wrong if most mutations do not fit their wild types."""
     with_mutations = [mutant for mutant in mutants if mutant.mutations]
@@ -144,8 +138,8 @@ def _advise_if_most_do_not_fit(
     if 2 * len(misfits) > len(with_mutations):
         rows = [(mutant.wild, mutant.mutations) for mutant in with_mutations]
         note(
-            f"{len(misfits)} of {len(rows)} rows with mutations do not fit their wild type from "
-            f"{wild_source}, as row {mutants.index(misfits[0]) + 1}: {misfits[0].problem}; "
+            f"{len(misfits)} of {len(rows)} rows with mutations do not fit their wild type in "
+            f"{wild_column}, as row {mutants.index(misfits[0]) + 1}: {misfits[0].problem}; "
             f"{how_to_fit(rows, first_position)}"
         )
 
@@ -199,16 +193,13 @@ def score_mutants(
         for row in rows:
             problems[row] = masked_text.problem or ""
     for number, graph in read_graphs(network, tokenizer, masked_texts):
-        tokens = [_tokens_at_masks(mutants[row], tokenizer) for row in groups[number]]
+        tokens = []
+        for row in groups[number]:
+            new = list(mutants[row].changes.values())
+            old = [mutants[row].wild[place] for place in mutants[row].changes]
+            tokens.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
-
-
-def _tokens_at_masks(mutant: Mutant, tokenizer: PreTrainedTokenizerFast) -> list[int | list[int]]:
-    """The tokens of the mutant and of the wild type at the mutated places."""
-    new = list(mutant.changes.values())
-    old = [mutant.wild[place] for place in mutant.changes]
-    return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

@@ -13,7 +13,9 @@ from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
-from exlm.filling.attachment_points import (
+from exlm.filling.filler import Filler
+from exlm.filling.graphs import MASKS
+from exlm.filling.molecules import (
     SITE,
     freed,
     groups_to_free,
@@ -21,8 +23,6 @@ from exlm.filling.attachment_points import (
     to_smiles,
     without_points,
 )
-from exlm.filling.filler import Filler
-from exlm.filling.graphs import MASKS
 from exlm.filling.options import parse_lengths
 from exlm.filling.results import FilledText, Filling, Template, most_probable_first
 
