@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from exlm.data.columns import MISSING_TEXTS
+from exlm.data.frames import as_text
 from exlm.errors import InputError
 
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
@@ -32,8 +33,7 @@ class Mutation(NamedTuple):
 
 def clean_sequence(cell: object) -> str:
     """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
-    is_missing = cell is None or cell != cell  # NaN
-    text = "" if is_missing else str(cell).strip()
+    text = (as_text(cell) or "").strip()
     return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 

@@ -184,7 +184,12 @@ def beam_search(
     continue them."""
     log_mass = log_mass_to_end(graph.links, length)
     best_tokens = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    beginnings = _without_tokens(graph)
+    # the only beginning of 0 tokens, whose paths are at BOS
+    beginnings = Beginnings(
+        token_ids=torch.empty(1, 0, dtype=torch.long),
+        log_prob=graph.probs.new_zeros(1),
+        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
+    )
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
@@ -215,15 +220,6 @@ def beam_search(
     exact = is_bounded or dropped_bound == -torch.inf
     path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
     return TokenFillings(token_ids, log_prob, path[:, 1:-1], exact)
-
-
-def _without_tokens(graph: Graph) -> Beginnings:
-    """The only beginning of 0 tokens, whose paths are at BOS."""
-    return Beginnings(
-        token_ids=torch.empty(1, 0, dtype=torch.long),
-        log_prob=graph.probs.new_zeros(1),
-        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
-    )
 
 
 def _largest(bounds: Tensor, count: int) -> tuple[Tensor, float]:
