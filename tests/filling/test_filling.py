@@ -603,11 +603,11 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     assert sampled(3)[0] != sampled(3)[1]
 
 
-@pytest.mark.parametrize("texts", [["--tokens", "1-3"], ["--passes", "1", "--samples", "40"]])
-def test_the_top_are_the_most_probable_of_all_lengths_and_samples(model, tmp_path, texts):
-    def ranks(*options):
+@pytest.mark.parametrize("options", [["--tokens", "1-3"], ["--passes", "1", "--samples", "40"]])
+def test_the_top_are_the_most_probable_of_all_lengths_and_samples(model, tmp_path, options):
+    def ranks(*top):
         target = tmp_path / "fills.jsonl"
-        main(["fill", str(model), "CC[MASK][MASK]O", *texts, *options, "--output", str(target)])
+        main(["fill", str(model), "CC[MASK][MASK]O", *options, *top, "--output", str(target)])
         fillings = read(target)[0]["fillings"]
         return {x["text"]: x["probability"] * x.get("length_probability", 1) for x in fillings}
 

@@ -142,14 +142,12 @@ def build_case(
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
     filler = Filler(network, tokenizer, in_one_pass)
+    [filled] = filler.fill([FilledText(1, text)])
+    if filled.problem is not None:
+        raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
-    if masked_text.problem:
-        raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill_graph(FilledText(1, text), masked_text, graph)
-    if filled.problem is not None:
-        raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {

@@ -69,7 +69,7 @@ class Filler:
                 for text, tokenized in zip(chunk, tokenized_texts, strict=True)
             ]
             for number, graph in self.read(tokenized_texts):
-                filled = self.fill_graph(chunk[number], tokenized_texts[number], graph)
+                filled = self._fill_graph(chunk[number], tokenized_texts[number], graph)
                 if states and filled.fillings:
                     filled = replace(filled, states=self.states_of_masks(graph))
                 filled_texts[number] = filled
@@ -85,7 +85,7 @@ class Filler:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def fill_graph(self, text: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def _fill_graph(self, text: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:

@@ -216,11 +216,9 @@ def _is_branching(smiles: str, site: re.Match[str]) -> bool:
 
 def _open_rings(smiles: str) -> int:
     """How many ring digits are open at the end of the beginning of a SMILES."""
-    is_open: set[str] = set()
-    for token in re.findall(SMILES_PATTERN, smiles):
-        if token.isdigit() or token[0] == "%":
-            is_open ^= {token}
-    return len(is_open)
+    tokens = re.findall(SMILES_PATTERN, smiles)
+    digits = [token for token in tokens if token.isdigit() or token[0] == "%"]
+    return sum(digits.count(digit) % 2 for digit in set(digits))
 
 
 def judged(
