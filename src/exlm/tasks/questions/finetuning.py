@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,10 @@ from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
-from exlm.storage.files import write_json
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
-from exlm.tasks.encoders.results import NumbersOfParts, SeedScores
+from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SCORING, SavedTask
 from exlm.tasks.encoders.supervised import train_best_epoch
 from exlm.tasks.labels.scores import RowScorer, quick_interval
@@ -36,11 +35,8 @@ from exlm.tasks.questions.answers import (
 from exlm.tasks.questions.predictor import QuestionPredictor, check_settings
 from exlm.tasks.questions.questions import (
     MIN_STEP,
-    QuestionProblem,
-    Window,
-    make_windows,
-    read_questions,
-    rows_with_windows,
+    QuestionFile,
+    read_windows,
     window_batches,
 )
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
@@ -50,15 +46,6 @@ DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` are for tables.
 TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
-
-
-class QuestionPart(NamedTuple):
-    """The questions of a file, as a model reads them."""
-
-    questions: pd.DataFrame  # as `read_questions` gives them
-    windows: list[Window]
-    rows: np.ndarray  # the positions of questions that have windows, which alone are scored
-    problems: list[QuestionProblem]  # of questions and answers that cannot be used
 
 
 class QuestionAnswering:
@@ -71,43 +58,41 @@ class QuestionAnswering:
         self.encoder = encoder
         self.device = device
         self.metric = config.metric or "f1"
-        _check(config, self.metric)
         self.tokenizer, self.max_length = load_encoder_tokenizer(
             encoder.name, config.max_length or DEFAULT_WINDOW
         )
-        _check_window(self.max_length, config.stride)
+        _check(config, self.max_length)
         self.config = replace(config, max_length=self.max_length, task_type="question_answering")
-        self.parts = {name: self._read_part(path) for name, path in task_files(config).items()}
         self.file_sha256 = file_hashes(self.config)
-        self.sizes = {name: len(part.questions) for name, part in self.parts.items()}
+        self.parts = {name: self._read(path) for name, path in task_files(config).items()}
+        self.sizes = {name: len(part.labelled) for name, part in self.parts.items()}
         counts = []
         for name, part in self.parts.items():
-            without_answer = sum(not answers for answers in part.questions["answers"])
-            counts.append(f"{len(part.questions)} {name} ({without_answer} without answer)")
+            without_answer = sum(not answers for answers in part.labelled["answers"])
+            counts.append(f"{self.sizes[name]} {name} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
-        self.reported_rows = _reported_rows(self.parts)
+        self.reported_rows = pd.concat(map(_reported_rows, self.parts, self.parts.values()))
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
             "data_sha256": {
-                name: _content_hash(part.questions) for name, part in self.parts.items()
+                name: _content_hash(part.labelled) for name, part in self.parts.items()
             },
             "metric": self.metric,
             "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
-    def _read_part(self, path: str | Path) -> QuestionPart:
+    def _read(self, path: str | Path) -> QuestionFile:
         """The questions of a file, cut into windows. InputError if none fits into one."""
-        questions, unusable = read_questions(path, header=self.config.header)
-        windows, unfit = make_windows(
-            questions, self.tokenizer, self.max_length, self.config.stride
+        config = self.config
+        file = read_windows(
+            path, self.tokenizer, self.max_length, config.stride, True, config.header
         )
-        if not windows:
+        if not file.windows:
             raise InputError(
                 f"{path}: no question leaves room for its context in a window of "
                 f"{self.max_length} tokens; raise task.max_length"
             )
-        rows = rows_with_windows(questions, windows)
-        return QuestionPart(questions, windows, rows, unusable + unfit)
+        return file
 
     def split_of(self, seed: int) -> Mapping[str, object]:
         """The same parts for all seeds."""
@@ -129,7 +114,7 @@ class QuestionAnswering:
 
         def validate(network: nn.Module) -> dict[str, float]:
             _, score = self._answer(network, "valid")
-            return score(self.parts["valid"].rows)
+            return score(self.parts["valid"].scored)
 
         train_windows = self.parts["train"].windows
         best_epoch = train_best_epoch(
@@ -156,77 +141,71 @@ class QuestionAnswering:
         part = self.parts[name]
         answers = answer(
             network,
-            part.questions,
+            part.labelled,
             part.windows,
             self.tokenizer,
             max_answer=self.config.max_answer,
             precision=SCORING,
         )
-        return answers, partial(summarise_answers, score_answers(part.questions, answers))
+        return answers, partial(summarise_answers, score_answers(part.labelled, answers))
 
     def _write_answers(self, run_dir: Path, network: nn.Module) -> SeedScores:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        scores: NumbersOfParts = {}
-        counts: NumbersOfParts = {}
-        interval: NumbersOfParts = {}
-        rows_sha256 = {}
+        result: SeedScores = {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
         main_part = "test" if "test" in self.parts else "valid"
         for name, part in self.parts.items():
             if name == "train":
                 continue
             answers, score = self._answer(network, name)
-            scores[name] = score(part.rows)
-            counts[name] = {"rows": len(part.rows)}
-            rows_sha256[name] = _content_hash(part.questions.iloc[part.rows])
+            result["scores"][name] = score(part.scored)
+            result["counts"][name] = {"rows": len(part.scored)}
+            result["rows_sha256"][name] = _content_hash(part.labelled.iloc[part.scored])
             if name == main_part:
-                interval[name] = quick_interval(score, part.rows, self.metric, label_count=1)
-            table = vote(part.questions, [answers])
+                interval = quick_interval(score, part.scored, self.metric, label_count=1)
+                result["interval"][name] = interval
+            table = vote(part.labelled, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
-            answer_of_id = dict(zip(table["id"], table["answer"], strict=True))
-            write_json(run_dir / f"predictions-{name}.json", answer_of_id)
-        return {
-            "scores": scores,
-            "counts": counts,
-            "rows_sha256": rows_sha256,
-            "interval": interval,
+        return result
+
+
+def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
+    """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
+    learned = {window.row for window in part.windows if window.label is not None}
+    not_learned = "no window holds all of the answer; not used for training"
+    remarks = part.questions["remark"].where(part.questions.index.isin(learned), not_learned)
+    reported_rows = pd.DataFrame(
+        {
+            "row": part.questions.index + 1,
+            "value": part.questions["question"],
+            "reason": part.problems.where(part.problems != "", remarks),
+            "part": name,
+            "action": np.where(part.problems == "", "kept", "left out"),
         }
-
-
-def _reported_rows(parts: dict[str, QuestionPart]) -> pd.DataFrame:
-    """All questions and answers with a problem, as `Task.reported_rows` has them."""
-    reported = []
-    for name, part in parts.items():
-        rows_in_use = set(part.questions.index[part.rows])
-        for row, value, problem in part.problems:
-            action = "kept" if row in rows_in_use else "left out"
-            reported.append((row + 1, value, problem, name, action))
-    return pd.DataFrame(reported, columns=["row", "value", "reason", "part", "action"])
+    )
+    return reported_rows[reported_rows["reason"] != ""]
 
 
 def _content_hash(questions: pd.DataFrame) -> str:
     """SHA-256 of the questions, contexts and answers."""
-    content = json.dumps([questions[name].tolist() for name in questions])
+    columns = ["id", "question", "context", "answers"]
+    content = json.dumps([questions[name].tolist() for name in columns])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _check(config: TaskConfig, metric: str) -> None:
-    """InputError for settings that question answering does not have, or that are missing."""
-    if metric not in ANSWER_METRICS:
-        raise InputError(
-            f"question answering has no metric {metric!r}; use {' or '.join(ANSWER_METRICS)}"
-        )
+def _check(config: TaskConfig, window: int) -> None:
+    """InputError for settings that question answering does not have, or that are missing, or if a
+    window of so many tokens is too short for a question and its context."""
     check_settings(config, TASK_SETTINGS, "task.")
+    if config.metric not in (None, *ANSWER_METRICS):
+        names = " or ".join(ANSWER_METRICS)
+        raise InputError(f"question answering has no metric {config.metric!r}; use {names}")
     if not (config.valid or config.dataset == SQUAD):
         raise InputError(
             "question answering (as a .json file of SQuAD is read) needs a file of its own for the "
             "valid part; name it with task.valid, or save a table as .jsonl"
         )
-
-
-def _check_window(window: int, stride: int) -> None:
-    """InputError if a window of so many tokens is too short for a question and its context."""
-    least = stride + 2 * MIN_STEP
+    least = config.stride + 2 * MIN_STEP
     if window < least:
         raise InputError(
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "

@@ -11,15 +11,9 @@ from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import SeedModel
+from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.questions.answers import answer, score_answers, summarise_answers, vote
-from exlm.tasks.questions.questions import (
-    QuestionProblem,
-    Window,
-    make_windows,
-    read_answered_questions,
-    read_questions,
-    rows_with_windows,
-)
+from exlm.tasks.questions.questions import QuestionFile, read_windows
 from exlm.tasks.rows.predictions import (
     ChunkPredictor,
     Predictions,
@@ -42,70 +36,69 @@ class QuestionPredictor:
         self.options = options
 
     def predict(self) -> Predictions:
-        """Answers all questions; `problem` says why one cannot be answered."""
-        path = self.path
-        header = self.options.header
-        saved_task = self.models[0].saved_task
+        """Answers all questions; `problem` says why one cannot be answered. They are scored if the
+        file has answers."""
+        task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        questions, problems = read_questions(path, labelled=False, header=header)
-        windows, too_long = make_windows(
-            questions, tokenizer, saved_task.max_length, saved_task.stride
+        file = read_windows(
+            self.path, tokenizer, task.max_length, task.stride, False, self.options.header
         )
-        problems += too_long
-        if problems and self.options.on_invalid == "error":
-            row, question, problem = problems[0]
-            raise InputError(f"{path}: row {row + 1}, {question!r}: {problem}; correct it")
-        answers_by_model: dict[str, pd.DataFrame] = {}
-        for model in self.models:
-            answers_by_model[model.directory.name] = answer(
+        unanswered = file.problems[file.problems != ""]
+        if len(unanswered) and self.options.on_invalid == "error":
+            row, problem = next(iter(unanswered.items()))
+            question = file.questions.loc[row, "question"]
+            raise InputError(f"{self.path}: row {row + 1}, {question!r}: {problem}; correct it")
+        answers_by_model = {
+            model.directory.name: answer(
                 model.loaded.network,
-                questions,
-                windows,
+                file.questions,
+                file.windows,
                 tokenizer,
-                max_answer=saved_task.max_answer,
-                precision=saved_task.precision,
+                max_answer=task.max_answer,
+                precision=task.precision,
             )
-        voted = vote(questions, [*answers_by_model.values()])
-        frame = _with_problems(voted, problems)
-        counts = {
-            "questions answered": len(frame) - len(problems),
-            UNUSABLE: len(problems),
+            for model in self.models
         }
-        if plain_suffix(path) != ".json":
-            new_columns = frame.drop(columns=["row", "id", "question"])
-            columns = {str(name): new_columns[name] for name in new_columns}
-            frame = with_predictions(read_frame(path, self.options.table_options), columns, path)
-        return self._scored(Predictions(frame, counts), answers_by_model, voted, windows)
+        voted = vote(file.questions, [*answers_by_model.values()])
+        if len(self.models) > 1:
+            # An ensemble decides by its vote, not by a threshold.
+            of_ensemble = voted.assign(refused=voted["answer"] == "")
+            answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
+        counts = {
+            "questions answered": len(file.questions) - len(unanswered),
+            UNUSABLE: len(unanswered),
+        }
+        predictions = Predictions(self._frame(voted.assign(problem=file.problems)), counts)
+        return self._scored(predictions, file, answers_by_model)
+
+    def _frame(self, answers: pd.DataFrame) -> pd.DataFrame:
+        """The answers as rows of their own, or behind the columns of the table."""
+        if plain_suffix(self.path) == ".json":
+            return answers.reset_index()
+        columns = {**answers.drop(columns=["id", "question"])}
+        frame = read_frame(self.path, self.options.table_options)
+        return with_predictions(frame, columns, self.path)
 
     def _scored(
         self,
         predictions: Predictions,
+        file: QuestionFile,
         answers_by_model: dict[str, pd.DataFrame],
-        voted: pd.DataFrame,
-        windows: list[Window],
     ) -> Predictions:
-        """The predictions with how they are scored, if the file has answers, or why they are
-        not."""
-        try:
-            questions = read_answered_questions(self.path, self.options.header)
-        except InputError as error:
-            return replace(predictions, note=str(error))
-        if questions is None:
+        """The predictions with how they are scored, if the file has answers."""
+        remarks = file.questions.loc[file.questions["answers"].isna(), "remark"]
+        note_unscored(remarks[remarks != ""].to_dict(), file.questions.index, self.path)
+        if not any(file.labelled["answers"]):
             return predictions
-        labelled = rows_with_windows(questions, windows)
-        if not len(labelled):
+        if not len(file.scored):
             max_length = self.models[0].saved_task.max_length
             note = f"no question with an answer fits into {max_length} tokens"
             return replace(predictions, note=note)
-        if len(answers_by_model) > 1:
-            # An ensemble decides by its vote, not by a threshold.
-            of_ensemble = voted.assign(refused=voted["answer"] == "")
-            answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
         scorers = {
-            name: partial(summarise_answers, score_answers(questions, answers))
+            name: partial(summarise_answers, score_answers(file.labelled, answers))
             for name, answers in answers_by_model.items()
         }
-        return replace(predictions, scorers=scorers, labelled=labelled)
+        return replace(predictions, scorers=scorers, labelled=file.scored)
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None: the questions of a file are answered together."""
@@ -117,12 +110,3 @@ def check_settings(settings: TaskConfig | PredictOptions, names: set[str], secti
     for field in fields(settings):
         if field.name not in names and getattr(settings, field.name) != field.default:
             raise InputError(f"question answering has no {section}{field.name}; leave it out")
-
-
-def _with_problems(voted: pd.DataFrame, problems: list[QuestionProblem]) -> pd.DataFrame:
-    """The answers that models voted for, and a row with the problem of each other question."""
-    columns = ["row", "question", "problem"]
-    unanswered = pd.DataFrame(problems, columns=columns).set_index("row")
-    table = voted.join(unanswered["problem"], how="outer")
-    empty = {"id": "", "question": unanswered["question"], "answer": "", "problem": ""}
-    return table.fillna(empty).reset_index()
