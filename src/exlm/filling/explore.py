@@ -25,7 +25,7 @@ from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
-from exlm.train import distributed
+from exlm.train import devices
 
 Case = dict[str, Any]
 
@@ -98,7 +98,7 @@ def _show_fillings(
         )
     encode = _encoder(output)
     network, tokenizer = load_for_filling(model)
-    distributed.place_model(network)
+    devices.place_model(network)
     case = build_case(network, tokenizer, text, options, token_count)
     case["model"] = model
     case["threshold"] = threshold

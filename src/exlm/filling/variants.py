@@ -34,7 +34,7 @@ from exlm.filling.mutations import (
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
-from exlm.train import distributed
+from exlm.train import devices
 
 
 class Variant(NamedTuple):
@@ -108,7 +108,7 @@ def score(
     _tell_what_fits(variants, first_position, wild_source, mutations_column)
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)

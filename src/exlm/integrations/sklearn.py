@@ -19,7 +19,7 @@ from exlm.storage.models import load_model, longest_text, verify, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
 from exlm.tasks.rows.table import make_table
-from exlm.train import distributed
+from exlm.train import devices
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads
 # would leave them so.
@@ -151,7 +151,7 @@ def _loaded(
     """A model and its tokenizer. `weights` is their hash, so that another model under the same path
     is noticed."""
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     return network, tokenizer
 
 
