@@ -31,7 +31,7 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.questions.questions import (
     make_windows,
     read_questions,

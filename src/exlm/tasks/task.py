@@ -19,7 +19,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.rows.predictions import PredictorMaker
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.token_classification import TokenClassification

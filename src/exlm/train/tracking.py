@@ -42,7 +42,6 @@ class Tracker:
         if state is not None:
             self.step = state["step"]
             self.sums = Sums(*state["sums"])
-            self.infeasible_in_a_row = state["infeasible_run"]
             # Checkpoints of earlier versions have no seconds.
             seconds_before = state.get("seconds", seconds_before)
         self.loss_name = loss_name
@@ -68,14 +67,12 @@ class Tracker:
         self.since = clocks() - np.array(seconds_before)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: finished updates, the sums and the `clocks` since the last entry
-        of the log, and the updates in a row with infeasible sequences, whose name in checkpoints is
-        older."""
+        """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
+        entry of the log."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
             "seconds": (clocks() - self.since).tolist(),
-            "infeasible_run": self.infeasible_in_a_row,
         }
 
     def is_due(self, every: int) -> bool:

@@ -70,19 +70,17 @@ def answer(
         output = network(**batch)
         return torch.stack([output.start_logits, output.end_logits], 1)
 
-    read_windows: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
+    windows_of_row: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
     examples = [window.example for window in windows]
     for numbers, batch_logits in batch_outputs(
-        network, span_logits, examples, tokenizer, precision
+        network, span_logits, examples, tokenizer, precision, padding_side="right"
     ):
         for number, logits in zip(numbers, batch_logits, strict=True):
             window = windows[number]
-            size = len(window.offsets)
-            is_token = slice(size) if tokenizer.padding_side == "right" else slice(-size, None)
-            read_windows[window.row].append((window, logits[:, is_token]))
+            windows_of_row[window.row].append((window, logits[:, : len(window.offsets)]))
     answers = [
-        _best_answer(context, read_windows[row], max_answer)
-        for row, context in zip(questions.index, questions["context"], strict=True)
+        _best_answer(context, windows_of_row[row], max_answer)
+        for row, context in questions["context"].items()
     ]
     return pd.DataFrame(answers, questions.index, ["answer", "null_minus_best", "candidates"])
 
@@ -128,11 +126,12 @@ def vote(questions: pd.DataFrame, answers_of_models: list[pd.DataFrame]) -> pd.D
     best = [_best_candidate(candidates) for candidates in zip(*columns, strict=True)]
     probabilities = np.array([probabilities for _, probabilities in best])  # [questions, models]
     models = len(answers_of_models)
-    table = questions[["id", "question"]].copy()
-    table["answer"] = [text for text, _ in best]
-    table["probability"] = (probabilities / models).sum(1)
     margins = np.column_stack([answers["null_minus_best"] for answers in answers_of_models])
-    table["null_minus_best"] = margins.mean(1)
+    table = questions[["id", "question"]].assign(
+        answer=[text for text, _ in best],
+        probability=(probabilities / models).sum(1),
+        null_minus_best=margins.mean(1),
+    )
     if models > 1:
         table["probability std"] = probabilities.std(1, ddof=1)
     return table

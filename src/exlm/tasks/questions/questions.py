@@ -17,6 +17,7 @@ from exlm.data.frames import read_file
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.supervised import ShuffledBatches
 
 # the columns of a table that does not name them
@@ -168,17 +169,16 @@ class QuestionFile(NamedTuple):
 def read_windows(
     path: Path | str,
     tokenizer: PreTrainedTokenizerFast,
-    max_length: int,
-    stride: int,
+    task: SavedTask,
     labelled: bool,
     header: bool,
 ) -> QuestionFile:
     """The questions of a file in windows (`read_questions`, `make_windows`)."""
     questions = read_questions(path, labelled, header)
     is_usable = questions["problem"] == ""
-    windows = make_windows(questions[is_usable], tokenizer, max_length, stride)
+    windows = make_windows(questions[is_usable], tokenizer, task.max_length, task.stride)
     is_read = questions.index.isin({window.row for window in windows})
-    too_long = f"longer than the window of {max_length} tokens"
+    too_long = f"longer than the window of {task.max_length} tokens"
     problems = questions["problem"].where(is_read | ~is_usable, too_long)
     with_answers = questions[is_usable & questions["answers"].notna()]
     scored = np.flatnonzero(problems[with_answers.index] == "")
@@ -257,8 +257,7 @@ def _with_labels(windows: list[Window], text: str, start: int) -> list[Window]:
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from, with the positions [B] of labels in the
-    padded rows."""
+    """Batches of the windows that can be learned from, with the positions [B] of labels."""
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):
         raise InputError(
@@ -266,10 +265,8 @@ def window_batches(
         )
 
     def collate(numbers: np.ndarray) -> dict[str, Tensor]:
-        batch = pad([windows[number].example for number in numbers], tokenizer)
-        padding_on_the_left = batch["attention_mask"].argmax(1)
-        labels = torch.tensor([windows[number].label for number in numbers])
-        starts, ends = (labels + padding_on_the_left[:, None]).T
+        batch = pad([windows[number].example for number in numbers], tokenizer, "right")
+        starts, ends = torch.tensor([windows[number].label for number in numbers]).T
         return {**batch, "start_positions": starts, "end_positions": ends}
 
     lengths = [len(window.offsets) for window in windows]

@@ -1,10 +1,10 @@
-"""Encoders fine-tuned to find the answers to questions in their contexts: the questions are read
-once, then any number of seeds are trained."""
+"""Models that find the answers to questions in their contexts: training and predicting. The
+questions of a file are read once for all seeds."""
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -15,14 +15,16 @@ import torch
 from torch import nn
 from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
-from exlm.data.frames import write_frame
+from exlm.data.files import plain_suffix
+from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.encoders.results import SeedScores
-from exlm.tasks.encoders.saved_task import SCORING, SavedTask
+from exlm.tasks.encoders.saved_task import SCORING, SavedTask, SeedModel
 from exlm.tasks.encoders.supervised import train_best_epoch
+from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import (
     ANSWER_METRICS,
@@ -32,7 +34,6 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.predictor import QuestionPredictor, check_settings
 from exlm.tasks.questions.questions import (
     MIN_STEP,
     QuestionFile,
@@ -40,12 +41,97 @@ from exlm.tasks.questions.questions import (
     window_batches,
 )
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.rows.predictions import PredictorMaker
+from exlm.tasks.rows.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    PredictorMaker,
+    with_predictions,
+)
+from exlm.tasks.rows.table import UNUSABLE
 
 DEFAULT_WINDOW = 384  # tokens
-# All other settings of `TaskConfig` are for tables.
+# All other settings of `TaskConfig` and `PredictOptions` are for tables.
 TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
+PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
+
+
+class QuestionPredictor:
+    """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
+
+    def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
+        _check_settings(options, PREDICT_SETTINGS, "")
+        self.models = models
+        self.path = path
+        self.options = options
+
+    def predict(self) -> Predictions:
+        """Answers all questions; `problem` says why one cannot be answered. They are scored if the
+        file has answers."""
+        task = self.models[0].saved_task
+        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
+        file = read_windows(self.path, tokenizer, task, False, self.options.header)
+        unanswered = file.problems[file.problems != ""]
+        if len(unanswered) and self.options.on_invalid == "error":
+            row, problem = next(iter(unanswered.items()))
+            question = file.questions.loc[row, "question"]
+            raise InputError(f"{self.path}: row {row + 1}, {question!r}: {problem}; correct it")
+        answers_by_model = {
+            model.directory.name: answer(
+                model.loaded.network,
+                file.questions,
+                file.windows,
+                tokenizer,
+                max_answer=task.max_answer,
+                precision=task.precision,
+            )
+            for model in self.models
+        }
+        voted = vote(file.questions, [*answers_by_model.values()])
+        if len(self.models) > 1:
+            # An ensemble decides by its vote, not by a threshold.
+            of_ensemble = voted.assign(refused=voted["answer"] == "")
+            answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
+        counts = {
+            "questions answered": len(file.questions) - len(unanswered),
+            UNUSABLE: len(unanswered),
+        }
+        predictions = Predictions(self._frame(voted.assign(problem=file.problems)), counts)
+        return self._scored(predictions, file, answers_by_model)
+
+    def _frame(self, answers: pd.DataFrame) -> pd.DataFrame:
+        """The answers as rows of their own, or behind the columns of the table."""
+        if plain_suffix(self.path) == ".json":
+            return answers.reset_index()
+        columns = {**answers.drop(columns=["id", "question"])}
+        frame = read_frame(self.path, self.options.table_options)
+        return with_predictions(frame, columns, self.path)
+
+    def _scored(
+        self,
+        predictions: Predictions,
+        file: QuestionFile,
+        answers_by_model: dict[str, pd.DataFrame],
+    ) -> Predictions:
+        """The predictions with how they are scored, if the file has answers."""
+        remarks = file.questions.loc[file.questions["answers"].isna(), "remark"]
+        note_unscored(remarks[remarks != ""].to_dict(), file.questions.index, self.path)
+        if not any(file.labelled["answers"]):
+            return predictions
+        if not len(file.scored):
+            max_length = self.models[0].saved_task.max_length
+            note = f"no question with an answer fits into {max_length} tokens"
+            return replace(predictions, note=note)
+        scorers = {
+            name: partial(summarise_answers, score_answers(file.labelled, answers))
+            for name, answers in answers_by_model.items()
+        }
+        return replace(predictions, scorers=scorers, labelled=file.scored)
+
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """None: the questions of a file are answered together."""
+        return None
 
 
 class QuestionAnswering:
@@ -58,11 +144,17 @@ class QuestionAnswering:
         self.encoder = encoder
         self.device = device
         self.metric = config.metric or "f1"
-        self.tokenizer, self.max_length = load_encoder_tokenizer(
+        self.tokenizer, max_length = load_encoder_tokenizer(
             encoder.name, config.max_length or DEFAULT_WINDOW
         )
-        _check(config, self.max_length)
-        self.config = replace(config, max_length=self.max_length, task_type="question_answering")
+        _check(config, max_length)
+        self.config = replace(config, max_length=max_length, task_type="question_answering")
+        self.saved_task = SavedTask(
+            task_type="question_answering",
+            max_length=max_length,
+            stride=config.stride,
+            max_answer=config.max_answer,
+        )
         self.file_sha256 = file_hashes(self.config)
         self.parts = {name: self._read(path) for name, path in task_files(config).items()}
         self.sizes = {name: len(part.labelled) for name, part in self.parts.items()}
@@ -70,7 +162,7 @@ class QuestionAnswering:
         for name, part in self.parts.items():
             without_answer = sum(not answers for answers in part.labelled["answers"])
             counts.append(f"{self.sizes[name]} {name} ({without_answer} without answer)")
-        self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
+        self.summary = f"questions: {', '.join(counts)}; windows of {max_length} tokens"
         self.reported_rows = pd.concat(map(_reported_rows, self.parts, self.parts.values()))
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
@@ -83,14 +175,11 @@ class QuestionAnswering:
 
     def _read(self, path: str | Path) -> QuestionFile:
         """The questions of a file, cut into windows. InputError if none fits into one."""
-        config = self.config
-        file = read_windows(
-            path, self.tokenizer, self.max_length, config.stride, True, config.header
-        )
+        file = read_windows(path, self.tokenizer, self.saved_task, True, self.config.header)
         if not file.windows:
             raise InputError(
                 f"{path}: no question leaves room for its context in a window of "
-                f"{self.max_length} tokens; raise task.max_length"
+                f"{self.saved_task.max_length} tokens; raise task.max_length"
             )
         return file
 
@@ -103,13 +192,7 @@ class QuestionAnswering:
         train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        saved_task = SavedTask(
-            task_type="question_answering",
-            max_length=self.max_length,
-            stride=self.config.stride,
-            max_answer=self.config.max_answer,
-        )
-        settings = {"num_labels": 2, "task": saved_task.to_json()}
+        settings = {"num_labels": 2, "task": self.saved_task.to_json()}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
         def validate(network: nn.Module) -> dict[str, float]:
@@ -144,7 +227,7 @@ class QuestionAnswering:
             part.labelled,
             part.windows,
             self.tokenizer,
-            max_answer=self.config.max_answer,
+            max_answer=self.saved_task.max_answer,
             precision=SCORING,
         )
         return answers, partial(summarise_answers, score_answers(part.labelled, answers))
@@ -196,7 +279,7 @@ def _content_hash(questions: pd.DataFrame) -> str:
 def _check(config: TaskConfig, window: int) -> None:
     """InputError for settings that question answering does not have, or that are missing, or if a
     window of so many tokens is too short for a question and its context."""
-    check_settings(config, TASK_SETTINGS, "task.")
+    _check_settings(config, TASK_SETTINGS, "task.")
     if config.metric not in (None, *ANSWER_METRICS):
         names = " or ".join(ANSWER_METRICS)
         raise InputError(f"question answering has no metric {config.metric!r}; use {names}")
@@ -211,3 +294,10 @@ def _check(config: TaskConfig, window: int) -> None:
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
             f"{2 * MIN_STEP} more than task.stride, to hold a question too"
         )
+
+
+def _check_settings(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
+    """InputError if a setting besides these `names` has another value than its default."""
+    for field in fields(settings):
+        if field.name not in names and getattr(settings, field.name) != field.default:
+            raise InputError(f"question answering has no {section}{field.name}; leave it out")
