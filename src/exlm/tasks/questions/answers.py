@@ -80,7 +80,7 @@ def answer(
             windows_of_row[window.row].append((window, logits[:, : len(window.offsets)]))
     answers = [
         _best_answer(context, windows_of_row[row], max_answer)
-        for row, context in questions["context"].items()
+        for row, context in zip(questions.index, questions["context"], strict=True)
     ]
     return pd.DataFrame(answers, questions.index, ["answer", "null_minus_best", "candidates"])
 

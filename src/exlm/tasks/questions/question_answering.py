@@ -3,7 +3,7 @@ questions of a file are read once for all seeds."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -74,9 +74,11 @@ class QuestionPredictor:
         file = read_windows(self.path, tokenizer, task, False, self.options.header)
         unanswered = file.problems[file.problems != ""]
         if len(unanswered) and self.options.on_invalid == "error":
-            row, problem = next(iter(unanswered.items()))
-            question = file.questions.loc[row, "question"]
-            raise InputError(f"{self.path}: row {row + 1}, {question!r}: {problem}; correct it")
+            row = int(unanswered.index[0])
+            question = file.questions["question"][row]
+            raise InputError(
+                f"{self.path}: row {row + 1}, {question!r}: {unanswered[row]}; correct it"
+            )
         answers_by_model = {
             model.directory.name: answer(
                 model.loaded.network,
@@ -115,8 +117,9 @@ class QuestionPredictor:
         answers_by_model: dict[str, pd.DataFrame],
     ) -> Predictions:
         """The predictions with how they are scored, if the file has answers."""
-        remarks = file.questions.loc[file.questions["answers"].isna(), "remark"]
-        note_unscored(remarks[remarks != ""].to_dict(), file.questions.index, self.path)
+        remarks = file.questions["remark"].where(file.questions["answers"].isna(), "")
+        unscored = {row: str(remark) for row, remark in enumerate(remarks) if remark}
+        note_unscored(unscored, file.questions.index, self.path)
         if not any(file.labelled["answers"]):
             return predictions
         if not len(file.scored):
@@ -183,7 +186,7 @@ class QuestionAnswering:
             )
         return file
 
-    def split_of(self, seed: int) -> Mapping[str, object]:
+    def split_of(self, seed: int) -> object:
         """The same parts for all seeds."""
         return self.parts
 
