@@ -15,7 +15,7 @@ from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.finetune import finetune
-from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.splits import FRACTIONS, random_split
 from exlm.tasks.rows.table import make_table

@@ -97,8 +97,8 @@ def test_the_model_of_auto_classes_answers_as_predict_does(texts, answering):
     both = predicted(str(answering), str(texts / "valid.json"), str(texts / "p.csv"))
     network = AutoModelForQuestionAnswering.from_pretrained(answering)
     tokenizer = AutoTokenizer.from_pretrained(answering)
-    asked, _ = read_questions(texts / "valid.json")
-    windows, _ = make_windows(asked, tokenizer, 60, 8)
+    asked = read_questions(texts / "valid.json")
+    windows = make_windows(asked, tokenizer, 60, 8)
     margins = answer(network, asked, windows, tokenizer, TaskConfig.max_answer, "fp32")[
         "null_minus_best"
     ]

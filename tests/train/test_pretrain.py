@@ -40,7 +40,7 @@ from exlm.storage.files import read_log, to_json_types
 from exlm.storage.manifest import damage, write_manifest
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.train import checkpoint, distributed, tracking, update
+from exlm.train import checkpoint, devices, distributed, tracking, update
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.train.double_updates import updates
@@ -389,10 +389,10 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert distributed.device() == torch.device("cuda", 1)
+    assert devices.device() == torch.device("cuda", 1)
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(InputError, match="2 GPUs.*nproc_per_node"):
-        distributed.device()
+        devices.device()
 
 
 def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):

@@ -12,7 +12,7 @@ from exlm.ops import alignment
 from exlm.ops.fused import triton_works
 from exlm.ops.precision import used_precision
 from exlm.storage.runs import machine
-from exlm.train.distributed import device
+from exlm.train.devices import device
 
 LIBRARIES = (
     "exlm",

@@ -23,7 +23,7 @@ from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
-from exlm.train import distributed
+from exlm.train import devices
 
 Case = dict[str, Any]
 
@@ -77,7 +77,7 @@ def explore(
             "give at least 1, and 0 <= threshold < 1"
         )
     network, tokenizer = load_for_filling(model)
-    distributed.place_model(network)
+    devices.place_model(network)
     case = build_case(network, tokenizer, text, fill_options, words)
     content = _rendered({**case, "model": model, "threshold": threshold}, output)
     with replacing(Path(output)) as unfinished:

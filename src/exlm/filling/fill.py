@@ -28,7 +28,7 @@ from exlm.filling.results import FilledText, Filling
 from exlm.filling.sites import fill_sites, template_maker
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
-from exlm.train import distributed
+from exlm.train import devices
 
 # how a filled text is printed
 TABLE = Path(__file__).with_name("fillings.txt")
@@ -118,7 +118,7 @@ def fill(
         molecules = fills_molecules(network, tokenizer, usable_texts)
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     known_molecules = read_known(known, TableOptions(header, sheet=known_sheet))
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     start = time.monotonic()
     filler = Filler(network, tokenizer, fill_options, tokens_per_batch)
     if site is None and keep is None and replace is None:

@@ -33,7 +33,7 @@ from exlm.filling.mutations import (
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
-from exlm.train import distributed
+from exlm.train import devices
 
 
 class Mutant(NamedTuple):
@@ -103,7 +103,7 @@ def score(
     _advise_if_most_do_not_fit(mutants, first_position, wild_types.name)
     if all(mutant.problem for mutant in mutants):
         raise InputError(f"{input}: no row can be scored, the first: {mutants[0].problem}")
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)

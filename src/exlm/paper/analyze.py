@@ -24,7 +24,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.datasets import file_hashes, resolve
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
@@ -84,7 +84,7 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
         own_processes: a new process for each training; without it memory grows and updates become
             slower.
         options: the settings of `Study`."""
-    if distributed.started_by_torchrun():
+    if devices.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
     study = Study(**options)
     data = replace(study.data, mask_ratio=study.data.one_mask_ratio)

@@ -19,7 +19,7 @@ from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.models import load_model
-from exlm.train import distributed
+from exlm.train import devices
 
 MEASUREMENTS = "measurements.json"
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
@@ -32,7 +32,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
-    distributed.place_model(model)
+    devices.place_model(model)
     batches = list(HeldOutData(data, tokenizer, seed).batches())
     alignment = None
     if model.transition is not None:

@@ -34,7 +34,7 @@ from exlm.storage.manifest import damage
 from exlm.storage.models import save_model, weight_files
 from exlm.storage.runs import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.train import checkpoint, distributed
+from exlm.train import checkpoint, devices, distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 
 ADVICE_WITH_CHECKPOINTS = (
@@ -133,7 +133,7 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     if recipe.start_from:
         identity["start"] = start_hash(recipe.start_from)
     # The precision `auto` means another one on another machine.
-    precision = used_precision(distributed.device(device), recipe.train.precision)
+    precision = used_precision(devices.device(device), recipe.train.precision)
     identity["train.precision"] = precision
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
@@ -155,7 +155,7 @@ def _build(
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     if recipe.compile:
         for layer in network.exlm.layers:
             layer.compile(dynamic=True)

@@ -25,7 +25,7 @@ from exlm.tasks.rows.reading import (
     remembered,
 )
 from exlm.tasks.rows.table import TextTable, make_table
-from exlm.train import distributed
+from exlm.train import devices
 
 
 def embed(
@@ -63,7 +63,7 @@ def embed(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.place_model(network, read_options.device)
+    devices.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     saved_task = remembered(network.config)

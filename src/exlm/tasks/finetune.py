@@ -26,7 +26,7 @@ from exlm.tasks.report import describe_report
 from exlm.tasks.rows.datasets import data_name, fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, class_of
-from exlm.train import distributed
+from exlm.train import devices
 
 
 def finetune(
@@ -69,7 +69,7 @@ def finetune(
 
     Returns the content of `results.json`: scores of every seed, and for every part their median,
     mean and spread."""
-    if distributed.started_by_torchrun():
+    if devices.started_by_torchrun():
         raise InputError(
             "fine-tuning is one process; start it without torchrun, and other tasks beside it"
         )
@@ -87,7 +87,7 @@ def finetune(
         settings["start_sha256"] = encoder_hash(start_directory)
     resolved_task, defaults = resolve(task)
     # what auto means differs between machines
-    settings["precision"] = used_precision(distributed.device(device), train.precision)
+    settings["precision"] = used_precision(devices.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch, start_directory)
     finetuning = class_of(resolved_task.task_type)(encoder, resolved_task, device)
     hyper = fill_in(train, defaults, bool(finetuning.config.molecules))

@@ -15,7 +15,7 @@ from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
+from exlm.tasks.baselines.saved import BaselinePredictor, SavedBaseline
 from exlm.tasks.encoders.results import is_baseline, seed_directories
 from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
@@ -272,7 +272,7 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
     models = []
     for run_dir in run_dirs:
         if is_baseline(run_dir):
-            saved_task = load_baseline(run_dir).saved_task
+            saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
         model_classes = class_of(saved_task.task_type).model_classes

@@ -8,7 +8,6 @@ A further task type for the rows of a table, or for residues or words, is a clas
 LABEL_TYPES (`labels/label_types.py`). Any other is a `Finetuning` in a file of its own, and an
 entry of OTHER_TASK_TYPES."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,7 +18,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.rows.predictions import PredictorMaker
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.token_classification import TokenClassification
@@ -36,9 +35,9 @@ class Task(Protocol):
     # the published data
     data_settings: dict[str, Any]
 
-    def split_of(self, seed: int) -> Mapping[str, object]:
-        """What a seed is trained and scored on, by part. InputError if it cannot be, which is found
-        for every seed before the first one is trained."""
+    def split_of(self, seed: int) -> object:
+        """What a seed is trained and scored on. InputError if it cannot be, which is found for
+        every seed before the first one is trained."""
         ...
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:

@@ -16,7 +16,7 @@ from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
 from exlm.tasks.encoders.loading import ModelClasses, load_config, load_finetuned
-from exlm.train import distributed
+from exlm.train import devices
 
 # The precision of all scores of a training, whatever its own: that of predictions, so that both
 # agree, on every machine.
@@ -131,7 +131,7 @@ class SeedModel:
     def loaded(self) -> TunedModel:
         """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
-        distributed.place_model(network, self.device)
+        devices.place_model(network, self.device)
         return TunedModel(network, tokenizer)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,6 @@ class TablePredictor:
     once for all of its rows: its columns of texts and of labels, whether the texts are `molecules`,
     the fingerprints of the `training` molecules for distances, and the `margins` [labels] of
     intervals by the name of the model."""
-
-    fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
 
     def __init__(
         self,
@@ -114,11 +112,6 @@ class TablePredictor:
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
-        if options.interval is not None and self.fits_again:
-            raise InputError(
-                "interval needs the errors of validation rows, which baselines do not keep; leave "
-                "it out"
-            )
         if options.distance and self.saved_task.molecules is False:
             raise InputError(
                 "distance compares molecules, but this model was fine-tuned on other texts; "
@@ -129,7 +122,7 @@ class TablePredictor:
                 f"pair_column names {options.pair_column!r}, but the model reads single texts; "
                 "leave it out"
             )
-        if options.explain and (self.fits_again or self.meaning.label_type.of_units):
+        if options.explain and self.meaning.label_type.of_units:
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
@@ -215,7 +208,7 @@ class TablePredictor:
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None for a table that has label columns: its rows are scored together, or it is said why
         not."""
-        if self.fits_again or self.has_labels or self.options.explain:
+        if self.has_labels or self.options.explain:
             return None
         # All chunks have the same columns, so it must be known before the first one is written
         # whether any row is in the training.
