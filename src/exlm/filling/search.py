@@ -102,7 +102,7 @@ def with_one_per_mask(graph: Graph) -> Graph:
 
 def kept_share(graph: Graph) -> float:
     """Which share `with_one_per_mask` keeps of the weight of all paths with as many tokens as
-    masks; `kept` in the output of `exlm fill`, `one_per_mask` in an evaluation's."""
+    masks; `kept` in the output of `exlm fill`."""
     log_kept = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
     log_weight = log_weight_of_all_paths(graph.links, graph.num_masks)
     return min(1.0, float((log_kept - log_weight).exp()))

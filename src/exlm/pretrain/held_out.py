@@ -169,10 +169,9 @@ def score_held_out(
     batches: Iterable[dict[str, Tensor]],
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
-    mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the
-    logarithm of the perplexity. `batches` are this process's share; `prior` replaces the
-    configuration's. The network is put in evaluation mode."""
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+    `batches` are this process's share; `prior` replaces the configuration's. The network is put in
+    evaluation mode."""
     network.eval()
     sums = zero_sums(network.config)
     with in_precision(network.device, "fp32"):
@@ -180,6 +179,4 @@ def score_held_out(
             for name, value in evaluate_batch(network, batch, prior).items():
                 sums[name] += value
     totals = distributed.sum_over_processes(list(sums.values()))
-    scores = summary(dict(zip(sums, totals, strict=True)))
-    loss = scores.pop("loss")
-    return {f"{network.config.objective}_loss": loss, **scores}
+    return summary(dict(zip(sums, totals, strict=True)))
