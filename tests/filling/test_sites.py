@@ -260,6 +260,8 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
         ("c1ccccc1[*:1].C1CCNC1[*:1]", "c1ccccc1OC1CCCN1", "c1ccccc1OC1CCNC1"),
         # the ring is found in two ways, of which one has nothing new but at the site
         ("Cc1ccc([*:1])cc1", "CCc1ccc(C)cc1", "Cc1ccc(C)c(C)c1"),
+        # both pieces hang on the second site
+        ("O=C(Nc1ccccc1[*:1])[*:2]", "O=C(Nc1ccccc1F)CC", "O=C(Nc1ccccc1)C(F)CC"),
         # a bond between two atoms that stay
         ("CC(C[*:1])CC", "CC(CO)CC", "OCC1CCC1"),
     ],

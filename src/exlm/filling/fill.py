@@ -76,11 +76,12 @@ def fill(
             not valid), warning, problem, and the name of the row if the file has names or
             identifiers. .csv, .parquet and .xlsx have a row for each filling, with the whole text
             in `filled` and the number of its new tokens. Of molecules they also have valid (whether
-            RDKit reads it, it has no radicals, and it is what was to stay with something new at the
-            sites alone), smiles (canonical), unique (no earlier filling of this text is the same
-            molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard) and similarity to
-            the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those that are unique
-            molecules; .html and .png draw them, at most 300, with what was filled in coloured.
+            RDKit reads it, it has no radicals, and it is what was to stay with something new at
+            every site and nowhere else), smiles (canonical), unique (no earlier filling of this
+            text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard)
+            and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those
+            that are unique molecules; .html and .png draw them, at most 300, with what was filled
+            in coloured.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
@@ -214,7 +215,9 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
     left_out = sum(filled.left_out for filled in filled_texts)
     of_them_valid = f", {valid} of them valid" if valid else ""
     first_problem = f" (line {failed[0].line}: {failed[0].problem})" if failed else ""
-    others = f"; {left_out} others left out" if left_out else ""
+    others = ""
+    if left_out:
+        others = f"; {left_out} others, not valid or with special tokens, left out"
     return (
         f"{len(filled_texts) - len(failed)} lines filled, "
         f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning, "

@@ -18,7 +18,7 @@ from exlm.filling.results import Filling, Molecule, Template
 # one site in a SMILES: an attachment point, or both ends of a linker
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
-AT_SITE = "at_site"  # the property of an atom that stays and is bonded to a site
+SITES = "sites"  # the property of an atom that stays: to how many sites it is bonded
 MOST_MATCHES = 1000  # ways to find what stays in a molecule
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
 
@@ -130,12 +130,11 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
 
 
 def without_points(molecule: Chem.Mol) -> Chem.Mol:
-    """What stays of a molecule with sites; its atoms beside a site have the property AT_SITE."""
+    """What stays of a molecule with sites; its atoms have the property SITES."""
     marked = Chem.Mol(molecule)
     for atom in marked.GetAtoms():
-        if atom.GetAtomicNum() == 0:
-            for neighbour in atom.GetNeighbors():
-                neighbour.SetBoolProp(AT_SITE, True)
+        points = [other for other in atom.GetNeighbors() if other.GetAtomicNum() == 0]
+        atom.SetIntProp(SITES, len(points))
     return Chem.DeleteSubstructs(marked, POINT)
 
 
@@ -272,14 +271,21 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
 
 
 def _hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
-    """Whether a molecule is the `core` of `without_points` with new bonds at its sites alone."""
-    elsewhere = [atom for atom in core.GetAtoms() if not atom.HasProp(AT_SITE)]
+    """Whether a molecule is the `core` of `without_points` with new bonds at each of its sites, and
+    nowhere else."""
     # each is a way to find the core: [atoms of the core] the atom of the molecule
     matches = molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES)
     return any(
         all(
-            molecule.GetAtomWithIdx(match[atom.GetIdx()]).GetDegree() == atom.GetDegree()
-            for atom in elsewhere
+            _has_new_bonds(atom, molecule.GetAtomWithIdx(match[atom.GetIdx()]))
+            for atom in core.GetAtoms()
         )
         for match in matches
     )
+
+
+def _has_new_bonds(atom: Chem.Atom, filled_atom: Chem.Atom) -> bool:
+    """Whether an atom that stays has its bonds and, for every site beside it, a new one or more."""
+    new_bonds = filled_atom.GetDegree() - atom.GetDegree()
+    sites = atom.GetIntProp(SITES)
+    return new_bonds >= sites if sites else new_bonds == 0
