@@ -270,7 +270,7 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     content = json.loads((run_dir / "measurements.json").read_text())
     content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
     write(run_dir / "measurements.json", content)
-    assert not find_runs([str(tmp_path)]).damaged
+    assert not find_runs([str(tmp_path)]).left_out
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {
         r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"

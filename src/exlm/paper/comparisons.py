@@ -13,12 +13,13 @@ from exlm.paper.display import (
     DIGITS,
     HOURS,
     METHODS,
+    Row,
     title,
 )
 from exlm.paper.estimates import Term, decide, spread, weighted_sum
 from exlm.paper.groups import RunGroup
 from exlm.paper.models import EXLM, MLM, PLUS, Model, describe
-from exlm.paper.page import SPREAD, Row, Table
+from exlm.paper.page import SPREAD, Table
 from exlm.paper.runs import Runs, records
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.tasks.labels.metrics import goodness
@@ -118,7 +119,7 @@ def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
     """The terms of a claim for the models of a group; none if a model was not run. A claim without
     a quantity compares the mean over the tasks that its models share. Without such tasks it
     compares held-out accuracy, but only if p and r are the same in all models."""
-    models = [_model_of(group, **term) for term in claimed]
+    models = [_model_of(group, term) for term in claimed]
     if any(model not in group.models for model in models):
         return []
     usual_quantities = group.shared_tasks(models)
@@ -131,17 +132,10 @@ def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
     return terms
 
 
-def _model_of(
-    group: RunGroup,
-    method: str,
-    k: int | None = None,
-    p: float | None = None,
-    r: int = 1,
-    **_: Any,
-) -> Model:
+def _model_of(group: RunGroup, term: dict[str, Any]) -> Model:
     """The model of a claim's term, with the p and the k of the ablations where it says none."""
-    k = 1 if method in (MLM, PLUS) else k or group.base_states
-    return Model(method, k, p or group.base_ratio, r)
+    k = 1 if term["method"] in (MLM, PLUS) else term.get("k", group.base_states)
+    return Model(term["method"], k, term.get("p", group.base_ratio), term.get("r", 1))
 
 
 def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
@@ -150,11 +144,11 @@ def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
     summands = []
     for claimed, (weight, model, quantities) in zip(CLAIMS[claim], terms, strict=True):
-        value, _ = group.means.mean(model, *quantities)
-        if value is None:
+        mean = group.means.mean(model, *quantities)
+        if not mean:
             return []
         model_name = describe(**{n: claimed[n] for n in ("method", "k", "p", "r") if n in claimed})
-        summands.append(f"{weight:+g} × {value:.{digits}f} {model_name}")
+        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model_name}")
     difference, error = weighted_sum(group.means, terms)
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+Row = dict[str, Any]  # of a table or a frame, by column
+
 
 def yaml_content(name: str) -> dict[str, Any]:
     """A YAML file of this folder."""

@@ -10,6 +10,7 @@ import pandas as pd
 
 from exlm.paper.models import MODEL_COLUMNS, Model
 
+Mean = tuple[float, float | None]  # with its spread, if there is one
 Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
 
 
@@ -45,28 +46,22 @@ class Means:
         values = of_model.reindex(columns=list(quantities))
         return values.mean(axis=1, skipna=False).dropna()
 
-    def mean(self, model: Model, *quantities: str) -> tuple[float | None, float | None]:
+    def mean(self, model: Model, *quantities: str) -> Mean | None:
         """A quantity, or the mean of several, over the runs that have all of them, and its spread:
         of several quantities, the standard deviation over pre-training seeds. None without such a
         run."""
         values = self.run_by_run(model, *quantities)
         if values.empty:
-            return None, None
+            return None
         if len(quantities) > 1:
             return fmean(values), spread(values)
         over_seeds = float(self.spreads[(*model, quantities[0])])
         return fmean(values), None if math.isnan(over_seeds) else over_seeds
 
-    def by_model(
-        self, models: Iterable[Model], quantity: str
-    ) -> dict[Model, tuple[float, float | None]]:
-        """The mean of a quantity, and its spread, of each of these models that has it."""
-        means = {}
-        for model in models:
-            mean, deviation = self.mean(model, quantity)
-            if mean is not None:
-                means[model] = (mean, deviation)
-        return means
+    def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
+        """The mean of a quantity of each of these models that has it."""
+        means = {model: self.mean(model, quantity) for model in models}
+        return {model: mean for model, mean in means.items() if mean}
 
 
 def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:

@@ -17,13 +17,22 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import COLUMN_NAMES, HELD_OUT, HOURS, LISTED, title, yaml_content
+from exlm.paper.display import (
+    COLUMN_NAMES,
+    HELD_OUT,
+    HOURS,
+    LISTED,
+    METHODS,
+    Row,
+    percent,
+    title,
+    yaml_content,
+)
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]  # the content of a file
-Row = dict[str, Any]  # of a frame, by column
 Number = tuple[str, int, float, float | None]
 
 _COMPARABLE = yaml_content("comparable.yaml")
@@ -281,29 +290,25 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
 
 
 def cost_row(path: Path, content: Json) -> Row:
-    """The cost of a step of ExLM and of the MLM, from the content of efficiency.json."""
-    recipe = content.get("recipe", {})
-    return {
-        "study": path,
-        "mask_ratio": float(content["mask_ratio"]),
-        "k": int(content["num_states"]),
-        "expanded_layers": recipe.get("model", {}).get("expanded_layers", "all"),
-        "pairs": int(content["pairs"]),
-        "device": device_of(content),
-        "clock": str(content["clock"]),
-        "mlm": _step_cost(content["models"]["mlm"]),
-        "exlm": _step_cost(content["models"]["exlm"]),
-        "ratio": float(content["ratio"]),
-        "quartiles": "{:.2f}–{:.2f}".format(*content["ratio_quartiles"]),
+    """The cost of a step of ExLM and of the MLM, from the content of efficiency.json: `ratio`, how
+    many times the cost of the MLM that of ExLM is, and the `rows` of the table of costs."""
+    setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
+    group = f"ours: {path}, {setting}, {device_of(content)}"
+    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+    quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
+    rows: dict[str, Row] = {
+        "mlm": {"model": METHODS["mlm"], "times MLM": 1.0},
+        "exlm": {"model": exlm, "times MLM": content["ratio"], "quartiles": quartiles},
     }
-
-
-def _step_cost(step: Json) -> Row:
-    return {
-        "ms per step": 1000 * step["seconds_per_step"],
-        "tokens per second": round(step["tokens_per_second"]),
-        "memory, GB": step["peak_memory_bytes"] / 1e9,
-    }
+    for name, row in rows.items():
+        step = content["models"][name]
+        row["group"] = group
+        row["clock"] = content["clock"]
+        row["ms per step"] = 1000 * step["seconds_per_step"]
+        row["tokens per second"] = round(step["tokens_per_second"])
+        row["memory, GB"] = step["peak_memory_bytes"] / 1e9
+    return {"study": path, "ratio": content["ratio"], "rows": list(rows.values())}
 
 
 def device_of(result: Json) -> str:

@@ -60,11 +60,8 @@ class RunGroup:
 
     def shared_tasks(self, models: Sequence[Model]) -> list[str]:
         """The tasks scored in percent that all these models have."""
-        shared = []
-        for task in self.percent_tasks:
-            if all(self.means.mean(model, task)[0] is not None for model in models):
-                shared.append(task)
-        return shared
+        means = self.means
+        return [t for t in self.percent_tasks if all(means.mean(model, t) for model in models)]
 
     def select(self, *methods: str) -> list[Model]:
         """The models with these methods and without repeated tokens."""

@@ -4,24 +4,17 @@ measurements of cost."""
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exlm.paper.display import METHODS, percent, title
+from exlm.paper.display import Row, title
 from exlm.paper.groups import RunGroup
-from exlm.paper.models import MLM, PAPER_COST, model_of
-from exlm.paper.page import Row, Table
+from exlm.paper.models import PAPER_COST, model_of
+from exlm.paper.page import Table
 from exlm.paper.runs import Runs, records
 from exlm.paper.tables import as_table
 
 
 def efficiency_table(costs: Iterable[Row]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
-    rows: list[Row] = []
-    for cost in costs:
-        setting = f"p = {percent(cost['mask_ratio'])}, {cost['pairs']} pairs, {cost['device']}"
-        both = {"group": f"ours: {cost['study']}, {setting}", "clock": cost["clock"]}
-        exlm = f"ExLM, k = {cost['k']}, expanded layers: {cost['expanded_layers']}"
-        rows.append(both | cost["mlm"] | {"model": METHODS[MLM], "times MLM": 1.0})
-        row = both | cost["exlm"] | {"model": exlm, "times MLM": cost["ratio"]}
-        rows.append(row | {"quartiles": cost["quartiles"]})
+    rows = [row for cost in costs for row in cost["rows"]]
     columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
     columns += ["quartiles", "clock"]
     return as_table("efficiency", columns, [PAPER_COST, *rows] if rows else [])
@@ -77,12 +70,7 @@ def _run_row(run: Any, kind: str, what: str, seeds: Iterable[int]) -> Row:
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
     """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
     used = {run_id for group in groups for run_id in group.runs["id"]}
-    rows: list[Row] = []
-    for path in sorted(runs.damaged, key=lambda path: path.parent):
-        rows.append({"file": str(path), "why": "damaged", "what": runs.damaged[path]})
-    for path, run_id in runs.repeated.items():
-        why = "a repetition with the same settings and seeds"
-        rows.append({"file": str(path), "why": why, "what": f"run {run_id}"})
+    rows = list(runs.left_out)
     for run in records(runs.pretrainings):
         if run.id not in used:
             what = f"{model_of(run).description}, seed {run.seed}"

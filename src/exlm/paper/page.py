@@ -5,14 +5,13 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from exlm.paper.display import DIGITS, LATEX, as_text
+from exlm.paper.display import DIGITS, LATEX, Row, as_text
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
@@ -33,10 +32,7 @@ TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(t
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-Row = dict[str, Any]  # of a table, by the title of the column
-
-
-@dataclass(frozen=True)
+@dataclass
 class Table:
     """A table with a caption. Its files are called `name`.
 
@@ -86,7 +82,7 @@ class Table:
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Drawing:
     """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
     file."""
@@ -118,26 +114,16 @@ class Section:
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
-    figures as files."""
-    sections = _with_different_names(sections)
+    figures as files. Tables, and drawings, of one name belong to several groups; from the second on
+    their names end in -2, -3 and so on."""
+    counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for block in section.blocks:
+            counts[type(block), block.name] += 1
+            count = counts[type(block), block.name]
+            if count > 1:  # of another group
+                block.name = f"{block.name}-{count}"
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))
-
-
-def _with_different_names(sections: list[Section]) -> list[Section]:
-    """Tables, and drawings, of one name belong to several groups; from the second on their names
-    end in -2, -3 and so on."""
-    counts: Counter[tuple[type, str]] = Counter()
-    result = []
-    for section in sections:
-        blocks = []
-        for block in section.blocks:
-            counts[type(block), block.name] += 1
-            count = counts[type(block), block.name]
-            blocks.append(replace(block, name=f"{block.name}-{count}") if count > 1 else block)
-        result.append(replace(section, blocks=blocks))
-    return result

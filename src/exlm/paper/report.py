@@ -23,7 +23,7 @@ from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import efficiency_table, left_out_table, runs_table
 from exlm.paper.models import MAIN_TABLES, model_of
 from exlm.paper.page import Drawing, Section, Table, write_report
-from exlm.paper.runs import Runs, find_runs, records
+from exlm.paper.runs import DAMAGED, Runs, find_runs, records
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -94,7 +94,7 @@ def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
         "Left out": len(left_out.rows),
-        "Of these, damaged": len(runs.damaged),
+        "Of these, damaged": sum(row["why"] == DAMAGED for row in runs.left_out),
     }
     return " ".join(f"{phrase}: {count}." for phrase, count in counts.items() if count)
 
@@ -155,14 +155,9 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    lacking = []
-    for task in tasks:
-        finetunings = group.finetunings[group.finetunings["task"] == task]
-        for model in tables.main_models(group):
-            if not set(group.runs_of(model)["id"]) <= set(finetunings["pretraining"]):
-                lacking.append(task)
-                break
-    return lacking
+    tuned = set(group.finetunings[["pretraining", "task"]].itertuples(index=False, name=None))
+    main_runs = pd.concat(group.runs_of(model) for model in tables.main_models(group))
+    return [task for task in tasks if any((run, task) not in tuned for run in main_runs["id"])]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from exlm.errors import InputError
+from exlm.paper.display import Row
 from exlm.paper.finished_runs import (
     Json,
-    Row,
     cost_row,
     held_out_numbers,
     pretraining_row,
@@ -23,13 +23,16 @@ from exlm.paper.measurements import MEASUREMENTS
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
-PRETRAINING_COLUMNS = "id pretraining path first_path study weights device seed steps hours"
-PRETRAINING_COLUMNS += (
-    " parameters corpus size tokens_per_batch method k p r settings exlm_only result"
+DAMAGED = "damaged"
+# Frames have these columns even if they are empty.
+PRETRAINING_COLUMNS = (
+    "id pretraining path first_path study weights device seed steps hours parameters corpus size "
+    "tokens_per_batch method k p r settings exlm_only result"
 )
-SCORED_COLUMNS = "id pretraining path device task metric in_percent digits scores mean interval"
-SCORED_COLUMNS += " rows seeds departures options heading data rows_scored is_baseline model"
-SCORED_COLUMNS += " from_scratch best compared result"
+SCORED_COLUMNS = (
+    "id pretraining path device task metric in_percent digits scores mean result interval rows "
+    "seeds departures options heading data rows_scored is_baseline model from_scratch best compared"
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,15 @@ class Runs:
         numbers: all numbers of these runs, one a row: `id`, that of the run; `pretraining`, the id
             of the pre-training that it began with, if this was found; and the parts of a `Number`.
         costs: measurements of what a step costs.
-        damaged: for each unusable file, what is wrong with it.
-        repeated: by directory, the id of a run that is not listed because another run has its
-            settings and seeds."""
+        left_out: the files that are damaged, and the directories of runs that are left out because
+            another run has their settings and seeds; as rows of the table of what is left out."""
 
     pretrainings: pd.DataFrame
     finetunings: pd.DataFrame
     baselines: pd.DataFrame
     numbers: pd.DataFrame
     costs: list[Row]
-    damaged: dict[Path, str]
-    repeated: dict[Path, str]
+    left_out: list[Row]
 
 
 def records(frame: pd.DataFrame) -> list[Any]:
@@ -70,28 +71,27 @@ def find_runs(roots: list[str]) -> Runs:
     pretrained: list[Row] = []
     scored: list[Row] = []
     costs: list[Row] = []
-    damaged: dict[Path, str] = {}
+    left_out: list[Row] = []
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
-        row = _read(folder / RUN_RESULT, pretraining_row, damaged)
+        row = _read(folder / RUN_RESULT, pretraining_row, left_out)
         if row:
-            measured = _read(folder / MEASUREMENTS, held_out_numbers, damaged)
+            measured = _read(folder / MEASUREMENTS, held_out_numbers, left_out)
             row["numbers"] += measured or []
-            row["weights"] = _read(folder / MANIFEST, _weight_hash, damaged)
+            row["weights"] = _read(folder / MANIFEST, _weight_hash, left_out)
             pretrained.append(row)
-        row = _read(folder / GRID_REPORT, scored_row, damaged)
+        row = _read(folder / GRID_REPORT, scored_row, left_out)
         if row:
             scored.append(row)
-        row = _read(folder / "efficiency.json", cost_row, damaged)
+        row = _read(folder / "efficiency.json", cost_row, left_out)
         if row:
             costs.append(row)
     if not (pretrained or scored or costs):
         raise InputError(
-            f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
+            f"there is no finished run in {', '.join(roots)} ({len(left_out)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    repeated: dict[Path, str] = {}
-    pretrained = _without_repeated(pretrained, repeated)
-    scored = _without_repeated(scored, repeated)
+    pretrained = _without_repeated(pretrained, left_out)
+    scored = _without_repeated(scored, left_out)
     for row in scored:
         row["pretraining"] = None if row["is_baseline"] else _pretraining_of(row, pretrained)
     runs = pd.DataFrame(scored, columns=SCORED_COLUMNS.split())
@@ -106,14 +106,13 @@ def find_runs(roots: list[str]) -> Runs:
         baselines=runs[is_baseline],
         numbers=pd.DataFrame(numbers, columns=columns).astype({"error": float}),
         costs=costs,
-        damaged=damaged,
-        repeated=repeated,
+        left_out=left_out,
     )
 
 
-def _read(path: Path, parse: Callable[[Path, Json], Any], damaged: dict[Path, str]) -> Any:
+def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -> Any:
     """What `parse` makes of the folder and the content of a JSON file; None if there is no such
-    file, or if it cannot be used, which is then noted in `damaged`."""
+    file, or if it cannot be used, which is then `left_out`."""
     if not path.is_file():
         return None
     try:
@@ -121,7 +120,8 @@ def _read(path: Path, parse: Callable[[Path, Json], Any], damaged: dict[Path, st
         return parse(path.parent, content)
     # A damaged file, or one of another program, may raise anything.
     except Exception as error:
-        damaged[path] = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}"
+        left_out.append({"file": str(path), "why": DAMAGED, "what": what})
         return None
 
 
@@ -136,16 +136,17 @@ def _weight_hash(_: Path, manifest: Json) -> str | None:
     return hashlib.sha256(sums.encode()).hexdigest() if sums else None
 
 
-def _without_repeated(rows: list[Row], repeated: dict[Path, str]) -> list[Row]:
-    """The first row of each id. The others are noted in `repeated`, unless theirs is the directory
-    of a first one under another name."""
+def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
+    """The first row of each id. The others are `left_out`, unless theirs is the directory of a
+    first one under another name."""
     by_id: dict[str, Row] = {}
     for row in rows:
         by_id.setdefault(row["id"], row)
     directories = {row["path"].resolve() for row in by_id.values()}
     for row in rows:
         if row["path"].resolve() not in directories:
-            repeated[row["path"]] = row["id"]
+            why = "a repetition with the same settings and seeds"
+            left_out.append({"file": str(row["path"]), "why": why, "what": f"run {row['id']}"})
     return list(by_id.values())
 
 

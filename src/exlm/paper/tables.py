@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, percent, title, wording
+from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
 from exlm.paper.estimates import Means
 from exlm.paper.groups import RunGroup
 from exlm.paper.models import (
@@ -23,7 +23,7 @@ from exlm.paper.models import (
     describe,
     rank,
 )
-from exlm.paper.page import SPREAD, Row, Table
+from exlm.paper.page import SPREAD, Table
 from exlm.paper.runs import records
 
 MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
@@ -74,7 +74,7 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     """In each of the `columns`, the mean of some quantities of a model, with its spread."""
     row: Row = {}
     for column, quantities in columns.items():
-        row[column], row[column + SPREAD] = means.mean(model, *quantities)
+        row[column], row[column + SPREAD] = means.mean(model, *quantities) or (None, None)
     return row
 
 
