@@ -23,6 +23,7 @@ from exlm.paper.display import (
     HOURS,
     LISTED,
     METHODS,
+    Row,
     percent,
     title,
     yaml_content,

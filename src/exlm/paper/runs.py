@@ -30,8 +30,8 @@ PRETRAINING_COLUMNS = (
     "tokens_per_batch method k p r settings exlm_only result"
 )
 SCORED_COLUMNS = (
-    "id pretraining path device task metric in_percent digits scores mean interval rows seeds "
-    "departures options heading data rows_scored is_baseline model from_scratch best compared result"
+    "id pretraining path device task metric in_percent digits scores mean result interval rows "
+    "seeds departures options heading data rows_scored is_baseline model from_scratch best compared"
 )
 
 
