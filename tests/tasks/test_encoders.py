@@ -232,12 +232,12 @@ def test_question_answering(model, files, tmp_path):
     )
 
 
-def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
+def test_a_fine_tuned_model_gives_the_encoder_of_its_best_seed(bert, files, tmp_path):
     quick = FinetuneConfig(epochs=2, batch_size=4, learning_rate=3e-2, patience=0, precision="fp32")
     first = run(bert, files, tmp_path / "first", quick, seeds=(0, 1, 2))
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
-    report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
+    run(tmp_path / "first", files, tmp_path / "second", STILL)
 
     def weights(directory: str) -> dict[str, torch.Tensor]:
         network, _ = load_finetuned(str(tmp_path / directory), TableFinetuning.model_classes)
@@ -246,15 +246,6 @@ def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
     best, started = weights(f"first/seed-{np.argmax(scores)}"), weights("second/seed-0")
     for name, values in best.items():
         torch.testing.assert_close(started[name], values, atol=1e-7, rtol=0)
-    assert report["settings"]["start_from"] == str(tmp_path / "first")
-
-
-@pytest.mark.parametrize("family,changes", [("bert", {"num_hidden_layers": 2}), ("roberta", {})])
-def test_start_from_needs_the_same_architecture(bert, files, tmp_path, family, changes):
-    run(bert, files, tmp_path / "first", STILL)
-    other = save_family(tmp_path / "other", family, **changes)
-    with pytest.raises(InputError, match="another architecture|another family"):
-        run(other, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
 
 
 def test_every_file_has_both_texts(bert, files, tmp_path):

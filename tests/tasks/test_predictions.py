@@ -205,6 +205,17 @@ def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus,
     assert AutoConfig.from_pretrained(tmp_path / "first").task_layers == 1
 
 
+def test_pairs_have_no_distance_to_the_training(tuned, molecules, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tuned("binary") / "seed-0", copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["task"]["pair_column"] = "second"
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "manifest.json").unlink()
+    with pytest.raises(InputError, match="fine-tuned on pairs or other texts; leave it out"):
+        predict(str(copy), str(molecules / "table.csv"), distance=True)
+
+
 def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
     output = tuned("binary")
     trained = (output / "seed-0/train.smi").read_text().split()

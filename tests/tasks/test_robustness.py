@@ -7,16 +7,19 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import BertConfig
 
 from exlm import InputError
 from exlm.data.frames import FileRows, read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.loading import EncoderSource, kept_task
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.questions.finetuning import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.reading import remembered
 from exlm.tasks.rows.splits import FRACTIONS, random_split
 from exlm.tasks.rows.table import make_table
 from exlm.tasks.tables.finetuning import TableFinetuning
@@ -139,6 +142,11 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
         QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
     )
     assert answering.qa_outputs.out_features == 2
+
+
+def test_a_string_called_task_is_no_task_of_this_library():
+    config = BertConfig(task="text-classification")
+    assert kept_task(config) is None and remembered(config) == SavedTask()
 
 
 def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):

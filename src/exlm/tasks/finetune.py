@@ -20,7 +20,7 @@ from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
-from exlm.tasks.encoders.results import GridReport, best_seed_directory
+from exlm.tasks.encoders.results import GridReport
 from exlm.tasks.grid import Grid
 from exlm.tasks.report import describe_report
 from exlm.tasks.rows.datasets import data_name, fill_in, resolve
@@ -37,7 +37,6 @@ def finetune(
     seeds: list[int] | None = None,
     from_scratch: bool = False,
     grid: dict[str, list[Any]] | None = None,
-    start_from: str | None = None,
     device: str = "auto",
     license: str | None = None,
 ) -> GridReport:
@@ -53,16 +52,15 @@ def finetune(
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that
-            transformers knows.
+            transformers knows. Of the output of another fine-tuning (often on MNLI for RTE, MRPC
+            and STS-B) the encoder of the best seed is taken, and a warning counts the rows of valid
+            and test that were in its training.
         task: the labelled data and their split.
         train: hyper-parameters.
         seeds: seeds of the head, order, dropout and random splits; 0, 1 and 2 where absent.
         from_scratch: keep the architecture and tokenizer of `model` but start from random weights.
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is
             reported.
-        start_from: output of another fine-tuning; training starts from the encoder of its best seed
-            (often from MNLI for RTE, MRPC and STS-B). A warning counts the rows of valid and test
-            that were in its training.
         device: auto, cpu, cuda or cuda:NUMBER.
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).
@@ -78,30 +76,27 @@ def finetune(
     settings: dict[str, Any] = {
         "model": model,
         "from_scratch": from_scratch,
-        "start_from": start_from,
         "model_sha256": encoder_hash(model),
     }
-    start_directory = None
-    if start_from:
-        start_directory = str(best_seed_directory(start_from))
-        settings["start_sha256"] = encoder_hash(start_directory)
     resolved_task, defaults = resolve(task)
     # what auto means differs between machines
     settings["precision"] = used_precision(distributed.device(device), train.precision)
-    encoder = EncoderSource(model, from_scratch, start_directory)
+    encoder = EncoderSource(model, from_scratch)
     finetuning = class_of(resolved_task.task_type)(encoder, resolved_task, device)
-    hyper = fill_in(train, defaults, bool(finetuning.config.molecules))
+    molecules = bool(finetuning.config.molecules)
+    hyper_by_cell = {
+        name: fill_in(hyper, defaults, molecules)
+        for name, hyper in grid_cells(train, grid or {}).items()
+    }
     recipe = {
         "output": output,
         "model": model,
         "task": task,
         "from_scratch": from_scratch,
-        "start_from": start_from,
-        "train": hyper,
+        "train": fill_in(train, defaults, molecules),
         "grid": grid,
         "license": license,
     }
-    hyper_by_cell = grid_cells(hyper, grid or {})
     return run_task(Path(output), finetuning, hyper_by_cell, seeds, settings, recipe)
 
 

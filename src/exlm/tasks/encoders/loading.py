@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -64,16 +64,12 @@ class EncoderSource:
 
     name: str  # directory or hub name of a pre-trained model
     from_scratch: bool = False  # whether to draw all weights anew
-    # directory of a fine-tuned model of the same architecture, whose encoder is taken
-    start_from: str | None = None
 
     @property
     def earlier_run(self) -> Path | None:
         """The directory of the fine-tuned model that has the encoder; None if this is only
         pre-trained, or drawn anew."""
-        if self.start_from:
-            return Path(self.start_from)
-        if self.from_scratch or not hasattr(load_config(self.name), "task"):
+        if self.from_scratch or kept_task(load_config(self.name)) is None:
             return None
         return best_seed_directory(self.name)
 
@@ -100,15 +96,12 @@ class EncoderSource:
             for name, module in random_network.named_children():
                 if name in HEADS:
                     setattr(network, name, module)
-        if self.start_from:
-            _copy_encoder(self.start_from, network)
         return _with_exact_head(network)
 
     def weight_files(self) -> dict[str, dict[str, str]]:
         """The SHA-256 of the weights that a network gets, by the setting that names their model,
         and by file."""
-        names = {"model": self.name, "start_from": self.start_from}
-        return {setting: weight_files(name) for setting, name in names.items() if name}
+        return {"model": weight_files(self.name)}
 
 
 def _random_network(
@@ -197,6 +190,13 @@ def load_config(name: str) -> PreTrainedConfig:
         ) from error
 
 
+def kept_task(config: PreTrainedConfig) -> dict[str, Any] | None:
+    """What a model of `exlm finetune` keeps of its task; None of another, which may have a string
+    of this name."""
+    task = getattr(config, "task", None)
+    return task if isinstance(task, dict) else None
+
+
 def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
     if type(config) not in model_classes:
         raise InputError(
@@ -233,21 +233,6 @@ def _from_pretrained(
         weights = listed(sorted(new), limit=3)
         note(f"{name} has no weights for {weights}; they are random")
     return network.float()
-
-
-def _copy_encoder(path: str, network: PreTrainedModel) -> None:
-    """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both have one."""
-    config = load_config(path)
-    # Some families name their weights alike.
-    if config.model_type == network.config.model_type:
-        weights = _from_pretrained(AutoModel, path, config).state_dict()
-        # RuntimeError: weights of another size
-        with suppress(RuntimeError):
-            if not network.base_model.load_state_dict(weights, strict=False).missing_keys:
-                return
-    raise InputError(
-        f"the encoder in {path} has another architecture; start from a model of its family and size"
-    )
 
 
 def _family_settings(

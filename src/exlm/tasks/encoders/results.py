@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from exlm.errors import InputError
 from exlm.storage.files import GRID_REPORT, read_or_empty
 from exlm.tasks.labels.metrics import goodness, summarise
 
@@ -115,15 +114,9 @@ def is_baseline(run_dir: Path) -> bool:
 
 
 def best_seed_directory(path: str) -> Path:
-    """The directory of the model whose seed is best on valid; `path` itself if it has no
-    directories of seeds."""
-    run_dirs = seed_directories(path)
-    if len(run_dirs) == 1:
-        return run_dirs[0]
+    """The directory of the model whose seed is best on valid, in the output of a fine-tuning;
+    `path` itself if it is that of a seed."""
     report = read_or_empty(Path(path) / GRID_REPORT)
     if not report:
-        raise InputError(
-            f"the fine-tuning in {path} is not finished; "
-            "run the same command again, then start from it"
-        )
+        return Path(path)
     return Path(path) / report["best"] / f"seed-{best_seed(report['runs'], report['metric'])}"

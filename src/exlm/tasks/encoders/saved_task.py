@@ -15,7 +15,7 @@ from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
-from exlm.tasks.encoders.loading import ModelClasses, load_config, load_finetuned
+from exlm.tasks.encoders.loading import ModelClasses, kept_task, load_config, load_finetuned
 from exlm.train import distributed
 
 # The precision of all scores of a training, whatever its own: that of predictions, so that both
@@ -98,7 +98,7 @@ def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
     verify(path)
     config = load_config(path)
-    content = getattr(config, "task", None)
+    content = kept_task(config)
     if content is not None:
         return SavedTask.from_json(content)
     architecture, *_ = config.architectures or [""]

@@ -27,6 +27,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
 from exlm.tasks.encoders.inference import Tokens
+from exlm.tasks.encoders.loading import kept_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
@@ -76,7 +77,7 @@ def remembered(config: PreTrainedConfig) -> SavedTask:
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return SavedTask.from_json(of_pretraining | (getattr(config, "task", None) or {}))
+    return SavedTask.from_json(of_pretraining | (kept_task(config) or {}))
 
 
 def decide_molecules(

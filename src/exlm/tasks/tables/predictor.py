@@ -119,10 +119,10 @@ class TablePredictor:
                 "interval needs the errors of validation rows, which baselines do not keep; leave "
                 "it out"
             )
-        if options.distance and self.saved_task.molecules is False:
+        if options.distance and (self.saved_task.molecules is False or self.saved_task.pair_column):
             raise InputError(
-                "distance compares molecules, but this model was fine-tuned on other texts; "
-                "leave it out"
+                "distance compares molecules, but this model was fine-tuned on pairs or other "
+                "texts; leave it out"
             )
         if options.pair_column and not self.saved_task.pair_column:
             raise InputError(
