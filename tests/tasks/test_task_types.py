@@ -19,7 +19,7 @@ from exlm.tasks.encoders.loading import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
-from exlm.tasks.rows.predictions import Predictions
+from exlm.tasks.rows.predictions import Predictions, Scores
 from exlm.tasks.task import OTHER_TASK_TYPES
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -42,8 +42,7 @@ class TagPredictor:
         return Predictions(
             frame,
             {"rows tagged": len(frame)},
-            {"ensemble": lambda rows: {"accuracy": 1.0}},
-            np.arange(len(frame)),
+            Scores({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
         )
 
 

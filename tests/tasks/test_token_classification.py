@@ -112,7 +112,7 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
         [*"".join(frame["label"][2:])]
     )
     assert alike.mean() > 0.95
-    assert "58 labelled rows: accuracy" in capsys.readouterr().out
+    assert "58 labelled rows\n" in capsys.readouterr().out
     assert "- texts: proteins (residues)" in info(out)
     evaluation = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)
     trained_on = (frame["split"] == "train").sum() - frame["split"][:2].eq("train").sum()

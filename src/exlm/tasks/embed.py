@@ -162,6 +162,5 @@ def embeddings(
         tokens.examples,
         rows,
         tokenizer,
-        precision="fp32",
         progress=progress,
     )

@@ -2,7 +2,6 @@
 labelled rows."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,13 @@ from exlm.tasks.encoders.results import is_baseline, seed_directories
 from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
-from exlm.tasks.rows.predictions import ChunkPredictor, PredictOptions, Predictor
+from exlm.tasks.rows.predictions import (
+    ChunkPredictor,
+    Predictions,
+    PredictOptions,
+    Predictor,
+    Scores,
+)
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
@@ -39,9 +44,10 @@ def predict(
 
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
-    probability (`confidence`). If some texts or molecules were in the training, the column
-    `in_training` says of every row whether its own was. If the label columns are present too, the
-    metrics are printed; such a table, questions and an .xlsx file need memory as a whole.
+    probability (`confidence`). The column `in_training` says of every row whether its text or
+    molecule was in the training, if the model keeps a record of it. If the label columns are
+    present too, the metrics are printed; such a table, questions and an .xlsx file need memory as a
+    whole.
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
@@ -64,13 +70,9 @@ def predict(
     layout = output_layout(input, predict_options.table_options, target)
     write_frame(predictions.frame, target, numbers=predictions.numbers, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
-    if predictions.scorers:
-        scores = predictions.scorers[predictions.main](predictions.labelled)
-        metrics = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
-        print(f"{len(predictions.labelled)} labelled rows: {metrics}")
-        if predictor.models[0].saved_task.error_units:
-            print(ERRORS_IN_UNITS)
-        _warn_of_training(predictions.in_training)
+    if predictions.scores:
+        in_units = bool(predictor.models[0].saved_task.error_units)
+        _print_evaluation(_evaluation(predictions, predictions.scores, 0, 0), in_units)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -94,8 +96,7 @@ def _predict_in_chunks(
         (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    # Chunks that an earlier version left unfinished have no column `in_training`.
-    settings = {"models": models, "options": options, "marks_training": True}
+    settings = {"models": models, "options": options}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
@@ -154,37 +155,41 @@ def evaluate(
     predictor = _predictor(model, input, PredictOptions(**options))
     saved_task = predictor.models[0].saved_task
     predictions = predictor.predict()
-    labelled = predictions.labelled
-    if not len(labelled):
+    if predictions.scores is None:
         problem = predictions.note or _no_label(saved_task.label_columns)
         raise InputError(f"{input}: nothing can be scored: {problem}")
     report = {
         "model": model,
         "input": input,
-        "labelled": len(labelled),
-        "unknown_labels": predictions.unknown_labels,
-        "unusable": predictions.counts.get(UNUSABLE, 0),
-        "in_training": predictions.in_training,
-        "resamples": resamples,
-        "seed": seed,
-        "metrics": {
-            name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
-            for name, score in predictions.scorers.items()
-        },
-        "labels": predictions.label_scores,
-        "classes": predictions.class_scores,
-        "confusion": predictions.confusion,
+        **_evaluation(predictions, predictions.scores, resamples, seed),
     }
     write_json(target, report)
-    print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    if report["unknown_labels"] or report["unusable"]:
-        print(
-            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
-            f"know, {report['unusable']} rows that cannot be used"
-        )
+    print(in_words(predictions.counts))
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
+
+
+def _evaluation(
+    predictions: Predictions, scores: Scores, resamples: int, seed: int
+) -> dict[str, Any]:
+    """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
+    `input`."""
+    return {
+        "labelled": len(scores.rows),
+        "unknown_labels": scores.unknown_labels,
+        "unusable": predictions.counts.get(UNUSABLE, 0),
+        "in_training": scores.in_training,
+        "resamples": resamples,
+        "seed": seed,
+        "metrics": {
+            name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
+            for name, score in scores.scorers.items()
+        },
+        "labels": scores.labels,
+        "classes": scores.classes,
+        "confusion": scores.confusion,
+    }
 
 
 def _no_label(label_columns: list[str]) -> str:
@@ -198,7 +203,13 @@ def _no_label(label_columns: list[str]) -> str:
 
 
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
-    """Prints what `evaluate` found; `in_units`: whether errors are in `error_units`."""
+    """Prints an `_evaluation`; `in_units`: whether errors are in `error_units`."""
+    print(f"{report['labelled']} labelled rows")
+    if report["unknown_labels"] or report["unusable"]:
+        print(
+            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
+            f"know, {report['unusable']} rows that cannot be used"
+        )
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
@@ -227,7 +238,7 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
 
 
 def _warn_of_training(count: int | None) -> None:
-    """Says of labelled rows how many of them were trained on (`Predictions.in_training`)."""
+    """Says of labelled rows how many of them were trained on (`Scores.in_training`)."""
     if count is None:
         note(
             "there is no record of the training beside the model, so that it cannot be told which "
@@ -276,6 +287,5 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
         else:
             saved_task = load_saved_task(str(run_dir))
         model_classes = class_of(saved_task.task_type).model_classes
-        saved_task = replace(saved_task, precision=options.precision)
         models.append(SeedModel(run_dir, saved_task, model_classes, options.device))
     return models

@@ -17,6 +17,9 @@ from exlm.ops.precision import in_precision
 Tokens = dict[str, np.ndarray]
 
 TOKENS_PER_BATCH = 16384
+# The precision of all scores of a training, whatever its own: that of predictions, so that both
+# agree, on every machine.
+SCORING = "fp32"
 LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
 
@@ -57,7 +60,7 @@ def batch_outputs(
     function: Callable[..., Tensor],
     examples: Sequence[Tokens],
     tokenizer: PreTrainedTokenizerFast,
-    precision: str = "auto",
+    precision: str = SCORING,
     progress: str | None = None,
     padding_side: str | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -81,7 +84,7 @@ def row_outputs(
     examples: Sequence[Tokens],
     rows: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
-    precision: str = "auto",
+    precision: str = SCORING,
     progress: str | None = None,
 ) -> np.ndarray:
     """`function(**batch) -> [n, width]` of some rows of the examples: [all rows, width] float32,

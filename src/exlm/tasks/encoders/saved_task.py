@@ -18,9 +18,6 @@ from exlm.storage.models import verify
 from exlm.tasks.encoders.loading import ModelClasses, kept_task, load_config, load_finetuned
 from exlm.train import distributed
 
-# The precision of all scores of a training, whatever its own: that of predictions, so that both
-# agree, on every machine.
-SCORING = "fp32"
 # The largest mean of labels, in their standard deviations, that a float32 output can include
 LARGEST_OFFSET = 10_000
 # how the names of the model classes end that are made for a task
@@ -38,7 +35,6 @@ class SavedTask:
 
     task_type: str = ""  # as in `TaskConfig`; "" for a model that is only pre-trained
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens
-    precision: str = SCORING  # of the scores of the training; predictions have their own
 
     # of tables
     text_column: str = ""  # column of the texts

@@ -22,7 +22,7 @@ from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.encoders.results import NumbersOfParts, SeedScores
-from exlm.tasks.encoders.saved_task import SCORING, SavedTask
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.supervised import train_best_epoch
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import (
@@ -160,7 +160,6 @@ class QuestionAnswering:
             part.windows,
             self.tokenizer,
             max_answer=self.config.max_answer,
-            precision=SCORING,
         )
         return answers, partial(summarise_answers, score_answers(part.questions, answers))
 

@@ -24,6 +24,7 @@ from exlm.tasks.rows.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
+    Scores,
     with_predictions,
 )
 from exlm.tasks.rows.table import UNUSABLE
@@ -63,7 +64,7 @@ class QuestionPredictor:
                 windows,
                 tokenizer,
                 max_answer=saved_task.max_answer,
-                precision=saved_task.precision,
+                precision=self.options.precision,
             )
         voted = vote(questions, [*answers_by_model.values()])
         frame = _with_problems(voted, problems)
@@ -105,7 +106,7 @@ class QuestionPredictor:
             name: partial(summarise_answers, score_answers(questions, answers))
             for name, answers in answers_by_model.items()
         }
-        return replace(predictions, scorers=scorers, labelled=labelled)
+        return replace(predictions, scores=Scores(scorers, labelled))
 
     def chunk_predictor(self) -> ChunkPredictor | None:
         """None: the questions of a file are answered together."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from exlm.tasks.encoders.inference import batch_outputs, row_outputs
+from exlm.tasks.encoders.inference import SCORING, batch_outputs, row_outputs
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
@@ -64,6 +64,7 @@ class OutputMeaning:
         tuned: TunedModel,
         tokens: TableTokens,
         rows: np.ndarray,
+        precision: str = SCORING,
         progress: str | None = None,
     ) -> np.ndarray:
         """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
@@ -76,7 +77,7 @@ class OutputMeaning:
             examples=tokens.examples,
             rows=rows,
             tokenizer=tokenizer,
-            precision=self.saved_task.precision,
+            precision=precision,
             progress=progress,
         )
         return outputs.astype(np.float64)
@@ -150,6 +151,7 @@ class UnitMeaning(OutputMeaning):
         tuned: TunedModel,
         tokens: TableTokens,
         rows: np.ndarray,
+        precision: str = SCORING,
         progress: str | None = None,
     ) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
@@ -163,7 +165,7 @@ class UnitMeaning(OutputMeaning):
             function=lambda **batch: network(**batch).logits,
             examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
-            precision=self.saved_task.precision,
+            precision=precision,
             progress=progress,
             padding_side=self.padding_side,
         )

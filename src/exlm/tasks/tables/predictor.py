@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,6 +21,7 @@ from exlm.tasks.rows.predictions import (
     ChunkPredictor,
     Predictions,
     PredictOptions,
+    Scores,
     with_predictions,
 )
 from exlm.tasks.rows.reading import (
@@ -34,7 +35,7 @@ from exlm.tasks.rows.table import TextTable, make_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
-from exlm.tasks.tables.scoring import ENSEMBLE, scored
+from exlm.tasks.tables.scoring import ENSEMBLE, scores_of
 from exlm.tasks.tables.training_rows import (
     TrainingTexts,
     distance_to_training,
@@ -147,43 +148,31 @@ class TablePredictor:
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=True)
         in_training = self._in_training(table)
-        is_marked = in_training is not None and in_training.any()
-        marks = in_training if is_marked else None
-        frame, counts = self._with_predictions(table, by_model, marks)
+        frame, counts = self._with_predictions(table, by_model, in_training)
         if self.options.explain:
             explanations = {"explanation": self._explain(table, tokens)}
             frame = with_predictions(frame, explanations, self.path)
-        numbers = number_columns(self.path, rows.frame)
-        predictions = Predictions(frame, counts, numbers=numbers)
-        if set(self.label_columns).isdisjoint(table.frame):
+        predictions = Predictions(frame, counts, numbers=number_columns(self.path, rows.frame))
+        if not self.has_labels:
             return predictions
         try:
-            labels, unknown_labels = self._read_labels(table)
+            scores = self._scores(table, by_model, in_training)
         except InputError as error:
             return replace(predictions, note=str(error))
-        predictions = replace(predictions, unknown_labels=unknown_labels)
-        predictions = scored(
-            predictions,
-            saved_task=self.saved_task,
-            usable=table.usable,
-            labels=labels,
-            by_model=by_model,
-            margins=self.margins,
-        )
-        if in_training is None:
-            return predictions
-        return replace(predictions, in_training=int(in_training[predictions.labelled].sum()))
+        return replace(predictions, scores=scores)
 
-    def _read_labels(self, table: TextTable) -> tuple[np.ndarray, int]:
-        """What `OutputMeaning.read` gives. InputError if labels cannot be read, or if there are
-        none to score."""
+    def _scores(
+        self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
+    ) -> Scores:
+        """How predictions are scored. InputError if labels cannot be read, or if there are none."""
         mask_column = self.saved_task.mask_column
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
         labels, unknown_labels = self.meaning.read(table, self.path, self.label_columns)
-        if not (table.usable & ~np.isnan(labels).all(1)).any():
+        labelled = table.usable & ~np.isnan(labels).all(1)
+        if not labelled.any():
             raise InputError(
                 f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
                 "name the column that has the labels with label_columns"
@@ -191,7 +180,13 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
-        return labels, unknown_labels
+        rows = np.flatnonzero(labelled)
+        scores = scores_of(self.saved_task, labels, rows, by_model, self.margins)
+        return replace(
+            scores,
+            unknown_labels=unknown_labels,
+            in_training=None if in_training is None else int(in_training[rows].sum()),
+        )
 
     @cached_property
     def _training_texts(self) -> TrainingTexts | None:
@@ -217,24 +212,13 @@ class TablePredictor:
         not."""
         if self.fits_again or self.has_labels or self.options.explain:
             return None
-        # All chunks have the same columns, so it must be known before the first one is written
-        # whether any row is in the training.
-        training = self._training_texts
-        chunks = read_file_chunks(self.path, self.options.table_options, ROWS)
-        marks_training = training is not None and any(
-            training.rows_in(self.texts_of(rows)).any() for rows in chunks
-        )
-        return partial(self._predict_chunk, marks_training=marks_training)
+        return self._predict_chunk
 
-    def _predict_chunk(
-        self, rows: FileRows, marks_training: bool
-    ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Some rows of the file with their predictions, and how many of them can be used;
-        `marks_training`: with a column that tells those of the training."""
+    def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Some rows of the file with their predictions, and how many of them can be used."""
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=False)
-        in_training = self._in_training(table) if marks_training else None
-        return self._with_predictions(table, by_model, in_training)
+        return self._with_predictions(table, by_model, self._in_training(table))
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""
@@ -284,20 +268,17 @@ class TablePredictor:
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
         meaning = meaning_of(model.saved_task)
-        outputs = meaning.outputs(model.loaded, tokens, rows, progress)
+        outputs = meaning.outputs(model.loaded, tokens, rows, self.options.precision, progress)
         temperature = 1.0
         if self.options.calibrated and model.saved_task.temperature:
             temperature = model.saved_task.temperature
         return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
-        self,
-        table: TextTable,
-        by_model: dict[str, np.ndarray],
-        in_training: np.ndarray | None,
+        self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions, intervals or sets, distances, and whether
-        they are `in_training` ([rows] bool), if this is given; and how many rows are what."""
+        they are `in_training` ([rows] bool), if this is known; and how many rows are what."""
         predictions = list(by_model.values())
         columns = self.meaning.columns(predictions, table)
         if self.margins:
