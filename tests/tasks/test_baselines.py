@@ -342,17 +342,6 @@ def test_a_split_is_that_of_a_fine_tuning_where_rdkit_cannot_read_a_molecule(tab
         assert tuned["runs"][0][entry] == simple["runs"][0][entry]
 
 
-def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
-    frame = pd.DataFrame({"smiles": MOLECULES})
-    frame["part"] = ["train"] * (len(frame) - 8) + ["valid"] * 4 + ["test"] * 4
-    frame["y"] = frame["smiles"].str.len()
-    frame["z"] = frame["y"].where(frame["part"] == "train")
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    task = TaskConfig("", label_columns=["y", "z"], split="column:part")
-    baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
-    assert "the mean over 1 of 2 labels: the others have too few labels" in capsys.readouterr().out
-
-
 def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys):
     frame = pd.read_csv(table)
     frame[:100].to_csv(table, index=False)

@@ -116,17 +116,14 @@ def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp
     assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
 
 
-def test_merged_labels_of_several_columns_are_beside_their_predictions(
-    pretrained, table, tmp_path, capsys
-):
-    """Each of two rows of a molecule lacks a label that the other has. Results say how many rows a
-    label has."""
+def test_merged_labels_of_several_columns_are_beside_their_predictions(pretrained, table, tmp_path):
+    """Each of two rows of a molecule lacks a label that the other has."""
     frame = pd.read_csv(table)
     again = frame.assign(nitrogen=None)
     frame.loc[frame.index % 2 == 0, "ring"] = None
     again.loc[20:, "ring"] = None
     pd.concat([frame, again]).to_csv(table, index=False)
-    report = run(pretrained, table, tmp_path, ["nitrogen", "ring"], duplicates="drop")
+    run(pretrained, table, tmp_path, ["nitrogen", "ring"], duplicates="drop")
     written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
     assert "merged nitrogen" not in written
     ring = pd.read_csv(table)["ring"]
@@ -134,12 +131,6 @@ def test_merged_labels_of_several_columns_are_beside_their_predictions(
     assert used.any() and written["ring"].isna()[used].any()
     expected = ring[:300].fillna(ring[300:].reset_index(drop=True))
     assert written["merged ring"][:300][used[:300]].equals(expected[used[:300]])
-    test = written[written["split"] == "test"]
-    rows = {"nitrogen": len(test), "ring": int(test["merged ring"].notna().sum())}
-    assert report["runs"][0]["label_rows"]["test"] == rows and rows["ring"] < rows["nitrogen"]
-    assert report["label_rows"]["test"]["ring"]["median"] == rows["ring"]
-    printed = f"{len(test)} rows ({len(test)} with nitrogen, {rows['ring']} with ring)"
-    assert printed in capsys.readouterr().out
 
 
 def test_the_same_scored_rows_have_the_same_hash_in_any_file(pretrained, table, tmp_path, capsys):
@@ -216,7 +207,6 @@ def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, 
     frame = pd.read_csv(table).assign(never=0)
     frame.to_csv(table, index=False)
     run(pretrained, table, tmp_path, ["nitrogen", "never"])
-    assert "(the mean over 1 of 2 labels: the others have only one" in capsys.readouterr().out
     evaluate(str(tmp_path / "out"), str(table), str(tmp_path / "e.json"), resamples=0)
     assert (
         "roc_auc and average_precision are means over the labels that have them here"

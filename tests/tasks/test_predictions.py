@@ -24,7 +24,6 @@ from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import FAST, SIZES
@@ -127,7 +126,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), TableFinetuning.model_classes)
+    network, tokenizer = load_finetuned(str(seed), OutputMeaning.model_classes)
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])

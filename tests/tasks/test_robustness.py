@@ -22,7 +22,7 @@ from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import remembered
 from exlm.tasks.rows.splits import FRACTIONS, random_split
 from exlm.tasks.rows.table import make_table
-from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
@@ -133,7 +133,7 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
     model = EncoderSource(str(place)).load(
-        TableFinetuning.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
+        OutputMeaning.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
@@ -154,7 +154,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        EncoderSource(str(place)).load(TableFinetuning.model_classes, FinetuneConfig(), {})
+        EncoderSource(str(place)).load(OutputMeaning.model_classes, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

@@ -25,7 +25,7 @@ from exlm.tasks.grid import Grid
 from exlm.tasks.report import describe_report
 from exlm.tasks.rows.datasets import data_name, fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
-from exlm.tasks.task import Task, class_of
+from exlm.tasks.task import Task, find_task_type
 from exlm.train import distributed
 
 
@@ -73,16 +73,16 @@ def finetune(
         )
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
-    settings: dict[str, Any] = {
+    resolved_task, defaults = resolve(task)
+    identity = {
         "model": model,
         "from_scratch": from_scratch,
         "model_sha256": encoder_hash(model),
+        # what auto means differs between machines
+        "precision": used_precision(distributed.device(device), train.precision),
     }
-    resolved_task, defaults = resolve(task)
-    # what auto means differs between machines
-    settings["precision"] = used_precision(distributed.device(device), train.precision)
     encoder = EncoderSource(model, from_scratch)
-    finetuning = class_of(resolved_task.task_type)(encoder, resolved_task, device)
+    finetuning = find_task_type(resolved_task.task_type).read(encoder, resolved_task, device)
     molecules = bool(finetuning.config.molecules)
     hyper_by_cell = {
         name: fill_in(hyper, defaults, molecules)
@@ -97,7 +97,7 @@ def finetune(
         "grid": grid,
         "license": license,
     }
-    return run_task(Path(output), finetuning, hyper_by_cell, seeds, settings, recipe)
+    return run_task(Path(output), finetuning, hyper_by_cell, seeds, identity, recipe)
 
 
 def run_task(
@@ -105,12 +105,12 @@ def run_task(
     task: Task,
     hyper_by_cell: Mapping[str, Any],
     seeds: list[int] | None,
-    settings: dict[str, Any],
+    identity: dict[str, Any],
     recipe: dict[str, Any],
 ) -> GridReport:
     """Runs all grid cells, whose hyper-parameters are given by name, prints what was inferred from
-    the data and what came out; returns `results.json`. `settings` are those that runs must share
-    besides the task's."""
+    the data and what came out; returns `results.json`. `identity` is what runs must share besides
+    the task's."""
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -119,28 +119,27 @@ def run_task(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
     print(f"{data_name(task.config)}: {task.summary}")
-    for departure in task.data_settings["departures"]:
+    for departure in task.departures:
         note(f"{departure}; scores do not compare with published ones")
     if recipe["task"].label_columns:  # the command line cuts names at their commas
         recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
-        all_settings = {**settings, "task": identity_of(task.config), **task.data_settings}
         grid = Grid(
             directory=directory,
             train_seed=task.train_seed,
             grid_cells=hyper_by_cell,
             seeds=seeds,
-            identity=to_json_types(all_settings),
+            identity=to_json_types({**identity, "task": identity_of(task.config), **task.identity}),
             metric=task.metric,
+            departures=task.departures,
         )
         # a run that is refused changes nothing here
-        to_train = [
-            seed for seed in seeds for name in hyper_by_cell if not grid.finished(name, seed)
-        ]
-        for seed in to_train:
-            task.split_of(seed)
+        for seed in seeds:
+            results = [grid.finished(name, seed) for name in hyper_by_cell]
+            if not all(results):
+                task.announce(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()

@@ -44,7 +44,8 @@ class Grid:
         train_seed: trains one seed in a directory, with the hyper-parameters of a grid cell.
         grid_cells: hyper-parameters by the name of the grid cell.
         identity: what runs must share, besides their hyper-parameters, to be the same.
-        metric: its median on valid says which grid cell is the best."""
+        metric: its median on valid says which grid cell is the best.
+        departures: from the published data, in words, for the report."""
 
     directory: Path
     train_seed: Callable[[Path, Any, int], SeedScores]
@@ -52,6 +53,7 @@ class Grid:
     seeds: Sequence[int]
     identity: dict[str, Any]
     metric: str
+    departures: Sequence[str] = ()
 
     def run(self) -> GridReport:
         """Runs what is not finished; writes and returns `results.json`. InputError if a finished
@@ -168,7 +170,7 @@ class Grid:
         """What all grid cells gave, and the best of them in detail."""
         runs = results[best]
         report: dict[str, Any] = {
-            "settings": self.identity,
+            "settings": {**self.identity, "departures": list(self.departures)},
             "seeds": list(self.seeds),
             "metric": self.metric,
             "best": best,
@@ -182,7 +184,6 @@ class Grid:
         # Not all have these: questions have no labels, and runs of earlier versions no counts.
         details = {
             "labels": summarise_parts([run.get("labels", {}) for run in runs]),
-            "label_rows": summarise_parts([run.get("label_rows", {}) for run in runs]),
             "counts": summarise_parts([run.get("counts", {}) for run in runs]),
             "interval": summarise_parts([run.get("interval", {}) for run in runs]),
         }

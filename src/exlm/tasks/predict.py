@@ -28,7 +28,7 @@ from exlm.tasks.rows.predictions import (
 )
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.task import class_of
+from exlm.tasks.task import find_task_type
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -271,7 +271,7 @@ def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:
     models = _seed_models(model, options)
     if is_baseline(models[0].directory):
         return BaselinePredictor.for_file(models, input, options)
-    return class_of(models[0].saved_task.task_type).predictor(models, input, options)
+    return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
@@ -286,6 +286,6 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
             saved_task = load_baseline(run_dir).saved_task
         else:
             saved_task = load_saved_task(str(run_dir))
-        model_classes = class_of(saved_task.task_type).model_classes
+        model_classes = find_task_type(saved_task.task_type).model_classes
         models.append(SeedModel(run_dir, saved_task, model_classes, options.device))
     return models

@@ -27,9 +27,8 @@ class SeedScores(TypedDict):
     # it cannot be told
     in_earlier_training: NotRequired[dict[str, int | None]]
     interval: NotRequired[NumbersOfParts]  # of the metric on test, or else valid: low and high
-    # of several labels, by part and label: the metric of a label by itself, and rows that have it
+    # of several labels, by part and label: the metric of a label by itself
     labels: NotRequired[NumbersOfParts]
-    label_rows: NotRequired[NumbersOfParts]
     # by part: equal if the same rows were scored, whatever other rows their files have
     rows_sha256: NotRequired[dict[str, str]]
     label_columns: NotRequired[list[str]]
@@ -64,7 +63,6 @@ class GridReport(TypedDict):
     counts: NotRequired[dict[str, Statistics]]  # by part, as the next ones
     interval: NotRequired[dict[str, Statistics]]
     labels: NotRequired[dict[str, Statistics]]
-    label_rows: NotRequired[dict[str, Statistics]]
 
 
 def leaves_model(result: RunResult) -> bool:

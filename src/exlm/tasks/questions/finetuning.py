@@ -3,7 +3,6 @@ once, then any number of seeds are trained."""
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.predictor import QuestionPredictor, check_settings
+from exlm.tasks.questions.predictor import check_settings
 from exlm.tasks.questions.questions import (
     MIN_STEP,
     QuestionProblem,
@@ -44,7 +43,6 @@ from exlm.tasks.questions.questions import (
     window_batches,
 )
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.rows.predictions import PredictorMaker
 
 DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` are for tables.
@@ -62,10 +60,9 @@ class QuestionPart(NamedTuple):
 
 
 class QuestionAnswering:
-    """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
+    """Fine-tunes encoders for questions and contexts, cut into windows (a `Task`)."""
 
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    predictor: ClassVar[PredictorMaker] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -87,12 +84,12 @@ class QuestionAnswering:
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
         self.reported_rows = _reported_rows(self.parts)
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
-        self.data_settings = {
+        self.departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
+        self.identity = {
             "data_sha256": {
                 name: _content_hash(part.questions) for name, part in self.parts.items()
             },
             "metric": self.metric,
-            "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
     def _read_part(self, path: str | Path) -> QuestionPart:
@@ -109,9 +106,8 @@ class QuestionAnswering:
         rows = rows_with_windows(questions, windows)
         return QuestionPart(questions, windows, rows, unusable + unfit)
 
-    def split_of(self, seed: int) -> Mapping[str, object]:
-        """The same parts for all seeds."""
-        return self.parts
+    def announce(self, seed: int) -> None:
+        """Nothing: all seeds have the parts that the summary tells."""
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -127,7 +123,7 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": saved_task.to_json()}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def validate(network: nn.Module) -> dict[str, float]:
+        def validate() -> dict[str, float]:
             _, score = self._answer(network, "valid")
             return score(self.parts["valid"].rows)
 

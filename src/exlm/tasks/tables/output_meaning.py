@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+)
 
+from exlm.ops.expansion import IGNORED
 from exlm.tasks.encoders.inference import SCORING, batch_outputs, row_outputs
+from exlm.tasks.encoders.loading import ModelClasses
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
@@ -24,6 +32,7 @@ from exlm.tasks.tables.certainty import bounds, class_sets
 class OutputMeaning:
     """How outputs are read as predictions of the labels of rows."""
 
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, saved_task: SavedTask) -> None:
@@ -81,6 +90,14 @@ class OutputMeaning:
             progress=progress,
         )
         return outputs.astype(np.float64)
+
+    def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
+        """The labels of a batch's rows [n, labels] as the loss takes them, numbers in standard
+        deviations from the mean. `unit_starts` are those of the rows (`TableTokens`), `length` is
+        the number of tokens in the batch."""
+        if self.label_type.is_number:
+            labels = (labels - self.saved_task.mean) / self.saved_task.std
+        return self.label_type.targets(labels)
 
     def as_predictions(self, outputs: np.ndarray, temperature: float = 1.0) -> np.ndarray:
         """Predictions [rows, `names`] from a head's outputs: probabilities, of logits divided by a
@@ -144,6 +161,7 @@ class OutputMeaning:
 class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def outputs(
@@ -178,6 +196,15 @@ class UnitMeaning(OutputMeaning):
             result[rows[numbers]] = unit_logits
         return result
 
+    def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
+        """The class of every token [n, length]: a unit's class belongs to its first token, all
+        others have IGNORED."""
+        assert unit_starts is not None  # `TextReader` found them
+        targets = np.full((len(labels), length), IGNORED)
+        row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(labels))
+        targets[row, unit_starts[row, unit]] = labels[row, unit]
+        return torch.from_numpy(targets)
+
     def columns(
         self, predictions_of_models: Sequence[np.ndarray], table: TextTable
     ) -> dict[str, Any]:
@@ -196,6 +223,7 @@ class UnitMeaning(OutputMeaning):
             mask_column=self.saved_task.mask_column,
             unit_pattern=self.saved_task.unit_pattern,
             class_names=self.names,
+            most_units=self.saved_task.max_length,
         )
         cells = table.frame[label_column].fillna("")
         usable_rows = np.flatnonzero(table.usable)

@@ -4,7 +4,7 @@ scored and written. Fine-tuned models and baselines have this in common."""
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,10 @@ class TableTask(ABC):
             molecules = bool(config.molecules) and table.pairs is None
             self.earlier_training = EarlierTraining.of(earlier_run, self.table, spelling, molecules)
         self.reported_rows = self.table.reported_rows()
-        self.data_settings = {
-            "data_sha256": content_hash(table),
-            "metric": self.metric,
-            "departures": departures(config, table, int(self.table.usable.sum())),
-        }
+        self.identity = {"data_sha256": content_hash(table), "metric": self.metric}
+        self.departures = departures(config, table, int(self.table.usable.sum()))
         self.file_sha256 = file_hashes(config)
-        self._splits = dict[int, RowSplit]()  # by seed
+        self.split_of = cache(self._split)
         self.summary = describe_table(self.table, bool(config.molecules))
         repeated = describe_duplicates(table, self.groups)
         if repeated:
@@ -84,23 +81,42 @@ class TableTask(ABC):
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
         """Trains with one seed, as `Task` says."""
 
-    def split_of(self, seed: int) -> RowSplit:
-        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
-        or if valid cannot choose what is best."""
-        if seed not in self._splits:
-            split = split_rows(
-                self.config,
-                self.table,
-                seed=seed,
-                rows_to_split=self.rows_to_split,
-                groups=self.groups,
-            )
-            self._check_split(split)
-            self._print_split(seed, split)
-            self._splits[seed] = split
-        return self._splits[seed]
+    def _split(self, seed: int) -> RowSplit:
+        """The usable rows by part."""
+        return split_rows(
+            self.config,
+            self.table,
+            seed=seed,
+            rows_to_split=self.rows_to_split,
+            groups=self.groups,
+        )
 
-    def _check_split(self, split: RowSplit) -> None:
+    def announce(self, seed: int) -> None:
+        """Prints the sizes of the parts that a seed has, how many texts or molecules stand in
+        several, and a warning of scored rows that the model learns, or has learned in an earlier
+        training. InputError if nothing can be learned, or if valid cannot choose what is best."""
+        split = self.split_of(seed)
+        self._check_labels(split)
+        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
+        shared = count_shared(self.groups, split)
+        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
+        if unused:
+            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
+            remarks += f"; {unused} usable rows are in no part{or_cut}"
+        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
+        in_train = self._in_train(split)[split.get("test", np.arange(0))]
+        if in_train.any():
+            print(
+                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
+                "of the train part, which a model may know by heart; leave them out for an honest "
+                f"number ({MARKED})",
+                file=sys.stderr,
+            )
+        if self.earlier_training is not None:
+            self.earlier_training.warn(split)
+
+    def _check_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned in train, if a number to predict has no label there,
         or if the metric of the valid part is not defined."""
         table = self.table
@@ -117,45 +133,25 @@ class TableTask(ABC):
                 f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
                 "part; leave it out or use another split"
             )
-        shape = list(table.labels.shape)
-        if table.unit_pattern and table.class_names:
-            shape = [*shape, len(table.class_names)]
-        elif table.class_names:
-            shape = [len(table.labels), len(table.class_names)]
+        labels = table.labels[split["valid"]]
+        # rows or units have the probabilities of all classes in the place of a label
+        shape = labels.shape if table.unit_pattern else labels.shape[:1]
+        outputs = len(table.class_names or table.label_columns)
         # Any finite predictions show whether the labels allow the metric.
-        predictions = np.random.default_rng(0).random(shape)
-        if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
+        predictions = np.random.default_rng(0).random((*shape, outputs))
+        scores = score_predictions(
+            table.label_type,
+            labels,
+            predictions,
+            metrics=[self.metric],
+            class_names=table.class_names,
+        )
+        if not np.isfinite(scores[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
                 "so the best epoch or setting cannot be found; use another split, or choose the "
                 "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
             )
-
-    def _print_split(self, seed: int, split: RowSplit) -> None:
-        """Prints the sizes of the parts, and how many texts or molecules stand in several."""
-        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-        shared = count_shared(self.groups, split)
-        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
-        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
-        if unused:
-            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
-            remarks += f"; {unused} usable rows are in no part{or_cut}"
-        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
-        self._warn_of_training(split)
-
-    def _warn_of_training(self, split: RowSplit) -> None:
-        """Warns of scored rows whose texts the model learns, or has learned in an earlier
-        training."""
-        in_train = self._in_train(split)[split.get("test", np.arange(0))]
-        if in_train.any():
-            print(
-                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
-                "of the train part, which a model may know by heart; leave them out for an honest "
-                f"number ({MARKED})",
-                file=sys.stderr,
-            )
-        if self.earlier_training is not None:
-            self.earlier_training.warn(split)
 
     def _in_train(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: the usable rows with a text or molecule of the train part."""
@@ -201,6 +197,8 @@ class TableTask(ABC):
             molecules=self.config.molecules,
             standardize=self.config.standardize or "none",
             error_units=self.error_units(train_rows),
+            unit_pattern=table.unit_pattern or "",
+            mask_column=self.config.mask_column if table.unit_pattern else None,
         )
 
     def write_predictions(
@@ -247,7 +245,6 @@ class TableTask(ABC):
                 name: self._scores_of_labels(predictions, rows)
                 for name, rows in scored_parts.items()
             },
-            "label_rows": {name: self._rows_of_labels(rows) for name, rows in scored_parts.items()},
         }
         if self.earlier_training is not None:
             result["in_earlier_training"] = self.earlier_training.counts(split)
@@ -259,14 +256,6 @@ class TableTask(ABC):
             return {"rows": len(rows)}
         positives = int((self.table.labels[rows] == 1).sum())
         return {"rows": len(rows), "positives": positives}
-
-    def _rows_of_labels(self, rows: np.ndarray) -> dict[str, float]:
-        """How many of some rows have each label; {} if there is only one label."""
-        names = self.table.label_columns
-        if len(names) == 1:
-            return {}
-        counts = (~np.isnan(self.table.labels[rows])).sum(0).tolist()
-        return dict(zip(names, counts, strict=True))
 
     def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The score of every label by itself; {} if there is only one label."""
