@@ -143,10 +143,11 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
-        every = np.arange(len(examples))
-        return inference.row_outputs(
-            network, function, network.config.num_labels, examples, every, tokenizer, precision
-        )
+        outputs = np.empty((len(examples), network.config.num_labels))
+        batches = inference.batch_outputs(network, function, examples, tokenizer, precision)
+        for numbers, outputs_of_batch in batches:
+            outputs[numbers] = outputs_of_batch
+        return outputs
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)

@@ -554,14 +554,14 @@ def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
 
 
 def test_predict_needs_a_finetuned_model(pretrained, table):
-    with pytest.raises(InputError, match="is not fine-tuned"):
+    with pytest.raises(InputError, match="was not made by exlm finetune"):
         predict(str(pretrained), str(table))
 
 
 def test_a_classifier_of_another_tool_has_no_task(pretrained, table, tmp_path):
     classifier = AutoModelForSequenceClassification.from_pretrained(pretrained)
     classifier.save_pretrained(tmp_path / "classifier")
-    with pytest.raises(InputError, match="was not made by exlm finetune.* use a pipeline"):
+    with pytest.raises(InputError, match="was not made by exlm finetune.*pipelines"):
         predict(str(tmp_path / "classifier"), str(table))
 
 

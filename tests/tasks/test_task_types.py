@@ -30,10 +30,9 @@ class TagPredictor:
     def __init__(self, models, path, options):
         self.models, self.path = models, path
 
-    def chunk_predictor(self):
-        return None
+    in_chunks = False
 
-    def predict(self):
+    def predict(self, rows=None):
         networks = [model.loaded.network for model in self.models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(self.path).assign(

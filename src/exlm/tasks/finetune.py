@@ -51,10 +51,10 @@ def finetune(
             labels (where train has its own file: for those of the others).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
-        model: directory or hub name of the pre-trained model: ExLM, or any encoder that
-            transformers knows. Of the output of another fine-tuning (often on MNLI for RTE, MRPC
-            and STS-B) the encoder of the best seed is taken, and a warning counts the rows of valid
-            and test that were in its training.
+        model: directory or hub name of the pre-trained model: ExLM, or another for which
+            transformers has a head of this task. Of the output of another fine-tuning (often on
+            MNLI for RTE, MRPC and STS-B) the encoder of the best seed is taken, and a warning
+            counts the rows of valid and test that were in its training.
         task: the labelled data and their split.
         train: hyper-parameters.
         seeds: seeds of the head, order, dropout and random splits; 0, 1 and 2 where absent.

@@ -20,7 +20,6 @@ from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.rows.predictions import (
-    ChunkPredictor,
     Predictions,
     PredictOptions,
     Predictor,
@@ -60,10 +59,8 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     predictor = _predictor(model, input, predict_options)
-    # chunks of a workbook cannot be joined
-    predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
-    if predict_chunk:
-        counts = _predict_in_chunks(predict_chunk, predictor, target)
+    if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
+        counts = _predict_in_chunks(predictor, target)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
@@ -78,19 +75,17 @@ def predict(
     return target
 
 
-def _predict_in_chunks(
-    predict_chunk: ChunkPredictor, predictor: Predictor, target: Path
-) -> dict[str, int]:
+def _predict_in_chunks(predictor: Predictor, target: Path) -> dict[str, int]:
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
     options = predictor.options
     layout = output_layout(predictor.path, options.table_options, target)
 
     def write(rows: FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
-        frame, counts = predict_chunk(rows)
+        predictions = predictor.predict(rows)
         begins_file = rows.frame.index[0] == 0
-        write_frame(frame, path, header=begins_file, numbers=numbers, layout=layout)
-        return counts
+        write_frame(predictions.frame, path, header=begins_file, numbers=numbers, layout=layout)
+        return predictions.counts
 
     models = [
         (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
@@ -118,7 +113,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
     predictor_class = BaselinePredictor if is_baseline(models[0].directory) else TablePredictor
-    predictor_class(models, "the text", options, row).predict_rows(row)
+    predictor_class(models, "the text", options, row).predict(row)
     print(f"1 prediction: {page}")
 
 

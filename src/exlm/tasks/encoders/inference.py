@@ -75,24 +75,3 @@ def batch_outputs(
                 outputs = function(**model_inputs(network, batch)).float().cpu().numpy()
             yield numbers, outputs
             bar.update(len(numbers))
-
-
-def row_outputs(
-    network: nn.Module,
-    function: Callable[..., Tensor],
-    width: int,
-    examples: Sequence[Tokens],
-    rows: np.ndarray,
-    tokenizer: PreTrainedTokenizerFast,
-    precision: str = SCORING,
-    progress: str | None = None,
-) -> np.ndarray:
-    """`function(**batch) -> [n, width]` of some rows of the examples: [all rows, width] float32,
-    NaN for all others."""
-    result = np.full((len(examples), width), np.nan, dtype=np.float32)
-    examples_of_rows = [examples[row] for row in rows]
-    for numbers, outputs in batch_outputs(
-        network, function, examples_of_rows, tokenizer, precision, progress
-    ):
-        result[rows[numbers]] = outputs
-    return result

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
 from transformers import (
     AutoConfig,
-    AutoModel,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -84,37 +83,20 @@ class EncoderSource:
         config = load_config(self.name)
         config.update(settings | _family_settings(config, model_classes, hyper))
         model_class = _model_class(config, model_classes)
+        # before loading, which may draw, too: a seed always gives the same head
+        random_network = model_class(config)
         if self.from_scratch:
-            network = _random_network(model_class, config)
-        else:
-            # A whole network is drawn for its head alone: the generator then passes through the
-            # weights of an encoder first, as in all earlier versions, and a seed still gives the
-            # same head. It comes before loading, which may draw, too. A head that the checkpoint
-            # brings is replaced.
-            random_network = model_class(config)
-            network = _from_pretrained(model_class, self.name, config, new_head=True)
-            for name, module in random_network.named_children():
-                if name in HEADS:
-                    setattr(network, name, module)
+            return _with_exact_head(random_network)
+        network = _from_pretrained(model_class, self.name, config, new_head=True)
+        for name, module in random_network.named_children():
+            if name in HEADS:  # also in the place of one that the checkpoint brings
+                setattr(network, name, module)
         return _with_exact_head(network)
 
     def weight_files(self) -> dict[str, dict[str, str]]:
         """The SHA-256 of the weights that a network gets, by the setting that names their model,
         and by file."""
         return {"model": weight_files(self.name)}
-
-
-def _random_network(
-    model_class: type[PreTrainedModel], config: PreTrainedConfig
-) -> PreTrainedModel:
-    """A network with random weights alone. That of ExLM gets an encoder that is drawn before the
-    head, as in all earlier versions, so that a seed gives the same weights."""
-    if config.model_type != "exlm":
-        return model_class(config)
-    encoder = AutoModel.from_config(config)
-    network = model_class(config)
-    network.exlm = encoder
-    return network
 
 
 def load_finetuned(
@@ -154,10 +136,9 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
     most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
-    tells_types = 0 < max(types, default=0) < most_types
     shared = [name for name in tokenizer.model_input_names if name in accepted]
     names = [name for name in shared if name != "token_type_ids"]
-    if "token_type_ids" in accepted and tells_types:
+    if "token_type_ids" in accepted and 0 < max(types, default=0) < most_types:
         names.append("token_type_ids")
     return names
 
@@ -200,7 +181,7 @@ def kept_task(config: PreTrainedConfig) -> dict[str, Any] | None:
 def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
     if type(config) not in model_classes:
         raise InputError(
-            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
+            f"transformers has no head of this task for {config.model_type}; use another model"
         )
     return model_classes[type(config)]
 

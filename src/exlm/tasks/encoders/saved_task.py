@@ -20,8 +20,6 @@ from exlm.train import distributed
 
 # The largest mean of labels, in their standard deviations, that a float32 output can include
 LARGEST_OFFSET = 10_000
-# how the names of the model classes end that are made for a task
-HEADS_OF_TASKS = ("Classification", "QuestionAnswering")
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
 # Fields whose keys in files are other words
 KEYS = {"class_names": "classes", "binary_names": "words", "unit_pattern": "unit"}
@@ -93,17 +91,13 @@ class SavedTask:
 def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
     verify(path)
-    config = load_config(path)
-    content = kept_task(config)
-    if content is not None:
-        return SavedTask.from_json(content)
-    architecture, *_ = config.architectures or [""]
-    if architecture.endswith(HEADS_OF_TASKS):
+    content = kept_task(load_config(path))
+    if content is None:
         raise InputError(
-            f"{path} was not made by exlm finetune, so that its task is not known; "
-            "use a pipeline of transformers (docs/howto/other-tools.md)"
+            f"{path} was not made by exlm finetune; give the output directory of one (pipelines of "
+            "transformers take other models, docs/howto/other-tools.md)"
         )
-    raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
+    return SavedTask.from_json(content)
 
 
 class TunedModel(NamedTuple):

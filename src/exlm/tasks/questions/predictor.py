@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame
+from exlm.data.frames import FileRows, read_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import SeedModel
@@ -21,7 +21,6 @@ from exlm.tasks.questions.questions import (
     rows_with_windows,
 )
 from exlm.tasks.rows.predictions import (
-    ChunkPredictor,
     Predictions,
     PredictOptions,
     Scores,
@@ -41,9 +40,10 @@ class QuestionPredictor:
         self.models = models
         self.path = path
         self.options = options
+        self.in_chunks = False
 
-    def predict(self) -> Predictions:
-        """Answers all questions; `problem` says why one cannot be answered."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """Answers all questions, whatever the `rows`; `problem` says why one cannot be answered."""
         path = self.path
         header = self.options.header
         saved_task = self.models[0].saved_task
@@ -107,10 +107,6 @@ class QuestionPredictor:
             for name, answers in answers_by_model.items()
         }
         return replace(predictions, scores=Scores(scorers, labelled))
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None: the questions of a file are answered together."""
-        return None
 
 
 def check_settings(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:

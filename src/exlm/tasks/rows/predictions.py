@@ -14,9 +14,6 @@ from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 
-# from some rows of a table to these rows with predictions, and how many rows are what
-ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]
-
 
 @dataclass(frozen=True)
 class PredictOptions(ReadOptions):
@@ -116,14 +113,11 @@ class Predictor(Protocol):
     models: Sequence[SeedModel]
     path: str
     options: PredictOptions
+    # whether `predict` may get some rows of the file at a time, so that it need not fit into memory
+    in_chunks: bool
 
-    def predict(self) -> Predictions:
-        """What the models predict for all of the file, and how it can be scored."""
-        ...
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """A function that predicts for some rows of the file, so that it need not fit into memory;
-        None if it has to be predicted as a whole, as it must be to be scored."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """What the models predict for some rows of the file, or for all, and how it is scored."""
         ...
 
 

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from exlm.ops.expansion import IGNORED
-from exlm.tasks.encoders.inference import SCORING, batch_outputs, row_outputs
+from exlm.tasks.encoders.inference import SCORING, batch_outputs
 from exlm.tasks.encoders.loading import ModelClasses
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
@@ -76,20 +76,30 @@ class OutputMeaning:
         precision: str = SCORING,
         progress: str | None = None,
     ) -> np.ndarray:
-        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
-        `progress` names a bar."""
+        """A model's outputs for some rows: [all rows, outputs] float64, or as `UnitMeaning` says,
+        NaN for all others. `progress` names a bar."""
         network, tokenizer = tuned
-        outputs = row_outputs(
+        result = self._no_outputs(tokens)
+        batches = batch_outputs(
             network=network,
             function=lambda **batch: network(**batch).logits,
-            width=len(self.head_names),
-            examples=tokens.examples,
-            rows=rows,
+            examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
             precision=precision,
             progress=progress,
+            padding_side=self.padding_side,
         )
-        return outputs.astype(np.float64)
+        for numbers, logits in batches:
+            result[rows[numbers]] = self._of_rows(logits, tokens, rows[numbers])
+        return result
+
+    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+        """The array of `outputs` with NaN alone."""
+        return np.full((len(tokens.examples), len(self.head_names)), np.nan)
+
+    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+        """What `outputs` has of the logits [n, ...] of some rows."""
+        return logits
 
     def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
         """The labels of a batch's rows [n, labels] as the loss takes them, numbers in standard
@@ -164,37 +174,21 @@ class UnitMeaning(OutputMeaning):
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
-    def outputs(
-        self,
-        tuned: TunedModel,
-        tokens: TableTokens,
-        rows: np.ndarray,
-        precision: str = SCORING,
-        progress: str | None = None,
-    ) -> np.ndarray:
-        """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
-        Diverged if one is no number."""
-        network, tokenizer = tuned
+    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+        """NaN for all units [rows, units, classes] float32."""
         assert tokens.unit_starts is not None  # `TextReader` found them
-        shape = (*tokens.unit_starts.shape, len(self.head_names))
-        result = np.full(shape, np.nan, np.float32)
-        batches = batch_outputs(
-            network=network,
-            function=lambda **batch: network(**batch).logits,
-            examples=[tokens.examples[row] for row in rows],
-            tokenizer=tokenizer,
-            precision=precision,
-            progress=progress,
-            padding_side=self.padding_side,
-        )
-        for numbers, logits in batches:
-            if np.isnan(logits).any():
-                raise diverged("the outputs are not numbers")
-            starts = tokens.unit_starts[rows[numbers]]
-            unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
-            unit_logits[starts < 0] = np.nan
-            result[rows[numbers]] = unit_logits
-        return result
+        return np.full((*tokens.unit_starts.shape, len(self.head_names)), np.nan, np.float32)
+
+    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+        """The logits of the units [n, units, classes], NaN where there is none; Diverged if one is
+        no number."""
+        assert tokens.unit_starts is not None
+        if np.isnan(logits).any():
+            raise diverged("the outputs are not numbers")
+        starts = tokens.unit_starts[rows]
+        unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
+        unit_logits[starts < 0] = np.nan
+        return unit_logits
 
     def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
         """The class of every token [n, length]: a unit's class belongs to its first token, all

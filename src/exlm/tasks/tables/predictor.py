@@ -18,7 +18,6 @@ from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.rows.predictions import (
-    ChunkPredictor,
     Predictions,
     PredictOptions,
     Scores,
@@ -39,7 +38,6 @@ from exlm.tasks.tables.scoring import ENSEMBLE, scores_of
 from exlm.tasks.tables.training_rows import (
     TrainingTexts,
     distance_to_training,
-    read_training,
     training_fingerprints,
 )
 
@@ -71,6 +69,8 @@ class TablePredictor:
         frame = first_rows.frame
         self.label_columns = options.labels_in(frame, path, self.saved_task.label_columns)
         self.has_labels = not set(self.label_columns).isdisjoint(frame)
+        # rows with labels are scored together
+        self.in_chunks = not (self.fits_again or self.has_labels or options.explain)
         self._check_options()
         self.margins = _margins_by_model(models, options.interval)
         self.training = training_fingerprints(models) if options.distance else []
@@ -138,16 +138,14 @@ class TablePredictor:
         if options.explain:
             output_path("", self.path, options.explain, "", (".html",))
 
-    def predict(self) -> Predictions:
-        """Predictions for all rows: means over the models, with standard deviations; and how they
-        are scored if the table has labels."""
-        return self.predict_rows(read_file(self.path, self.options.table_options))
-
-    def predict_rows(self, rows: FileRows) -> Predictions:
-        """Predictions for rows that are all of the table."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """Predictions for some rows of the table, or for all: means over the models, with standard
+        deviations; and how they are scored if the table has labels."""
+        if rows is None:
+            rows = read_file(self.path, self.options.table_options)
         table, tokens = self.read(rows)
-        by_model = self.predictions_by_model(table, tokens, shows_progress=True)
-        in_training = self._in_training(table)
+        by_model = self.predictions_by_model(table, tokens, shows_progress=not self.in_chunks)
+        in_training = self._training_texts.rows_in(table)
         frame, counts = self._with_predictions(table, by_model, in_training)
         if self.options.explain:
             explanations = {"explanation": self._explain(table, tokens)}
@@ -189,9 +187,8 @@ class TablePredictor:
         )
 
     @cached_property
-    def _training_texts(self) -> TrainingTexts | None:
-        """What the models were trained on; None if it was not kept."""
-        return read_training(
+    def _training_texts(self) -> TrainingTexts:
+        return TrainingTexts(
             [model.directory for model in self.models],
             spelling_of(self._tokenizer(), self.molecules, self.saved_task.standardize),
             molecules=self.molecules and self.saved_task.pair_column is None,
@@ -200,25 +197,6 @@ class TablePredictor:
     def _tokenizer(self) -> PreTrainedTokenizerFast | None:
         """What spells texts before they are compared; None for molecules."""
         return None if self.molecules else self.models[0].loaded.tokenizer
-
-    def _in_training(self, table: TextTable) -> np.ndarray | None:
-        """[rows] bool: the usable rows with a text or molecule of the training; None if this is not
-        known."""
-        training = self._training_texts
-        return None if training is None else training.rows_in(table)
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None for a table that has label columns: its rows are scored together, or it is said why
-        not."""
-        if self.fits_again or self.has_labels or self.options.explain:
-            return None
-        return self._predict_chunk
-
-    def _predict_chunk(self, rows: FileRows) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Some rows of the file with their predictions, and how many of them can be used."""
-        table, tokens = self.read(rows)
-        by_model = self.predictions_by_model(table, tokens, shows_progress=False)
-        return self._with_predictions(table, by_model, self._in_training(table))
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""

@@ -33,7 +33,7 @@ from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.settings import main_metric
-from exlm.tasks.tables.training_rows import MARKED, EarlierTraining, write_training
+from exlm.tasks.tables.training_rows import MARKED, TrainingTexts, write_training
 
 
 class TableTask(ABC):
@@ -61,10 +61,17 @@ class TableTask(ABC):
         self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
-        self.earlier_training = None
+        self.earlier_run = earlier_run
+        self.in_earlier_training: np.ndarray | None = None
         if earlier_run is not None:
             molecules = bool(config.molecules) and table.pairs is None
-            self.earlier_training = EarlierTraining.of(earlier_run, self.table, spelling, molecules)
+            earlier_texts = TrainingTexts([earlier_run], spelling, molecules)
+            self.in_earlier_training = earlier_texts.rows_in(self.table)
+            if self.in_earlier_training is None:
+                note(
+                    f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
+                    "told whether valid and test have some of them"
+                )
         self.reported_rows = self.table.reported_rows()
         self.identity = {"data_sha256": content_hash(table), "metric": self.metric}
         self.departures = departures(config, table, int(self.table.usable.sum()))
@@ -113,8 +120,18 @@ class TableTask(ABC):
                 f"number ({MARKED})",
                 file=sys.stderr,
             )
-        if self.earlier_training is not None:
-            self.earlier_training.warn(split)
+        in_words = " and ".join(
+            f"{count} of the {len(split[part])} {part} rows"
+            for part, count in self._counts_in_earlier_training(split).items()
+            if count
+        )
+        if in_words:
+            print(
+                f"warning: {in_words} have a text or molecule of the training of "
+                f"{self.earlier_run}, so their scores are too good; use a split by column or file "
+                f"that keeps them in train ({MARKED})",
+                file=sys.stderr,
+            )
 
     def _check_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned in train, if a number to predict has no label there,
@@ -152,6 +169,16 @@ class TableTask(ABC):
                 "so the best epoch or setting cannot be found; use another split, or choose the "
                 "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
             )
+
+    def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
+        """How many rows of every part but train were in the training that this one goes on from;
+        None if it cannot be told."""
+        has_row = self.in_earlier_training
+        return {
+            part: None if has_row is None else int(has_row[rows].sum())
+            for part, rows in split.items()
+            if part != "train"
+        }
 
     def _in_train(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: the usable rows with a text or molecule of the train part."""
@@ -217,7 +244,7 @@ class TableTask(ABC):
             rows=split["train"],
             spelling=self.spelling,
             molecules=bool(self.config.molecules),
-            earlier_run=self.earlier_training.run_dir if self.earlier_training else None,
+            earlier_run=self.earlier_run,
         )
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         main_part = "test" if "test" in split else "valid"
@@ -246,8 +273,8 @@ class TableTask(ABC):
                 for name, rows in scored_parts.items()
             },
         }
-        if self.earlier_training is not None:
-            result["in_earlier_training"] = self.earlier_training.counts(split)
+        if self.earlier_run is not None:
+            result["in_earlier_training"] = self._counts_in_earlier_training(split)
         return result
 
     def _counts(self, rows: np.ndarray) -> dict[str, float]:
@@ -281,8 +308,8 @@ class TableTask(ABC):
         parts = part_of_rows(split, len(predictions))
         columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
         in_training = self._in_train(split)
-        if self.earlier_training is not None and self.earlier_training.has_row is not None:
-            in_training |= self.earlier_training.has_row
+        if self.in_earlier_training is not None:
+            in_training |= self.in_earlier_training
         if in_training[np.isin(parts, ["", "train"], invert=True)].any():
             columns["in_training"] = in_training
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
