@@ -70,12 +70,6 @@ def leaves_model(result: RunResult) -> bool:
     return "best_epoch" in result
 
 
-def summarise_scores(results: Sequence[RunResult]) -> dict[str, Statistics]:
-    """The scores of all seeds, by part. If the training of one has stopped, none is defined."""
-    stopped = [result for result in results if "stopped" in result]
-    return summarise_parts([result["scores"] for result in stopped[:1] or results])
-
-
 def summarise_parts(numbers_of_seeds: Sequence[NumbersOfParts]) -> dict[str, Statistics]:
     """The numbers of all seeds, by those parts that all of them have."""
     first, *others = numbers_of_seeds
