@@ -320,7 +320,7 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
-    with pytest.raises(InputError, match="which baselines do not keep; leave it out"):
+    with pytest.raises(InputError, match="which interval needs .baselines never do"):
         predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
 
 

@@ -151,8 +151,11 @@ def evaluate(
     saved_task = predictor.models[0].saved_task
     predictions = predictor.predict()
     if predictions.scores is None:
-        problem = predictions.note or _no_label(saved_task.label_columns)
-        raise InputError(f"{input}: nothing can be scored: {problem}")
+        problem = "no question has an answer; give them as `exlm finetune` takes them"
+        if saved_task.label_columns:  # questions have none
+            labels = listed(saved_task.label_columns, 5)
+            problem = f"no column has {labels}; name the column that has them with label_columns"
+        raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {
         "model": model,
         "input": input,
@@ -185,16 +188,6 @@ def _evaluation(
         "classes": scores.classes,
         "confusion": scores.confusion,
     }
-
-
-def _no_label(label_columns: list[str]) -> str:
-    """Says that no row has a label, and the way out; questions have no `label_columns`."""
-    if not label_columns:
-        return "no question has an answer; give them as `exlm finetune` takes them"
-    return (
-        f"no row has a prediction and a label in {listed(label_columns, 5)}; "
-        "name the column that has the labels with label_columns"
-    )
 
 
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:

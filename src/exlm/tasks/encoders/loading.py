@@ -27,7 +27,6 @@ from exlm.errors import InputError, first_line, note
 from exlm.storage.models import (
     check_tokenizer,
     verify,
-    weight_files,
     weight_hash,
     without_reports,
 )
@@ -92,11 +91,6 @@ class EncoderSource:
             if name in HEADS:  # also in the place of one that the checkpoint brings
                 setattr(network, name, module)
         return _with_exact_head(network)
-
-    def weight_files(self) -> dict[str, dict[str, str]]:
-        """The SHA-256 of the weights that a network gets, by the setting that names their model,
-        and by file."""
-        return {"model": weight_files(self.name)}
 
 
 def load_finetuned(

@@ -20,7 +20,8 @@ class SeedScores(TypedDict):
     scores: NumbersOfParts  # by part and metric
     split: NotRequired[dict[str, int]]  # rows by part
     best_epoch: NotRequired[int]  # of a model: the best on valid
-    weight_files: NotRequired[dict[str, dict[str, str]]]  # `EncoderSource.weight_files`
+    # the SHA-256 of the weights that a network began with, by `model` and file
+    weight_files: NotRequired[dict[str, dict[str, str]]]
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
     # by part, if the encoder has been fine-tuned before: rows that were in that training; None if

@@ -16,6 +16,7 @@ from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import verify
 from exlm.tasks.encoders.loading import ModelClasses, kept_task, load_config, load_finetuned
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.train import distributed
 
 # The largest mean of labels, in their standard deviations, that a float32 output can include
@@ -58,6 +59,11 @@ class SavedTask:
     # of question answering
     stride: int = 0  # tokens that neighbouring windows share
     max_answer: int = 0  # longest answer in tokens
+
+    @property
+    def label_type(self) -> LabelType:
+        """That of the labels of a table; KeyError for another task."""
+        return LABEL_TYPES[self.task_type]
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:

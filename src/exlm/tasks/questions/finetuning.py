@@ -17,7 +17,7 @@ from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.storage.files import write_json
-from exlm.storage.models import save_model
+from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.encoders.results import NumbersOfParts, SeedScores
@@ -141,7 +141,7 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {
             "best_epoch": best_epoch,
-            "weight_files": self.encoder.weight_files(),
+            "weight_files": {"model": weight_files(self.encoder.name)},
             "split": self.sizes,
             "file_sha256": self.file_sha256,
             **self._write_answers(run_dir, network),

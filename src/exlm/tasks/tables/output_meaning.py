@@ -21,7 +21,7 @@ from exlm.tasks.encoders.loading import ModelClasses
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
+from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
@@ -37,10 +37,7 @@ class OutputMeaning:
 
     def __init__(self, saved_task: SavedTask) -> None:
         self.saved_task = saved_task
-
-    @property
-    def label_type(self) -> LabelType:
-        return LABEL_TYPES[self.saved_task.task_type]
+        self.label_type = saved_task.label_type
 
     @property
     def names(self) -> list[str]:
@@ -230,5 +227,4 @@ class UnitMeaning(OutputMeaning):
 
 def meaning_of(saved_task: SavedTask) -> OutputMeaning:
     """What the outputs of a model of this task mean."""
-    of_units = LABEL_TYPES[saved_task.task_type].of_units
-    return UnitMeaning(saved_task) if of_units else OutputMeaning(saved_task)
+    return UnitMeaning(saved_task) if saved_task.label_type.of_units else OutputMeaning(saved_task)

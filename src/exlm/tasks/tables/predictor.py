@@ -115,11 +115,6 @@ class TablePredictor:
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
-        if options.interval is not None and self.fits_again:
-            raise InputError(
-                "interval needs the errors of validation rows, which baselines do not keep; leave "
-                "it out"
-            )
         if options.distance and (self.saved_task.molecules is False or self.saved_task.pair_column):
             raise InputError(
                 "distance compares molecules, but this model was fine-tuned on pairs or other "

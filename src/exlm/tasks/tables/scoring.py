@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import LABEL_TYPES, Probabilities
+from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import confusion, score_classes, score_labels, score_predictions
 from exlm.tasks.rows.predictions import Scores
 from exlm.tasks.tables.certainty import calibration_error, is_within
@@ -27,7 +27,7 @@ def scores_of(
     for `score_predictions`. `by_model` has the predictions [all rows, outputs], `margins` those of
     intervals [labels], by the name of the model, of several also of ENSEMBLE; {} without
     intervals."""
-    label_type = LABEL_TYPES[saved_task.task_type]
+    label_type = saved_task.label_type
     class_names = saved_task.class_names
     means = np.mean(list(by_model.values()), 0)
     if len(by_model) > 1:
@@ -66,7 +66,7 @@ def score_rows(
     """The scores on some rows of predictions [all rows, outputs]: all metrics of the task, the
     calibration error of probabilities, and with `margins` [labels] the coverage, which is the share
     of errors within them."""
-    label_type = LABEL_TYPES[saved_task.task_type]
+    label_type = saved_task.label_type
     labels = labels[rows]
     predictions = predictions[rows]
     scores = score_predictions(

@@ -18,8 +18,8 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary
-from exlm.tasks.labels.scores import quick_interval, score_labels, score_predictions
-from exlm.tasks.rows.datasets import departures, file_hashes
+from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
@@ -32,7 +32,6 @@ from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.settings import main_metric
 from exlm.tasks.tables.training_rows import MARKED, TrainingTexts, write_training
 
 
@@ -54,7 +53,9 @@ class TableTask(ABC):
         `earlier_run` is the directory of the fine-tuned model that the training goes on from."""
         self.config = config
         self.spelling = spelling
-        self.metric = main_metric(config, table)
+        default = GLUE[config.dataset].metric if config.dataset in GLUE else None
+        first_metric, *_ = metric_names(table.label_type, table.class_names)
+        self.metric = config.metric or default or first_metric
         self.groups = find_groups(table, spelling)
         user_split = None if config.duplicates == "keep" else split_by_user(config, table)
         self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
@@ -204,16 +205,13 @@ class TableTask(ABC):
             class_names=table.class_names,
         )
 
-    def error_units(self, train_rows: np.ndarray) -> list[float] | None:
-        """The units of the errors of several labels to predict as numbers, so that none counts more
-        than another: their standard deviations in train, [labels]."""
-        if not self.table.label_type.is_number or len(self.table.label_columns) == 1:
-            return None
-        return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
-
     def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What a model or a baseline keeps of the task that learns from these rows."""
         table = self.table
+        error_units = None
+        if table.label_type.is_number and len(table.label_columns) > 1:
+            # standard deviations, so that no label counts more than another
+            error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
         return SavedTask(
             task_type=table.task_type,
             text_column=table.text_column,
@@ -223,7 +221,7 @@ class TableTask(ABC):
             binary_names=table.binary_names,
             molecules=self.config.molecules,
             standardize=self.config.standardize or "none",
-            error_units=self.error_units(train_rows),
+            error_units=error_units,
             unit_pattern=table.unit_pattern or "",
             mask_column=self.config.mask_column if table.unit_pattern else None,
         )

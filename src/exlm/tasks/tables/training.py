@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.ops.loss import LossSum
-from exlm.storage.models import save_model
+from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import EncoderSource, load_config, load_encoder_tokenizer
@@ -121,7 +121,7 @@ class TableFinetuning(TableTask):
         save_model(run_dir, network, self.tokenizer)
         return {
             "best_epoch": best_epoch,
-            "weight_files": self.encoder.weight_files(),
+            "weight_files": {"model": weight_files(self.encoder.name)},
             **self.write_predictions(run_dir, split, meaning.as_predictions(outputs)),
         }
 
