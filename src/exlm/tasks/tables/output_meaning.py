@@ -38,32 +38,12 @@ class OutputMeaning:
     def __init__(self, saved_task: SavedTask) -> None:
         self.saved_task = saved_task
         self.label_type = saved_task.label_type
-
-    @property
-    def names(self) -> list[str]:
-        """What there is a prediction of for every row: the classes, or else the labels."""
-        return self.saved_task.class_names or self.saved_task.label_columns
-
-    @property
-    def named_classes(self) -> list[str] | None:
-        """What labels are called in a table: the names of the classes, or of 0 and 1. None if they
-        are numbers, 0 and 1 included."""
-        return self.saved_task.class_names or self.saved_task.binary_names
-
-    @property
-    def class_names(self) -> list[str] | list[int]:
-        """What the classes of a type with a class for every row are called, by index."""
-        return self.named_classes or [0, 1]
-
-    @property
-    def titles(self) -> list[str]:
-        """What the columns of predictions are called."""
-        return [f"predicted {name}" for name in self.names]
-
-    @property
-    def head_names(self) -> list[str]:
-        """A name for every output of the model's head; there are as many as outputs."""
-        return self.label_type.head_names(self.names)
+        # what there is a prediction of for every row: the classes, or else the labels
+        self.names = saved_task.class_names or saved_task.label_columns
+        # what labels are called in a table; None if they are numbers, 0 and 1 included
+        self.named_classes = saved_task.class_names or saved_task.binary_names
+        self.titles = [f"predicted {name}" for name in self.names]  # of columns of predictions
+        self.head_names = self.label_type.head_names(self.names)  # of every output
 
     def outputs(
         self,
@@ -123,21 +103,20 @@ class OutputMeaning:
         every class or label and, of several models, its standard deviation; and if a row has one
         class, the predicted one and its probability."""
         means = np.mean(predictions_of_models, 0)
-        titles = self.titles
-        columns: dict[str, Any] = dict(zip(titles, means.T, strict=True))
-        if len(predictions_of_models) > 1:
-            deviations = np.std(predictions_of_models, 0, ddof=1)
-            columns = {}
-            for title, mean, deviation in zip(titles, means.T, deviations.T, strict=True):
+        columns = dict[str, Any]()
+        for output, title in enumerate(self.titles):
+            columns[title] = means[:, output]
+            if len(predictions_of_models) > 1:
                 # A label may itself be called `NAME std`.
-                is_taken = f"{title} std" in titles
+                is_taken = f"{title} std" in self.titles
                 std_title = f"{title} std over seeds" if is_taken else f"{title} std"
-                columns |= {title: mean, std_title: deviation}
+                of_models = [predictions[:, output] for predictions in predictions_of_models]
+                columns[std_title] = np.std(of_models, 0, ddof=1)
         label_type = self.label_type
         if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
             return columns
         best = label_type.most_probable(means)[:, 0]
-        class_names = np.array(class_values(self.class_names), dtype=object)
+        class_names = np.array(class_values(self.named_classes or [0, 1]), dtype=object)
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = np.where(np.isnan(means[:, 0]), None, class_names[best])
@@ -151,7 +130,7 @@ class OutputMeaning:
         if not isinstance(self.label_type, Probabilities):
             return bounds(predictions, margins, label_columns)
         probabilities = self.label_type.class_probabilities(predictions)
-        sets = class_sets(probabilities, margins[0], self.class_names)
+        sets = class_sets(probabilities, margins[0], self.named_classes or [0, 1])
         return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
