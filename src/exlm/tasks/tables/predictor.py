@@ -48,8 +48,8 @@ FAR = 0.7
 class TablePredictor:
     """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
     once for all of its rows: its columns of texts and of labels, whether the texts are `molecules`,
-    the fingerprints of the `training` molecules for distances, and the `margins` [labels] of
-    intervals by the name of the model."""
+    the fingerprints of the training molecules for distances (`training_bits`), and the `margins`
+    [labels] of intervals by the name of the model."""
 
     fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
 
@@ -73,7 +73,7 @@ class TablePredictor:
         self.in_chunks = not (self.fits_again or self.has_labels or options.explain)
         self._check_options()
         self.margins = _margins_by_model(models, options.interval)
-        self.training = training_fingerprints(models) if options.distance else []
+        self.training_bits = training_fingerprints(models) if options.distance else []
         self.text_column = options.text_column
         if self.text_column is None:
             self.text_column = self.saved_task.text_column_in(frame.columns, path)
@@ -260,7 +260,7 @@ class TablePredictor:
         counts = table.counts("predicted")
         if self.options.distance:
             molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
-            distances = distance_to_training(self.training, molecules)
+            distances = distance_to_training(self.training_bits, molecules)
             distances[~table.usable] = np.nan
             columns["distance to training"] = distances
             far = int((distances > FAR).sum())
