@@ -47,14 +47,6 @@ def model_inputs(network: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tens
     return {name: values.to(device) for name, values in batch.items() if name in names}
 
 
-def batches_by_length(network: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH tokens, as `longest_first` makes them."""
-    # Repeated MLM: such a model repeats every token of its input
-    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(network, "config", None), "repeat", 1)
-    lengths = [len(example["input_ids"]) for example in examples]
-    yield from longest_first(lengths, tokens_per_batch, few_shapes=True)
-
-
 def batch_outputs(
     network: nn.Module,
     function: Callable[..., Tensor],
@@ -64,12 +56,15 @@ def batch_outputs(
     progress: str | None = None,
     padding_side: str | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For every batch of examples their numbers [n] and what `function(**batch)` makes of them,
-    without gradients: [n, ...] float32."""
+    """For every batch of TOKENS_PER_BATCH tokens, as `longest_first` makes them, the numbers [n] of
+    its examples and what `function(**batch)` makes of them, without gradients: [n, ...] float32."""
     network.eval()
     device = next(network.parameters()).device
+    # Repeated MLM: such a model repeats every token of its input
+    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(network, "config", None), "repeat", 1)
+    lengths = [len(example["input_ids"]) for example in examples]
     with tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for numbers in batches_by_length(network, examples):
+        for numbers in longest_first(lengths, tokens_per_batch, few_shapes=True):
             batch = pad([examples[number] for number in numbers], tokenizer, padding_side)
             with torch.inference_mode(), in_precision(device, precision):
                 outputs = function(**model_inputs(network, batch)).float().cpu().numpy()
