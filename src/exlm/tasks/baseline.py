@@ -21,10 +21,9 @@ from exlm.tasks.finetune import run_task
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.settings import complete_config
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.task import class_of
+from exlm.tasks.task import ROW_TYPE, find_task_type
 
 
 def baseline(
@@ -81,7 +80,7 @@ class TableBaseline(TableTask):
 
     def __init__(self, name: str, config: TaskConfig) -> None:
         self.name = name
-        if class_of(config.task_type) is not TableFinetuning:
+        if find_task_type(config.task_type) is not ROW_TYPE:
             raise InputError(
                 f"{config.task_type} has no baseline; "
                 "use a table with labels for each row as a whole"

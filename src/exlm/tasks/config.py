@@ -186,10 +186,11 @@ def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
 def _check_values(name: str, values: list[Any], hint: Any) -> None:
     """Raises InputError if a value of a grid is not of the type of its hyper-parameter, which is a
     type, a Literal, or one of them or None."""
-    accepted = [option for option in get_args(hint) or (hint,) if option is not type(None)]
+    accepted = list(get_args(hint) or (hint,))
     if float in accepted:
         accepted.append(int)
     for value in values:
         if value not in accepted and type(value) not in accepted:
             types = " or ".join(getattr(option, "__name__", option) for option in accepted)
+            types = types.replace("NoneType", "null")
             raise InputError(f"the grid's {name} has {value!r}; use {types}")

@@ -16,7 +16,7 @@ from exlm.data.numbers import with_numbers
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
-from exlm.tasks.encoders.inference import row_outputs
+from exlm.tasks.encoders.inference import batch_outputs
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import (
     ReadOptions,
@@ -155,13 +155,15 @@ def embeddings(
     progress: str | None = None,
 ) -> np.ndarray:
     """The vectors of some rows: [all rows, width] float32, NaN for all others."""
-    return row_outputs(
+    width = network.config.hidden_size
+    vectors = np.full((len(tokens.examples), width), np.nan, dtype=np.float32)
+    batches = batch_outputs(
         network,
         partial(network.embedding, pooling=pooling),
-        network.config.hidden_size,
-        tokens.examples,
-        rows,
+        [tokens.examples[row] for row in rows],
         tokenizer,
-        precision="fp32",
         progress=progress,
     )
+    for numbers, vectors_of_batch in batches:
+        vectors[rows[numbers]] = vectors_of_batch
+    return vectors

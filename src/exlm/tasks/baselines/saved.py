@@ -22,7 +22,6 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.metrics import goodness
 from exlm.tasks.labels.scores import score_predictions
-from exlm.tasks.rows.predictions import ChunkPredictor
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.predictor import TablePredictor
@@ -126,7 +125,9 @@ class SavedBaseline:
 
 
 class BaselinePredictor(TablePredictor):
-    """Predictions with saved baselines."""
+    """Predictions with saved baselines, which are fitted once, for all rows."""
+
+    in_chunks = False
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -146,10 +147,6 @@ class BaselinePredictor(TablePredictor):
         table = checked_texts(self.texts_of(rows), self.molecules, self._tokenizer(), on_invalid)
         table.check(self.path, on_invalid)
         return table, TableTokens([])
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None: a baseline is fitted once, for all rows."""
-        return None
 
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool

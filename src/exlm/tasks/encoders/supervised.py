@@ -103,7 +103,7 @@ def train_best_epoch(
     batches: ShuffledBatches,
     run_dir: Path,
     hyper: FinetuneConfig,
-    score: Callable[[nn.Module], dict[str, float]],
+    score: Callable[[], dict[str, float]],
     metric: str,
     device: str = "auto",
 ) -> int:
@@ -116,7 +116,7 @@ def train_best_epoch(
 
     def evaluate(network: nn.Module, step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
-        values = score(network)
+        values = score()
         best.keep_if_best(network, epoch, goodness(values[metric], metric))
         return values
 

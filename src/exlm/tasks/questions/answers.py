@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
-from exlm.tasks.encoders.inference import batch_outputs, model_inputs
+from exlm.tasks.encoders.inference import SCORING, batch_outputs, model_inputs
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.questions.questions import Window
 
@@ -54,7 +54,7 @@ def answer(
     windows: list[Window],
     tokenizer: PreTrainedTokenizerFast,
     max_answer: int,
-    precision: str = "auto",
+    precision: str = SCORING,
 ) -> pd.DataFrame:
     """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by
     the start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that

@@ -16,13 +16,13 @@ from torch import nn
 from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_frame, write_frame
+from exlm.data.frames import FileRows, read_frame, write_frame
 from exlm.errors import InputError
-from exlm.storage.models import save_model
+from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
 from exlm.tasks.encoders.results import SeedScores
-from exlm.tasks.encoders.saved_task import SCORING, SavedTask, SeedModel
+from exlm.tasks.encoders.saved_task import SavedTask, SeedModel
 from exlm.tasks.encoders.supervised import train_best_epoch
 from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.labels.scores import RowScorer, quick_interval
@@ -42,10 +42,9 @@ from exlm.tasks.questions.questions import (
 )
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.rows.predictions import (
-    ChunkPredictor,
     Predictions,
     PredictOptions,
-    PredictorMaker,
+    Scores,
     with_predictions,
 )
 from exlm.tasks.rows.table import UNUSABLE
@@ -65,10 +64,11 @@ class QuestionPredictor:
         self.models = models
         self.path = path
         self.options = options
+        self.in_chunks = False
 
-    def predict(self) -> Predictions:
-        """Answers all questions; `problem` says why one cannot be answered. They are scored if the
-        file has answers."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """Answers all questions, whatever the `rows`; `problem` says why one cannot be answered.
+        They are scored if the file has answers."""
         task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
         file = read_windows(self.path, tokenizer, task, False, self.options.header)
@@ -86,7 +86,7 @@ class QuestionPredictor:
                 file.windows,
                 tokenizer,
                 max_answer=task.max_answer,
-                precision=task.precision,
+                precision=self.options.precision,
             )
             for model in self.models
         }
@@ -130,18 +130,13 @@ class QuestionPredictor:
             name: partial(summarise_answers, score_answers(file.labelled, answers))
             for name, answers in answers_by_model.items()
         }
-        return replace(predictions, scorers=scorers, labelled=file.scored)
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None: the questions of a file are answered together."""
-        return None
+        return replace(predictions, scores=Scores(scorers, file.scored))
 
 
 class QuestionAnswering:
-    """Fine-tunes encoders for questions and contexts, cut into windows (a `Finetuning`)."""
+    """Fine-tunes encoders for questions and contexts, cut into windows (a `Task`)."""
 
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    predictor: ClassVar[PredictorMaker] = QuestionPredictor
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
@@ -168,12 +163,12 @@ class QuestionAnswering:
         self.summary = f"questions: {', '.join(counts)}; windows of {max_length} tokens"
         self.reported_rows = pd.concat(map(_reported_rows, self.parts, self.parts.values()))
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
-        self.data_settings = {
+        self.departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
+        self.identity = {
             "data_sha256": {
                 name: _content_hash(part.labelled) for name, part in self.parts.items()
             },
             "metric": self.metric,
-            "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
     def _read(self, path: str | Path) -> QuestionFile:
@@ -186,9 +181,8 @@ class QuestionAnswering:
             )
         return file
 
-    def split_of(self, seed: int) -> object:
-        """The same parts for all seeds."""
-        return self.parts
+    def announce(self, seed: int) -> None:
+        """Nothing: all seeds have the parts that the summary tells."""
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -198,7 +192,7 @@ class QuestionAnswering:
         settings = {"num_labels": 2, "task": self.saved_task.to_json()}
         network = self.encoder.load(self.model_classes, hyper, settings)
 
-        def validate(network: nn.Module) -> dict[str, float]:
+        def validate() -> dict[str, float]:
             _, score = self._answer(network, "valid")
             return score(self.parts["valid"].scored)
 
@@ -216,7 +210,7 @@ class QuestionAnswering:
         save_model(run_dir, network, self.tokenizer)
         return {
             "best_epoch": best_epoch,
-            "weight_files": self.encoder.weight_files(),
+            "weight_files": {"model": weight_files(self.encoder.name)},
             "split": self.sizes,
             "file_sha256": self.file_sha256,
             **self._write_answers(run_dir, network),
@@ -231,7 +225,6 @@ class QuestionAnswering:
             part.windows,
             self.tokenizer,
             max_answer=self.saved_task.max_answer,
-            precision=SCORING,
         )
         return answers, partial(summarise_answers, score_answers(part.labelled, answers))
 

@@ -27,6 +27,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices, note
 from exlm.tasks.encoders.inference import Tokens
+from exlm.tasks.encoders.loading import kept_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
@@ -76,7 +77,7 @@ def remembered(config: PreTrainedConfig) -> SavedTask:
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return SavedTask.from_json(of_pretraining | (getattr(config, "task", None) or {}))
+    return SavedTask.from_json(of_pretraining | (kept_task(config) or {}))
 
 
 def decide_molecules(
@@ -295,13 +296,14 @@ def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
     """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where the text was cut: [rows, units]."""
+    none, or where the text was cut: [rows, units], at most `max_length` units."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
-    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
+    most_units = min(max(map(len, spans_of_rows)), max_length)
+    first = np.full((len(texts), most_units), -1)
     encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
     for row, offsets in enumerate(encoding["offset_mapping"]):
         unit_of_character = np.full(len(texts[row]), -1)
-        for number, (start, end) in enumerate(spans_of_rows[row]):
+        for number, (start, end) in enumerate(spans_of_rows[row][:most_units]):
             unit_of_character[start:end] = number
         for token, (start, end) in reversed(list(enumerate(offsets))):
             # Special tokens have no characters. The last character decides: a token may begin with

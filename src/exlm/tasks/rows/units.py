@@ -51,9 +51,10 @@ def read_unit_labels(
     mask_column: str | None,
     unit_pattern: str,
     class_names: Sequence[str],
+    most_units: int,
 ) -> tuple[np.ndarray, list[str]]:
-    """Class indices [rows, units], NaN where there is no label, and the problem of each row, "" if
-    it has none."""
+    """Class indices of the first `most_units` units [rows, units], NaN where there is no label, and
+    the problem of each row, "" if it has none."""
     texts = units(table.texts, unit_pattern)
     cells = table.frame[label_column].fillna("")
     labels_of_rows = labels_of_units(cells, texts, unit_pattern)
@@ -62,7 +63,8 @@ def read_unit_labels(
         marks_of_rows = units(table.frame[mask_column].fillna(""), unit_pattern)
         masks = [[mark.lower() for mark in marks] for marks in marks_of_rows]
     index_of = {name: float(index) for index, name in enumerate(class_names)}
-    indices = np.full((len(texts), max(map(len, texts))), np.nan)
+    longest = max(map(len, texts))
+    indices = np.full((len(texts), min(longest, most_units)), np.nan)
     problems = []
     for row, (text, labels, mask) in enumerate(zip(texts, labels_of_rows, masks, strict=True)):
         unknown_labels = set(labels) - {*class_names, NO_LABEL}
@@ -76,9 +78,9 @@ def read_unit_labels(
         elif unknown_marks:
             problem = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
         else:
-            for number, (label, mark) in enumerate(zip(labels, mask, strict=True)):
-                if mark in COUNTS:
-                    indices[row, number] = index_of.get(label, np.nan)
+            for number in range(min(len(labels), most_units)):
+                if mask[number] in COUNTS:
+                    indices[row, number] = index_of.get(labels[number], np.nan)
         problems.append(problem)
     return indices, problems
 
@@ -86,15 +88,18 @@ def read_unit_labels(
 def spelled(
     predictions: np.ndarray, texts: list[str], class_names: Sequence[str], unit_pattern: str
 ) -> list[str]:
-    """The most probable labels of every row as one string, from predictions [rows, units, classes];
-    "" for rows without any. Spaces divide labels of more than one letter."""
+    """The most probable labels of every row as one string, from predictions [rows, units, classes],
+    which may leave out the last units; "" for rows without any. Spaces divide labels of more than
+    one letter."""
     was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
     not_read = next((mark for mark in NOT_READ if mark not in class_names), "")
     labels = np.where(was_read, np.array(class_names, dtype=object)[best], not_read)
     are_letters = unit_pattern == RESIDUE and all(len(name) == 1 for name in class_names)
     space = "" if are_letters else " "
-    return [
-        space.join(labels[row, : len(text_units)]) if was_read[row].any() else ""
-        for row, text_units in enumerate(units(texts, unit_pattern))
-    ]
+    spelled_rows = []
+    for row, text_units in enumerate(units(texts, unit_pattern)):
+        labels_of_row = labels[row, : len(text_units)].tolist()
+        labels_of_row += [not_read] * (len(text_units) - len(labels_of_row))
+        spelled_rows.append(space.join(labels_of_row) if was_read[row].any() else "")
+    return spelled_rows

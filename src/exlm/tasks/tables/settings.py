@@ -47,11 +47,3 @@ def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask)
         standardize=standardize,
         label_columns=config.label_columns and table.label_columns,
     )
-
-
-def main_metric(config: TaskConfig, table: TextTable) -> str:
-    """The metric that chooses epoch and grid cell: of the config, of the data set, or the first of
-    the task type."""
-    metrics = metric_names(table.label_type, table.class_names)
-    default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
-    return config.metric or default
