@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from exlm.tasks.encoders.results import GridReport, Statistics
 from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits, metric_of
 
@@ -41,10 +43,11 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
     line = f"{part} {metric} {_median_and_spread(report[part][metric], len(report['seeds']))}"
     notes = []
     counts = _medians(report.get("counts", {}).get(part, {}))
+    line += _labels_without_score(report, part)
     if counts:
-        line += f"; {counts['rows']:.0f} rows"
+        line += f"; {_range(report, part, 'rows')} rows"
     if "positives" in counts:
-        line += f", {counts['positives']:.0f} of them positive"
+        line += f", {_range(report, part, 'positives')} of them positive"
     interval = _medians(report.get("interval", {}).get(part, {}))
     if interval:
         low, high = in_digits(interval["low"]), in_digits(interval["high"])
@@ -62,6 +65,25 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
             "row, would have no larger squared errors"
         )
     return [line, *notes]
+
+
+def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
+    """Says for how many labels the metric is defined, if it is not for all; else ""."""
+    scores = report.get("labels", {}).get(part, {}).values()
+    scored = sum(np.isfinite(score["mean"]) for score in scores)
+    if scored == len(scores):
+        return ""
+    return (
+        f" (the mean over {scored} of {len(scores)} labels: the others have too few rows here, "
+        "or only one class)"
+    )
+
+
+def _range(report: GridReport, part: ReportedPart, name: str) -> str:
+    """A count, or the least and the greatest of those that the seeds have."""
+    count = report["counts"][part][name]
+    least, greatest = f"{count['min']:.0f}", f"{count['max']:.0f}"
+    return least if least == greatest else f"{least} to {greatest}"
 
 
 def _medians(statistics: Statistics) -> dict[str, float]:

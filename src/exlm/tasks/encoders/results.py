@@ -24,6 +24,7 @@ class SeedScores(TypedDict):
     weight_files: NotRequired[dict[str, dict[str, str]]]
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
+    in_train: NotRequired[dict[str, int]]  # by part: rows with a text or molecule of train
     # by part, if the encoder has been fine-tuned before: rows that were in that training; None if
     # it cannot be told
     in_earlier_training: NotRequired[dict[str, int | None]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
@@ -266,6 +267,9 @@ class TableTask(ABC):
             "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
             "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
             "interval": {main_part: interval},
+            "in_train": {
+                name: int(self._in_train(split)[rows].sum()) for name, rows in scored_parts.items()
+            },
             "labels": {
                 name: self._scores_of_labels(predictions, rows)
                 for name, rows in scored_parts.items()
@@ -308,8 +312,7 @@ class TableTask(ABC):
         in_training = self._in_train(split)
         if self.in_earlier_training is not None:
             in_training |= self.in_earlier_training
-        if in_training[np.isin(parts, ["", "train"], invert=True)].any():
-            columns["in_training"] = in_training
+        columns["in_training"] = pd.arrays.BooleanArray(in_training, ~table.usable)
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]
