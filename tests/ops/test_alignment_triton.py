@@ -33,7 +33,7 @@ def run(case, one_program=True):
             LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program
         ).items():
             patch.setattr(alignment_triton, name, size)
-        assert alignment_triton.usable(emission, transition)
+        assert alignment.usable_backend("triton", emission, transition) == "triton"
         return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
 
 
@@ -116,13 +116,15 @@ def test_the_value_alone_and_views_as_inputs():
 
 
 def test_other_inputs_go_to_pytorch(monkeypatch):
-    case = random_case(33)
-    expected = alignment_torch.forward_backward(*case)
-    assert not alignment_triton.usable(*case[:2])
-    assert all(map(torch.equal, alignment_triton.forward_backward(*case), expected))
-    single = [x.float() for x in case[:2]]
+    def chosen(dtype):
+        return alignment.usable_backend("triton", *random_case(33, dtype=dtype)[:2])
+
+    assert [chosen(torch.float64), chosen(torch.float32)] == ["torch", "triton"]
+    with monkeypatch.context() as patch:
+        patch.setattr(alignment, "MOST_STATES_OF_TRITON", 8)  # the case has 9
+        assert chosen(torch.float32) == "torch"
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    assert not alignment_triton.usable(*single)
+    assert chosen(torch.float32) == "torch"
 
 
 def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
@@ -166,7 +168,6 @@ class Device:  # compiles for real, launches nothing
     get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[1]), 32))
 
 triton.runtime.driver.set_active(Device)
-alignment_triton.usable = lambda *_: True
 for batch, targets, states in [(1, 1, 1), (64, 79, 316), (2, 3, 2048)]:
     lengths = torch.tensor([targets] * batch), torch.tensor([states] * batch)
     alignment_triton.forward_backward(

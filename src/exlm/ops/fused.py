@@ -20,7 +20,7 @@ def triton_works() -> bool:
     try:
         import triton
 
-        if triton.knobs.runtime.interpret:
+        if triton_interprets():
             return True
         target = triton.runtime.driver.active.get_current_target()
         if target.arch < 80:
@@ -31,6 +31,13 @@ def triton_works() -> bool:
         )
         return False
     return True
+
+
+def triton_interprets() -> bool:
+    """Whether Triton's interpreter is switched on, which runs kernels on any device."""
+    import triton
+
+    return triton.knobs.runtime.interpret
 
 
 def compiles_on(device: torch.device) -> bool:

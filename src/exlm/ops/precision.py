@@ -75,14 +75,16 @@ def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
     """`layer(x)` for x [..., in features] in the precision of the layer's weights, with
     `exact_on_cpu`."""
     with torch.autocast(x.device.type, enabled=False), exact_on_cpu(x.device):
-        rows = layer(x.to(input_type(layer)).flatten(0, -2))
+        # `quantize_dynamic` makes `weight` a method; such a layer reads float32.
+        dtype = getattr(layer.weight, "dtype", torch.float32)
+        rows = layer(x.to(dtype).flatten(0, -2))
     return rows.unflatten(0, x.shape[:-1])
 
 
-def input_type(layer: torch.nn.Linear) -> torch.dtype:
-    """The type of a layer's weights; float32 for one that `quantize_dynamic` put in its place,
-    whose `weight` is a method."""
-    return layer.weight.dtype if isinstance(layer.weight, Tensor) else torch.float32
+def is_plain(layer: torch.nn.Module) -> bool:
+    """Whether a layer is a weight and a bias and nothing else: it is not quantised, and has no
+    adapter."""
+    return type(layer) is torch.nn.Linear
 
 
 def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp32"]:
