@@ -2,10 +2,12 @@
 their compilation."""
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,7 +35,6 @@ def run(case, one_program=True):
             LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program
         ).items():
             patch.setattr(alignment_triton, name, size)
-        assert alignment.usable_backend("triton", emission, transition) == "triton"
         return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
 
 
@@ -116,29 +117,29 @@ def test_the_value_alone_and_views_as_inputs():
 
 
 def test_other_inputs_go_to_pytorch(monkeypatch):
-    def chosen(dtype):
-        return alignment.usable_backend("triton", *random_case(33, dtype=dtype)[:2])
+    def chosen(dtype, device="cuda", shape=(6, 5, 9)):
+        tensor = SimpleNamespace(dtype=dtype, device=torch.device(device), shape=shape)
+        tensor.numel = lambda: math.prod(shape)
+        return alignment.usable_backend("triton", tensor, tensor)
 
-    assert [chosen(torch.float64), chosen(torch.float32)] == ["torch", "triton"]
-    with monkeypatch.context() as patch:
-        patch.setattr(alignment, "MOST_STATES_OF_TRITON", 8)  # the case has 9
-        assert chosen(torch.float32) == "torch"
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    assert chosen(torch.float32) == "torch"
+    monkeypatch.setattr(alignment, "triton_works", lambda: True)
+    assert chosen(torch.float32) == "triton"
+    assert chosen(torch.float64) == chosen(torch.float32, "cpu") == "torch"
+    assert chosen(torch.float32, shape=(0, 5, 9)) == "torch"
+    assert chosen(torch.float32, shape=(1, 2, 23_001)) == "torch"
 
 
 def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "triton", None)
-    case = random_case(34, dtype=torch.float32)
     fused.triton_works.cache_clear()
     try:
-        values = [
-            alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")
-        ]
+        assert not fused.triton_works() and not fused.triton_works()
     finally:
         fused.triton_works.cache_clear()
-    assert all(torch.equal(value, values[-1]) for value in values)
     assert len(caplog.records) == 1
+    case = random_case(34, dtype=torch.float32)
+    values = [alignment.log_likelihood(*case, backend=name) for name in ("triton", "torch")]
+    assert torch.equal(*values)
 
 
 def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):

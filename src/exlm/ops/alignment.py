@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from exlm.ops import alignment_torch
-from exlm.ops.fused import triton_interprets, triton_works
+from exlm.ops.fused import triton_works
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
@@ -118,15 +118,14 @@ def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
         name = "triton" if emission.is_cuda else "c"
     if name not in ("c", "triton"):
         return name
+    is_float32 = emission.dtype == transition.dtype == torch.float32
     devices = {emission.device.type, transition.device.type}
-    is_usable = emission.dtype == transition.dtype == torch.float32
     if name == "c":
-        is_usable = is_usable and devices == {"cpu"} and compiled_library() is not None
+        is_usable = devices == {"cpu"} and compiled_library() is not None
     else:
         fits = emission.numel() > 0 and emission.shape[2] <= MOST_STATES_OF_TRITON
-        is_usable = is_usable and fits and triton_works()
-        is_usable = is_usable and (devices == {"cuda"} or triton_interprets())
-    return name if is_usable else "torch"
+        is_usable = devices == {"cuda"} and fits and triton_works()
+    return name if is_float32 and is_usable else "torch"
 
 
 class _LogLikelihood(torch.autograd.Function):

@@ -145,17 +145,16 @@ def evaluate_in_passes(
     if not passes:
         return {}
     network.eval()
-    nats = {str(pass_count): 0.0 for pass_count in passes}
-    masked_tokens = 0.0
+    sums = [float(sum((batch["labels"] != IGNORED).sum() for batch in batches))]
     with in_precision(network.device, "fp32"):
-        for batch in batches:
-            masked_tokens += float((batch["labels"] != IGNORED).sum())
-            for pass_count in passes:
-                nll = nll_in_passes(network, batch, pass_count)
-                nats[str(pass_count)] += float(nll.sum())
-    masked_tokens, *totals = distributed.sum_over_processes([masked_tokens, *nats.values()])
-    per_token = [total / max(masked_tokens, 1.0) for total in totals]
-    return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}
+        for count in passes:
+            sums.append(float(sum(nll_in_passes(network, batch, count).sum() for batch in batches)))
+    masked_tokens, *nats = distributed.sum_over_processes(sums)
+    per_token = {
+        str(count): total / max(masked_tokens, 1.0)
+        for count, total in zip(passes, nats, strict=True)
+    }
+    return {"joint_nll_in_passes": per_token}
 
 
 def score_held_out(
