@@ -207,6 +207,15 @@ def test_an_adapter_of_peft_learns_is_saved_and_merged(task_type, tmp_path):
     torch.testing.assert_close(output(again.merge_and_unload(), {}), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_an_adapter_of_the_head_that_a_loss_would_pass_by_is_refused(tmp_path):
+    peft = pytest.importorskip("peft")
+    network = ExLMForMaskedLM.from_pretrained(save(tmp_path / "model", ExLMForMaskedLM))
+    model = peft.get_peft_model(network, peft.LoraConfig(target_modules=["decoder"]))
+    inputs = torch.tensor([[0, 5, 7, 6, 2]])
+    with pytest.raises(InputError, match="quantised or have an adapter"):
+        model(input_ids=inputs, labels=torch.where(inputs == 7, 7, -100))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_sentence_transformers_gives_the_vectors_of_embed(kind, tmp_path):
     library = pytest.importorskip("sentence_transformers")

@@ -98,7 +98,7 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
         evaluate_batch(model, batch, PriorStrength(30.0, 0.0)),
     )
     assert summary(held)["own_states"] > 0.999 > summary(free)["own_states"]
-    model.transition.default_prior = PriorStrength(30.0, 0.0)
+    model.config.order_prior = 30.0
     assert evaluate_batch(model, batch) == held
 
 

@@ -91,7 +91,7 @@ def test_positions_before_a_late_expansion_are_those_of_words_alone(tiny_config,
     tables = []
     for layer in model.exlm.layers:
         layer.register_forward_pre_hook(lambda _, arguments: tables.append(arguments[1][0]))
-    model.eval()(**tiny_batch, return_logits=False)
+    model.eval()(**tiny_batch)
     early, late = tables  # [B, L, blocks, 2, width / 2]: one axis has one block
     assert early.shape[2] == 1 and late.shape[2] == 4
     with pytest.raises(InputError, match="state_share is 0.3; it must be 0, 0.5, 0.25"):
@@ -559,20 +559,16 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
-def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(
-    tiny_config, tiny_batch, objective
-):
+def test_logits_come_beside_a_loss_in_evaluation_only(tiny_config, tiny_batch, objective):
     """As compute_metrics of a Trainer needs them; they are those that come without labels."""
-    model = ExLMForMaskedLM(
-        tiny_config(objective=objective, initializer_range=0.3, hidden_dropout_prob=0.0)
-    )
-    assert model.train()(**tiny_batch).logits is None
-    asked = model(**tiny_batch, return_logits=True)
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3, **rates))
+    in_training = model.train()(**tiny_batch)
+    assert in_training.logits is None
     alone = model.eval()(**{name: x for name, x in tiny_batch.items() if name != "labels"}).logits
     found = model(**tiny_batch)
     torch.testing.assert_close(found.logits, alone)
-    torch.testing.assert_close(found.loss, model(**tiny_batch, return_logits=False).loss)
-    assert asked.logits is not None and asked.logits.shape == alone.shape
+    torch.testing.assert_close(found.loss, in_training.loss)
 
 
 HEADS = [ExLMModel, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMForQuestionAnswering]

@@ -16,6 +16,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.dropout import Dropout
 from exlm.ops.dropout import dropout as drop
 from exlm.ops.expansion import EncoderInput, tensors_to
+from exlm.ops.precision import is_plain
 from exlm.ops.rotary import apply_rotary
 
 # What `torch.nn.attention.varlen.varlen_attn` calls. Unlike that function it takes dropout.
@@ -272,14 +273,14 @@ class ExLMAttention(nn.Module):
         """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
         if output_positions is None:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-        elif type(self.qkv) is nn.Linear:
+        elif is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
             query_hidden = gather_positions(hidden, output_positions)
             query = F.linear(query_hidden, query_weight, query_bias)
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
-        else:  # an adapter, or a quantised layer: more than a weight
+        else:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
             query = gather_positions(query, output_positions)
         return self._heads(query), self._heads(key), self._heads(value)

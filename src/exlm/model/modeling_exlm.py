@@ -63,14 +63,13 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 with torch.no_grad():
                     module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def wants_every_layer(self, output_hidden_states: bool | None) -> bool:
-        """Whether hidden states of every layer are asked for, here or in the configuration."""
+    def wants_every_layer(
+        self, output_hidden_states: bool | None, output_attentions: bool | None
+    ) -> bool:
+        """Whether hidden states of every layer are asked for, in a call or else in the
+        configuration; InputError if attentions are."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        return bool(output_hidden_states)
-
-    def refuse_attentions(self, output_attentions: bool | None) -> None:
-        """Raises InputError if attentions are asked for, here or in the configuration."""
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_attentions:
@@ -78,6 +77,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 "output_attentions cannot be used: the weights of the attention are not kept, and "
                 "they lie between copies that are not in the input; use output_hidden_states"
             )
+        return bool(output_hidden_states)
 
 
 class ExLMModel(ExLMPreTrainedModel):
@@ -244,8 +244,7 @@ class ExLMModel(ExLMPreTrainedModel):
             output_attentions: InputError unless false.
             output_hidden_states: adds those of the embedding and of every layer that is read.
             attention_options: for an implementation of attention that is not the model's own."""
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
             input_ids,
             attention_mask,
@@ -257,12 +256,8 @@ class ExLMModel(ExLMPreTrainedModel):
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states)
 
-    def task_states(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> BaseModelOutput:
-        """`forward`, under the name that sentence-transformers finds in directories of earlier
-        versions."""
-        return self(input_ids, attention_mask)
+    # The name that sentence-transformers finds in directories of earlier versions.
+    task_states = forward
 
     def task_input(
         self,

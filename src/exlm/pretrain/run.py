@@ -147,7 +147,9 @@ def _build(
     goes on from a checkpoint does not read its start again."""
     torch.manual_seed(recipe.seed)
     steps = recipe.train.steps
-    config = recipe.model.build(tokenizer, recipe.data.repeat, recipe.prior.at(steps, steps))
+    config = recipe.model.build(tokenizer, recipe.data.repeat)
+    if config.has_links:
+        config.order_prior, config.sticky_prior = recipe.prior.at(steps, steps)
     config.molecules = corpus.molecules
     config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
@@ -226,13 +228,11 @@ def _result(
     log."""
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [entry for entry in log if entry["kind"] == "train"]
-    # Earlier versions did not log processor time.
-    processor_seconds = [entry.get("processor_seconds", entry["seconds"]) for entry in updates]
     return {
         "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
         "training_seconds": sum(entry["seconds"] for entry in updates),
-        "processor_seconds": sum(processor_seconds),
+        "processor_seconds": sum(entry["processor_seconds"] for entry in updates),
         "infeasible": sum(entry["infeasible"] for entry in updates),
         "machine": machine(),
         "identity": identity,
