@@ -17,7 +17,7 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, Space, analyze, experiment_models
+from exlm.paper.analyze import DownstreamConfig, Space, Study, analyze
 from exlm.paper.jobs import Job, in_own_process, run_jobs
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -283,9 +283,12 @@ def test_an_unknown_experiment_and_impossible_spaces_are_named(recipe, experimen
         analyze(experiment, **recipe | {"space": space})
 
 
+def study_of(recipe):
+    return Study(**{name: value for name, value in recipe.items() if name != "own_processes"})
+
+
 def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
-    settings = (recipe["data"], recipe["model"], recipe["train"], recipe["space"])
-    mlm, exlm, *others = experiment_models("ablations", *settings, cost_ratio=2.0).values()
+    mlm, exlm, *others = study_of(recipe).models("ablations", cost_ratio=2.0).values()
     for other in others[:-1]:
         changed = vars(other["model"]).items() - vars(exlm["model"]).items()
         assert len(changed) == 1 and other | {"model": exlm["model"]} == exlm
@@ -293,8 +296,8 @@ def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
 
 
 def test_mlm_plus_plus_can_have_an_exact_multiple_of_the_updates(recipe):
-    settings = (recipe["data"], recipe["model"], recipe["train"], Space(plus_plus=3.0))
-    *_, plus_plus = experiment_models("ablations", *settings, cost_ratio=1.9).values()
+    study = study_of(recipe | {"space": Space(plus_plus=3.0)})
+    *_, plus_plus = study.models("ablations", cost_ratio=1.9).values()
     assert plus_plus["train"].steps == 3 * recipe["train"].steps
     with pytest.raises(InputError, match="plus_plus"):
         Space(plus_plus=0.0)

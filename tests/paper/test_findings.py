@@ -5,8 +5,8 @@ from statistics import stdev
 
 import pytest
 
+from exlm.paper.comparisons import decide, weighted_sum
 from exlm.paper.display import ACCURACY, CLAIMS
-from exlm.paper.estimates import decide, weighted_sum
 from exlm.paper.models import Model
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining

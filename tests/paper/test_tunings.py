@@ -9,8 +9,9 @@ from statistics import median, stdev
 import pandas as pd
 import pytest
 
+from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import ACCURACY
-from exlm.paper.estimates import Means, weighted_sum
+from exlm.paper.groups import Means
 from exlm.paper.listings import runs_table
 from exlm.paper.models import MODEL_COLUMNS, Model
 from exlm.paper.report import report

@@ -161,10 +161,51 @@ class Study:
             file_hashes(resolve(config.task)[0])
 
     def models(self, experiment: Experiment, cost_ratio: float = 1.0) -> dict[str, Json]:
-        """The models of an experiment (`experiment_models`)."""
-        return experiment_models(
-            experiment, self.data, self.model, self.train, self.space, cost_ratio
-        )
+        """What `exlm pretrain` needs to make the models of an experiment, but for the seed, by the
+        name of their directories; none for `efficiency`. MLM++ is an MLM that has `cost_ratio`
+        times as many updates, so that its training costs as much as ExLM's, unless
+        `space.plus_plus` says how many."""
+        models: dict[str, Json] = {}
+
+        def add(
+            p: float,
+            ending: str = "",
+            repeat: int = 1,
+            train: LoopConfig = self.train,
+            **switches: Any,
+        ) -> None:
+            """Adds a model with mask ratio p: `model` with these switches."""
+            architecture = replace(self.model, **switches)
+            name = f"{architecture.objective}-p{100 * p:g}"
+            if architecture.expands:
+                name += f"-k{architecture.num_states}"
+            elif repeat > 1:
+                name += f"-r{repeat}"
+            models[name + ending] = {
+                "data": replace(self.data, mask_ratio=p, repeat=repeat),
+                "model": architecture,
+                "train": train,
+            }
+
+        if experiment == "ablations":  # paper, section 5.3 and appendix
+            p = self.data.one_mask_ratio
+            times = self.space.plus_plus or cost_ratio
+            steps = max(self.train.optimizer.warmup_steps, round(self.train.steps * times), 1)
+            add(p, objective="mlm")
+            add(p, objective="exlm")
+            add(p, objective="ctc")
+            add(p, "-1d", objective="exlm", rotary="1d")
+            add(p, "-sparse", objective="exlm", dag="sparse")
+            add(p, "-plus-plus", train=replace(self.train, steps=steps), objective="mlm")
+        if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
+            for p, r in self.space.grid():
+                add(p, repeat=r, objective="mlm")
+        if experiment in ("sweep", "entropy"):  # section 5.3
+            for p in self.space.sweep_mask_ratios:
+                add(p, objective="mlm")
+                for k in self.space.states:
+                    add(p, objective="exlm", num_states=k)
+        return models
 
     def tasks_of(self, experiment: Experiment) -> dict[str, DownstreamConfig]:
         """The tasks on which the models of an experiment are fine-tuned."""
@@ -216,54 +257,3 @@ def pretrain_and_measure(run_dir: Path, recipe: Json, case: str | None) -> None:
         measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
         explore(str(run_dir), case, str(run_dir / "case.svg"))
-
-
-def experiment_models(
-    experiment: Experiment,
-    data: DataConfig,
-    model: ArchitectureConfig,
-    train: LoopConfig,
-    space: Space,
-    cost_ratio: float = 1.0,
-) -> dict[str, Json]:
-    """What `exlm pretrain` needs to make the models of an experiment, but for the seed, by the name
-    of their directories; none for `efficiency`. MLM++ is an MLM that has `cost_ratio` times as many
-    updates, so that its training costs as much as ExLM's, unless `space.plus_plus` says how
-    many."""
-    models: dict[str, Json] = {}
-
-    def add(
-        p: float, ending: str = "", repeat: int = 1, steps: int = train.steps, **switches: Any
-    ) -> None:
-        """Adds a model with mask ratio p: `model` with these switches."""
-        architecture = replace(model, **switches)
-        name = f"{architecture.objective}-p{100 * p:g}"
-        if architecture.expands:
-            name += f"-k{architecture.num_states}"
-        elif repeat > 1:
-            name += f"-r{repeat}"
-        models[name + ending] = {
-            "data": replace(data, mask_ratio=p, repeat=repeat),
-            "model": architecture,
-            "train": replace(train, steps=steps),
-        }
-
-    if experiment == "ablations":  # paper, section 5.3 and appendix
-        p = data.one_mask_ratio
-        times = space.plus_plus or cost_ratio
-        steps = max(train.optimizer.warmup_steps, round(train.steps * times), 1)
-        add(p, objective="mlm")
-        add(p, objective="exlm")
-        add(p, objective="ctc")
-        add(p, "-1d", objective="exlm", rotary="1d")
-        add(p, "-sparse", objective="exlm", dag="sparse")
-        add(p, "-plus-plus", steps=steps, objective="mlm")
-    if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-        for p, r in space.grid():
-            add(p, repeat=r, objective="mlm")
-    if experiment in ("sweep", "entropy"):  # section 5.3
-        for p in space.sweep_mask_ratios:
-            add(p, objective="mlm")
-            for k in space.states:
-                add(p, objective="exlm", num_states=k)
-    return models

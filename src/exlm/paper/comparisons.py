@@ -1,10 +1,10 @@
-"""The tables of the report that decide: which model is best on a data set, whether ExLM is worth
-its price, and which claims of the paper our runs show."""
+"""The tables of the report that decide whether ExLM is worth its price and which claims of the
+paper our runs show, and the rule by which a difference counts."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
-
-import pandas as pd
+from statistics import fmean, variance
+from typing import Any, Literal
 
 from exlm.paper.display import (
     ACCURACY,
@@ -16,49 +16,17 @@ from exlm.paper.display import (
     Row,
     title,
 )
-from exlm.paper.estimates import Term, decide, spread, weighted_sum
-from exlm.paper.groups import RunGroup
-from exlm.paper.models import EXLM, MLM, PLUS, Model, describe
-from exlm.paper.page import SPREAD, Table
-from exlm.paper.runs import Runs, records
+from exlm.paper.groups import Means, RunGroup
+from exlm.paper.models import EXLM, MLM, MODEL_COLUMNS, PLUS, Model, describe
+from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
-from exlm.tasks.labels.metrics import goodness
+
+Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
 
 # what the tables say of each result of `decide`
 UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
 AHEAD = {"yes": METHODS[EXLM], "no": METHODS[PLUS], **UNDECIDED}
 VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
-
-
-def mine_table(runs: Runs) -> Table:
-    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
-    scored = pd.concat([runs.finetunings, runs.baselines])
-    checksums = scored["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
-    data = ", data " + checksums + " (not compared with other files or formats)"
-    # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + scored["rows_scored"]):
-        is_ambiguous = ending.groupby(scored["heading"]).transform("nunique") > 1
-        scored["heading"] += ending.where(is_ambiguous, "")
-    rows: list[Row] = []
-    for heading, same_rows in scored.groupby("heading"):
-        different = pd.DataFrame(list(same_rows["options"])).nunique() > 1
-        for run in sorted(records(same_rows), key=lambda run: -goodness(run.mean, run.metric)):
-            options = [f"{n} = {v}" for n, v in run.options.items() if v and different[n]]
-            row: Row = {
-                "group": heading,
-                "model": run.model,
-                "settings": ", ".join(options),
-                "score": run.mean,
-                "score" + SPREAD: spread(run.scores),
-                "digits": run.digits,
-                "interval": run.interval,
-                "rows": run.rows,
-                "seeds": len(run.scores),
-                "runs": run.id,
-            }
-            rows.append(row)
-    columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
-    return as_table("mine", columns, rows)
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -147,8 +115,8 @@ def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
         mean = group.means.mean(model, *quantities)
         if not mean:
             return []
-        model_name = describe(**{n: claimed[n] for n in ("method", "k", "p", "r") if n in claimed})
-        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model_name}")
+        given = {name: claimed[name] for name in MODEL_COLUMNS if name in claimed}
+        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {describe(**given)}")
     difference, error = weighted_sum(group.means, terms)
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))
@@ -159,3 +127,36 @@ def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
         "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(summands)} ({of_what})",
     }
     return [row]
+
+
+def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:
+    """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
+    models; None if a model has one seed. Models are independent. Several quantities of the same
+    runs are not, so they are added up in every run. ValueError if the weights of a model differ in
+    more than sign: seeds of a model vary by one weight."""
+    total = 0.0
+    sums: dict[Model, Any] = {}  # of each run, by its id
+    weights: dict[Model, float] = {}
+    for weight, model, quantities in terms:
+        values = means.run_by_run(model, *quantities)
+        total += weight * fmean(values)
+        sums[model] = sums.get(model, 0) + weight * values
+        if weights.setdefault(model, abs(weight)) != abs(weight):
+            raise ValueError(f"{model} has the weights {weights[model]} and {abs(weight)}")
+    by_seed = {model: (values / weights[model]).dropna() for model, values in sums.items()}
+    seeds = {model: len(values) for model, values in by_seed.items()}
+    if min(seeds.values()) < 2:
+        return total, None
+    squares = sum((seeds[model] - 1) * variance(values) for model, values in by_seed.items())
+    pooled = squares / sum(count - 1 for count in seeds.values())
+    share = sum(weights[model] ** 2 / count for model, count in seeds.items())
+    return total, math.sqrt(pooled * share)
+
+
+def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
+    """Whether a difference is positive. It is decided if it is more than two standard errors."""
+    if error is None:
+        return "one seed"
+    if abs(difference) <= 2 * error:
+        return "unclear"
+    return "yes" if difference > 0 else "no"

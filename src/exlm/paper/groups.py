@@ -1,19 +1,19 @@
-"""Puts runs that can be compared into groups.
+"""Puts runs that can be compared into groups, and takes means over their seeds.
 
 An example: an MLM, an ExLM with an order prior of 4 and an ExLM with one of 10, and all else is
 equal. There are two groups, one for each ExLM. The MLM is in both, since it has no order prior that
 could differ. An ExLM of another size would be in a third group."""
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from statistics import fmean, mode
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, mode, stdev
 from typing import Any
 
 import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.display import METHODS
-from exlm.paper.estimates import Means
 from exlm.paper.finished_runs import EXLM_ONLY
 from exlm.paper.models import EXLM, MLM, MODEL_COLUMNS, PLUS, Model, model_of, rank
 from exlm.paper.runs import Runs, records
@@ -21,6 +21,59 @@ from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
 _ABLATIONS = [method for method in METHODS if method not in (MLM, PLUS, EXLM)]
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
+
+
+Mean = tuple[float, float | None]  # with its spread, if there is one
+
+
+def spread(values: Iterable[float]) -> float | None:
+    """The standard deviation; None for a single number."""
+    numbers = list(values)
+    return stdev(numbers) if len(numbers) > 1 else None
+
+
+class Means:
+    """The means over seeds of a frame of numbers, which has the columns of a `Model`, pretraining,
+    quantity, value, and error. `center` (mean or median) is taken over the fine-tuning seeds of a
+    run.
+
+    Attributes:
+        by_run: a row for each model and run, a column for each quantity.
+        spreads: by model and quantity, the standard deviation over all seeds; of a single number
+            the standard error over tokens, if known."""
+
+    def __init__(self, numbers: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
+        by_quantity = numbers.groupby([*MODEL_COLUMNS, "quantity"])
+        spreads = by_quantity["value"].agg(spread).astype(float)
+        self.spreads = spreads.fillna(by_quantity["error"].first())
+        self.by_run = numbers.pivot_table(
+            "value", [*MODEL_COLUMNS, "pretraining"], "quantity", center
+        )
+
+    def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
+        """The mean of these quantities in each run of a model that has all of them."""
+        if model not in self.by_run.index:
+            return pd.Series(dtype=float)
+        of_model: Any = self.by_run.xs(tuple(model))
+        values = of_model.reindex(columns=list(quantities))
+        return values.mean(axis=1, skipna=False).dropna()
+
+    def mean(self, model: Model, *quantities: str) -> Mean | None:
+        """A quantity, or the mean of several, over the runs that have all of them, and its spread:
+        of several quantities, the standard deviation over pre-training seeds. None without such a
+        run."""
+        values = self.run_by_run(model, *quantities)
+        if values.empty:
+            return None
+        if len(quantities) > 1:
+            return fmean(values), spread(values)
+        over_seeds = float(self.spreads[(*model, quantities[0])])
+        return fmean(values), None if math.isnan(over_seeds) else over_seeds
+
+    def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
+        """The mean of a quantity of each of these models that has it."""
+        means = {model: self.mean(model, quantity) for model in models}
+        return {model: mean for model, mean in means.items() if mean}
 
 
 class RunGroup:
@@ -60,8 +113,11 @@ class RunGroup:
 
     def shared_tasks(self, models: Sequence[Model]) -> list[str]:
         """The tasks scored in percent that all these models have."""
-        means = self.means
-        return [t for t in self.percent_tasks if all(means.mean(model, t) for model in models)]
+        shared = []
+        for task in self.percent_tasks:
+            if all(self.means.mean(model, task) for model in models):
+                shared.append(task)
+        return shared
 
     def select(self, *methods: str) -> list[Model]:
         """The models with these methods and without repeated tokens."""

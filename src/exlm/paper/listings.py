@@ -1,15 +1,52 @@
-"""The tables of the report that list what was found on disk: runs, what is in no other table, and
-measurements of cost."""
+"""The tables of the report that list what was found on disk: scores on every data set, costs, runs,
+and what is in no other table."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from exlm.paper.display import Row, title
-from exlm.paper.groups import RunGroup
+from exlm.paper.groups import RunGroup, spread
 from exlm.paper.models import PAPER_COST, model_of
-from exlm.paper.page import Table
+from exlm.paper.page import SPREAD, Table
 from exlm.paper.runs import Runs, records
 from exlm.paper.tables import as_table
+from exlm.tasks.labels.metrics import goodness
+
+
+def mine_table(runs: Runs) -> Table:
+    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
+    scored = pd.concat([runs.finetunings, runs.baselines])
+    checksums = scored["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    data = ", data " + checksums + " (not compared with other files or formats)"
+    # Where other data or other rows were scored under a heading, it names these, too.
+    for ending in (data, ", rows scored: " + scored["rows_scored"]):
+        is_ambiguous = ending.groupby(scored["heading"]).transform("nunique") > 1
+        scored["heading"] += ending.where(is_ambiguous, "")
+    rows: list[Row] = []
+    for heading, same_rows in scored.groupby("heading"):
+        different = pd.DataFrame(list(same_rows["options"])).nunique() > 1
+        for run in sorted(records(same_rows), key=lambda run: -goodness(run.mean, run.metric)):
+            options = []
+            for name, value in run.options.items():
+                if value and different[name]:
+                    options.append(f"{name} = {value}")
+            row: Row = {
+                "group": heading,
+                "model": run.model,
+                "settings": ", ".join(options),
+                "score": run.mean,
+                "score" + SPREAD: spread(run.scores),
+                "digits": run.digits,
+                "interval": run.interval,
+                "rows": run.rows,
+                "seeds": len(run.scores),
+                "runs": run.id,
+            }
+            rows.append(row)
+    columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
+    return as_table("mine", columns, rows)
 
 
 def efficiency_table(costs: Iterable[Row]) -> Table:

@@ -3,10 +3,10 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 
 `find_runs` (runs.py) reads all runs into data frames, with a row for each run (finished_runs.py),
 and for each of their numbers. `group_runs` (groups.py) puts runs that can be compared into groups.
-In a group, runs belong to a `Model` (models.py), by what the experiments vary; `Means`
-(estimates.py) has the numbers of a model as means over seeds. Of these, tables.py makes the tables
-of the experiments, comparisons.py those that decide, and listings.py lists of what was found;
-figures.py draws figures, and page.py writes all of it."""
+In a group, runs belong to a `Model` (models.py), by what the experiments vary; `Means` has its
+numbers as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
+those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
+writes all of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.comparisons import claims_table, mine_table, worth_table
+from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.listings import efficiency_table, left_out_table, runs_table
+from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
 from exlm.paper.models import MAIN_TABLES, model_of
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs, records

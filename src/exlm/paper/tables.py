@@ -8,8 +8,7 @@ from statistics import fmean, median
 import pandas as pd
 
 from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
-from exlm.paper.estimates import Means
-from exlm.paper.groups import RunGroup
+from exlm.paper.groups import Means, RunGroup
 from exlm.paper.models import (
     ABLATIONS,
     EXLM,
