@@ -195,7 +195,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
     def call(texts: list[str], row_tokenizer: RowTokenizer) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = row_tokenizer((rows, None))
+        found = row_tokenizer(rows)
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         )

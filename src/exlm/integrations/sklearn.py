@@ -44,8 +44,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
             cut, and a longer molecule cannot be used.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
-            and charges (`parent`), or not (`none`); None: as in the training of the model. A note
-            says if many are spelled otherwise than RDKit spells them.
+            and charges (`parent`), or not (`none`); None: as in the training of the model.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
             vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
@@ -99,7 +98,6 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         table = make_table(_rows(texts), "the input", "text", [])
         reader = reader_for(
             table,
-            "the input",
             tokenizer,
             self.max_length or longest_text(tokenizer),
             remembered(network.config),

@@ -68,7 +68,7 @@ def embed(
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     saved_task = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
-    reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
+    reader = reader_for(first, tokenizer, max_length, saved_task, standardize, read_options)
 
     layout = chunks.output_layout(input, read_options.table_options, target)
 

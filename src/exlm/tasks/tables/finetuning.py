@@ -27,7 +27,7 @@ from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LabelType, Probabilities
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.predictions import PredictorMaker
-from exlm.tasks.rows.reading import TextReader, note_spelling, remembered, spelling_of
+from exlm.tasks.rows.reading import TextReader, remembered, spelling_of
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
@@ -57,8 +57,6 @@ class TableFinetuning(TableTask):
         config = complete_config(config, table, remembered(load_config(encoder.name)))
         molecules = bool(config.molecules)
         how = config.standardize or "none"
-        if molecules and how == "none":
-            note_spelling(table.texts, config.dataset)
         reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
         checked, self.tokens = reader.read(table)
         spelling = spelling_of(self.tokenizer, molecules, how)

@@ -89,9 +89,7 @@ class TablePredictor:
                 f"the first rows of {path} have the same text in {table.text_column!r}; "
                 "if another column holds the texts, name it with text_column"
             )
-        self.molecules = decide_molecules(
-            table.texts, self.saved_task.molecules, options.molecules, path
-        )
+        self.molecules = decide_molecules(table.texts, options.molecules, self.saved_task.molecules)
 
     @classmethod
     def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
@@ -243,7 +241,7 @@ class TablePredictor:
             tokenizer=self.models[0].loaded.tokenizer,
             max_length=self.saved_task.max_length,
             molecules=self.molecules,
-            standardize=self.saved_task.standardize,
+            form=self.saved_task.standardize,
             on_invalid=self.options.on_invalid,
         )
         return reader.read(self.texts_of(rows), self.path)
