@@ -18,8 +18,8 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.questions.finetuning import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.splits import FRACTIONS, random_split
-from exlm.tasks.rows.table import make_table
 from exlm.tasks.tables.finetuning import TableFinetuning
+from tests.tables import make_table
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

@@ -19,7 +19,7 @@ from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, model_path, verify, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
-from exlm.tasks.rows.table import make_table
+from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import distributed
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads
@@ -95,7 +95,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        table = make_table(_rows(texts), "the input", "text", [])
+        table = unlabelled_table(_rows(texts), "the input", "text")
         reader = reader_for(
             table,
             tokenizer,

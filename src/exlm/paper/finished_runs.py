@@ -16,7 +16,7 @@ from exlm.paper.display import COLUMN_NAMES, HELD_OUT, HOURS, title, yaml_conten
 from exlm.paper.variants import Variant
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
-from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
+from exlm.tasks.rows.datasets import GLUE, MOLECULENET, task_of
 
 Json = dict[str, Any]  # the content of a file, which an earlier version may have written
 
@@ -134,7 +134,6 @@ class ScoredRun:
         options: the settings that compared runs may differ in, as text, empty where one is null:
             hyper-parameters, options of the task, precision, and the fine-tuning that it started
             from.
-        departures: how the data differ from the published ones.
         task: the name of the task, which no column of a table has.
         values: all its values; the quantity called as the task is the metric of the reported part.
         scores: these values of the metric, one for each seed.
@@ -158,10 +157,9 @@ class ScoredRun:
         self.id = _identifier([first_seed["settings"], result["seeds"], result["best"]])
         self.device = device_of(result)
         self.seeds: list[int] = result["seeds"]
-        self.departures: list[str] = settings.get("departures") or []
         # Runs of earlier versions have only the columns that a user named.
         columns = first_seed.get("label_columns") or task_settings.get("label_columns")
-        task = file_task(task_settings["dataset"], columns)
+        task = task_of(task_settings["dataset"])
         self.task = f"data set {task}" if task in COLUMN_NAMES else task
         self.metric = str(result["metric"])
         is_questions = task_settings.get("task_type") == "question_answering"

@@ -20,22 +20,17 @@ def as_table(
     name: str,
     rows: list[TableRow],
     quantities: Sequence[str] = (),
-    scored_runs: Iterable[ScoredRun] = (),
     lacking: Sequence[str] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with the title, caption and columns that it has in the YAML files. `phrases` fill in
-    its title and caption, `quantities` its columns. The caption names the data of `scored_runs`
-    that differ from the published ones. Where a row lacks a column, the cell is empty. ValueError
-    if a row has a key that is no column."""
+    its title and caption, `quantities` its columns. Where a row lacks a column, the
+    cell is empty. ValueError if a row has a key that is no column."""
     columns = list(COLUMNS[name])
     if "QUANTITIES" in columns:
         place = columns.index("QUANTITIES")
         columns[place : place + 1] = quantities
     heading, caption = texts("tables", name, **phrases)
-    departures = {f"{title(run.task)}: {text}" for run in scored_runs for text in run.departures}
-    if departures:
-        caption += f" Not the published data: {'; '.join(sorted(departures))}."
     empty: TableRow = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
     unknown = {key for row in rows for key in row if key not in empty}
     if unknown:
@@ -110,8 +105,7 @@ def main_table(
         for column, quantities in main.columns.items():
             row[column] = results_of_baseline.number(*quantities)
         rows.append(row)
-    finetunings = [tuning for group in groups for tuning in group.finetunings]
-    return as_table(name, rows, list(main.columns), [*finetunings, *baselines])
+    return as_table(name, rows, list(main.columns))
 
 
 def _printed_rows(main: MainTable) -> list[TableRow]:
@@ -154,7 +148,6 @@ def _experiment_table(
         name,
         rows,
         [*tasks, *averages],
-        group.finetunings,
         lacking,
         label=group.label,
         ratio=percent(group.base_ratio),

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from exlm.data.frames import write_frame
-from exlm.errors import InputError, note
+from exlm.errors import InputError
 from exlm.identity import identity_of
 from exlm.ops.precision import used_precision
 from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
@@ -124,8 +124,6 @@ def run_task(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
     print(f"{data_name(task.config)}: {task.summary}")
-    for departure in task.data_settings["departures"]:
-        note(f"{departure}; scores do not compare with published ones")
     if recipe["task"].label_columns:  # the command line cuts names at their commas
         recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
     if len(task.reported_rows):

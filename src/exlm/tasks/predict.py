@@ -20,7 +20,7 @@ from exlm.tasks.encoders.results import is_baseline, seed_directories
 from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
-from exlm.tasks.rows.predictions import ChunkPredictor, PredictOptions, Predictor
+from exlm.tasks.rows.predictions import ChunkPredictor, Predictions, PredictOptions, Predictor
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import class_of
@@ -167,10 +167,7 @@ def evaluate(
         "in_training": predictions.in_training,
         "resamples": resamples,
         "seed": seed,
-        "metrics": {
-            name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
-            for name, score in predictions.scorers.items()
-        },
+        "metrics": _metrics(predictions, resamples, seed),
         "labels": predictions.label_scores,
         "classes": predictions.class_scores,
         "confusion": predictions.confusion,
@@ -185,6 +182,21 @@ def evaluate(
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
+
+
+def _metrics(
+    predictions: Predictions, resamples: int, seed: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The scores of every model with their intervals. `calibration_error` has none, because samples
+    repeat rows, which makes it larger."""
+    metrics = {}
+    for name, score in predictions.scorers.items():
+        progress = f"intervals of {name}"
+        scores = with_intervals(score, predictions.labelled, resamples, seed, progress)
+        if "calibration_error" in scores:
+            del scores["calibration_error"]["low"], scores["calibration_error"]["high"]
+        metrics[name] = scores
+    return metrics
 
 
 def _no_label(label_columns: list[str]) -> str:

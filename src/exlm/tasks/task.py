@@ -32,8 +32,7 @@ class Task(Protocol):
     metric: str  # chooses epoch and grid cell
     summary: str  # the data in one line
     reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
-    # what must be equal for results to be combined: `data_sha256`, `metric`, and `departures` from
-    # the published data
+    # what must be equal for results to be combined: `data_sha256` and `metric`
     data_settings: dict[str, Any]
 
     def split_of(self, seed: int) -> Mapping[str, object]:

@@ -20,14 +20,10 @@ from exlm.tasks.labels.cells import (
 )
 from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
 
-# What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
-NOT_DETERMINED = (
-    *("ND", "N.D.", "n.d.", "nd", "NT", "N.T.", "n.t.", "?"),
-    *("Inconclusive", "inconclusive", "Unspecified", "unspecified"),
-    # errors of Excel beside #N/A
-    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
-)
-MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
+# No label, in any case
+MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
+# What is no label in a column that has numbers, and may be a class in a column of words
+NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
 MAX_INFERRED_CLASSES = 50
 ROWS_OF_A_FIRST_TRY = 20  # fewer may have a class each
 # if there are more distinct whole numbers, the task is regression
@@ -72,10 +68,12 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
 
 def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str]) -> pd.DataFrame:
     """The cells of these columns, NaN where missing or in rows whose text has a problem."""
-    cells = frame[columns]
-    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_unusable = np.array(text_problems, dtype=object) != ""
-    return cells.mask(missing | is_unusable[:, None])
+    cells = frame[columns]
+    keys = cells.astype(str).apply(lambda column: column.str.strip().str.lower())
+    cells = cells.mask(keys.isin(MISSING) | is_unusable[:, None])
+    has_numbers = cells.apply(read_numbers).notna().any()
+    return cells.mask(keys.isin(NOT_DETERMINED) & has_numbers)
 
 
 class Labels(NamedTuple):
@@ -102,7 +100,14 @@ def read_labels(
     if not len(cells.columns):  # a table to predict for
         return Labels(np.empty((len(cells), 0)), task_type or "", None, None)
     check_single_labels(cells, path)
-    readings = _readings(cells, path, task_type, names, positive)
+    numbers = cells.apply(read_numbers)
+    binary_names = None
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+        if not skip_unknown:
+            check_numbers(cells, numbers, path)
+        binary_names = list(names or ()) or find_binary_names(cells, positive, path)
+    bits = zeros_and_ones(cells, numbers, binary_names)
+    readings = CellReadings(cells, numbers, bits, binary_names)
     task_type = task_type or _infer_task_type(readings)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
@@ -123,24 +128,6 @@ def read_labels(
         raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
     values = labels.to_numpy(dtype=float)
     return Labels(values, task_type, class_names, readings.binary_names, unknown_rows)
-
-
-def _readings(
-    cells: pd.DataFrame,
-    path: str | Path,
-    task_type: str | None,
-    names: Sequence[str] | None,
-    positive: str | None,
-) -> CellReadings:
-    """The cells, and what they may say. InputError for numbers that may be read in several
-    ways, unless they are the names of classes."""
-    numbers = cells.apply(read_numbers)
-    binary_names = None
-    if task_type is None or not LABEL_TYPES[task_type].has_classes:
-        check_numbers(cells, numbers, path)
-        binary_names = list(names or ()) or find_binary_names(cells, positive, path)
-    bits = zeros_and_ones(cells, numbers, binary_names)
-    return CellReadings(cells, numbers, bits, binary_names)
 
 
 def _infer_task_type(readings: CellReadings) -> str:

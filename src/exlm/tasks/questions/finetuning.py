@@ -43,7 +43,7 @@ from exlm.tasks.questions.questions import (
     rows_with_windows,
     window_batches,
 )
-from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
+from exlm.tasks.rows.datasets import SQUAD, file_hashes, task_files
 from exlm.tasks.rows.predictions import PredictorMaker
 
 DEFAULT_WINDOW = 384  # tokens
@@ -86,13 +86,11 @@ class QuestionAnswering:
             counts.append(f"{len(part.questions)} {name} ({without_answer} without answer)")
         self.summary = f"questions: {', '.join(counts)}; windows of {self.max_length} tokens"
         self.reported_rows = _reported_rows(self.parts)
-        published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.data_settings = {
             "data_sha256": {
                 name: _content_hash(part.questions) for name, part in self.parts.items()
             },
             "metric": self.metric,
-            "departures": size_departures(self.sizes, published, "questions", "SQuAD 2.0"),
         }
 
     def _read_part(self, path: str | Path) -> QuestionPart:

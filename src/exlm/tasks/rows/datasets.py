@@ -3,8 +3,7 @@ hyper-parameters; datasets.yaml says what they hold."""
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.rows.splits import split_method
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, join_files, labelled_table
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class MoleculeSet:
     text_column: str
     label_columns: list[str] | None
     task_type: str
-    rows: int
     default_hyper: dict[str, Any]
     other_names: Sequence[str] = ()
 
@@ -40,17 +38,16 @@ class GlueTask:
 
     task_type: str
     metric: str
-    rows: dict[str, int]
     columns: list[tuple[str, str | None, str]]
     class_names: list[str] | None = None
     columns_if_missing: Sequence[str] = ()
+    parts: Sequence[str] = ("train", "valid")
 
 
 _ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
 MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _ENTRIES["moleculenet"].items()}
 GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
-SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
 DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
 DEFAULTS: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
@@ -83,7 +80,7 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
         return {**glue_files(config.dataset, config.data_dir)}
     if config.dataset == SQUAD:
         folder = data_folder(SQUAD, config.data_dir, "text/squad2")
-        return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}
+        return {part: find_file(folder, FILES[part]) for part in ("train", "valid")}
     files = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return {part: file for part, file in files.items() if file}
 
@@ -101,18 +98,12 @@ def file_hashes(config: TaskConfig) -> dict[str, str]:
 def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
     files = read_files(config)
+    class_names = None
     if config.dataset in GLUE:
-        return _glue_table(config.dataset, files)
-    return make_table(
-        files if len(files) > 1 else files["train"],
-        path=config.dataset,
-        text_column=config.text_column,
-        label_columns=config.label_columns,
-        task_type=config.task_type,
-        pair_column=config.pair_column,
-        positive=config.positive,
-        not_labels=split_method(config.split).columns if config.split else [],
-    )
+        config, class_names = _glue_config(config, files)
+    rows = join_files(files, config.dataset, config.text_column, config.pair_column)
+    not_labels = split_method(config.split).columns if config.split else []
+    return labelled_table(rows, config, class_names, not_labels)
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
@@ -188,57 +179,11 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
-    """How the rows of a task, and those that are usable, differ from the published ones."""
-    result = []
-    if config.dataset in GLUE:
-        sizes = Counter(table.frame.index.get_level_values(0))
-        result += size_departures(sizes, GLUE[config.dataset].rows, "rows", "GLUE's")
-    if config.train_rows is not None:
-        result.append(f"at most {config.train_rows} rows of the train part are used")
-    task = file_task(config.dataset, table.frame.columns)
-    return result + molnet_departures(task, len(table.texts), usable)
-
-
-def size_departures(
-    sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
-) -> list[str]:
-    """Which parts are missing, or differ in their number of rows from the published ones of
-    `owner` by more than a thousandth."""
-    result = []
-    for part, size in published.items():
-        if part not in sizes:
-            result.append(f"{part} is missing")
-        elif _differs(sizes[part], size):
-            result.append(f"{part} has {sizes[part]:,} {unit}, {owner} has {size:,}")
-    return result
-
-
-def file_task(path: str | Path, columns: Iterable[str] | None) -> str:
-    """The task that a file has, in lower case: the MoleculeNet set that it is named after, if its
-    `columns` (None: unknown) have the labels of this, or its own name without endings. A file that
-    only the name has in common with a set keeps its ending, so that they are not mixed up."""
-    stem = plain_stem(path).lower()
-    without_number = re.sub(HUB_NUMBER + "$", "", stem)
-    for name, entry in MOLECULENET.items():
-        if without_number in (name, *entry.other_names):
-            has_labels = columns is None or set(entry.label_columns or []) <= set(columns)
-            return name if has_labels else Path(path).name.lower()
-    return stem
-
-
-def molnet_departures(task: str, rows: int, usable: int) -> list[str]:
-    """How the rows and the usable rows of a table differ in number from those of its task
-    (`file_task`), if this is a MoleculeNet set."""
-    entry = MOLECULENET.get(task)
-    if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
-        return []
-    can_be_used = f" ({usable:,} usable)" if usable != rows else ""
-    return [f"the table has {rows:,} rows{can_be_used}, MoleculeNet's {task} {entry.rows:,}"]
-
-
-def _differs(rows: int, published: int) -> bool:
-    return abs(rows - published) > published // 1000
+def task_of(path: str | Path) -> str:
+    """The task that a file has: the MoleculeNet set that it is named after, or its own name without
+    endings, in lower case."""
+    name = re.sub(HUB_NUMBER + "$", "", plain_stem(path).lower())
+    return next((key for key, entry in MOLECULENET.items() if name in entry.other_names), name)
 
 
 def glue_name(name: str) -> str | None:
@@ -258,23 +203,26 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
     folder = folders[0]
-    parts = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `departures` tells that.
+    parts = list(GLUE[name].parts)
+    # The mismatched part of MNLI may be absent.
     if "mismatched" in parts and not any(folder.glob("*mismatched*")):
         parts.remove("mismatched")
     return {part: find_file(folder, FILES[part]) for part in parts}
 
 
-def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
-    """The train and development sets of a GLUE task, with the first of its possible columns that
-    every file has."""
-    task = GLUE[name]
+def _glue_config(
+    config: TaskConfig, files: dict[str, FileRows]
+) -> tuple[TaskConfig, list[str] | None]:
+    """The config of a GLUE task, with the first of its possible columns that every file has, and
+    the names of its classes by index."""
+    task = GLUE[config.dataset]
     shared = set.intersection(*(set(rows.frame.columns) for rows in files.values()))
     complete = [columns for columns in task.columns if shared.issuperset(filter(None, columns))]
     if not complete:
         needed = " or ".join(listed(filter(None, columns)) for columns in task.columns)
         raise InputError(
-            f"every file of {name} needs the columns {needed}; all have {listed(sorted(shared))}"
+            f"every file of {config.dataset} needs the columns {needed}; all have "
+            f"{listed(sorted(shared))}"
         )
     text_column, pair_column, label_column = complete[0]
     class_names = task.class_names
@@ -282,12 +230,11 @@ def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
     labels = files["train"].frame[label_column].astype(str)
     if class_names and labels.str.fullmatch(r"-?\d+").all():
         class_names = [str(index) for index in range(len(class_names))]
-    return make_table(
-        files,
-        path=name,
+    config = replace(
+        config,
         text_column=text_column,
+        pair_column=pair_column,
         label_columns=[label_column],
         task_type=task.task_type,
-        class_names=class_names,
-        pair_column=pair_column,
     )
+    return config, class_names

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import check_header, listed
+from exlm.data.columns import listed
 from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
@@ -30,7 +30,7 @@ from exlm.tasks.rows.reading import (
     decide_molecules,
     spelling_of,
 )
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
@@ -252,13 +252,11 @@ class TablePredictor:
         second text is missing that the model reads."""
         pair_column = self.options.pair_column or self.saved_task.pair_column
         if pair_column is not None and pair_column not in rows.frame:
-            check_header(rows.frame, self.path)
             raise InputError(
                 f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
-                "row; name their columns with text_column and pair_column (the same for both, if "
-                "its cells are lists of two texts)"
+                "row; name their columns with text_column and pair_column"
             )
-        table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
+        table = unlabelled_table(rows, self.path, self.text_column, pair_column)
         return replace(table, unit_pattern=self.saved_task.unit_pattern)
 
     def predictions_by_model(

@@ -40,12 +40,13 @@ def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask)
         split = "parts"
     if not split:
         split = "scaffold" if molecules else "random"
+    names_labels = config.label_columns or table.label_type.of_units
     return replace(
         config,
         molecules=molecules,
         split=split,
         standardize=standardize,
-        label_columns=config.label_columns and table.label_columns,
+        label_columns=table.label_columns if names_labels else None,
     )
 
 

@@ -19,7 +19,7 @@ from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.labels.scores import quick_interval, score_labels, score_predictions
-from exlm.tasks.rows.datasets import departures, file_hashes
+from exlm.tasks.rows.datasets import file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
@@ -69,7 +69,6 @@ class TableTask(ABC):
         self.data_settings = {
             "data_sha256": content_hash(table),
             "metric": self.metric,
-            "departures": departures(config, table, int(self.table.usable.sum())),
         }
         self.file_sha256 = file_hashes(config)
         self._splits = dict[int, RowSplit]()  # by seed

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
-from exlm.data.columns import check_columns, listed, match_columns
+from exlm.data.columns import (
+    LABELS_OF_UNITS,
+    check_columns,
+    listed,
+    match_columns,
+    preferred_columns,
+)
 from exlm.errors import InputError
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.config import TaskConfig
@@ -19,20 +25,10 @@ from exlm.tasks.encoders.loading import EncoderSource, ModelClasses
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
-from exlm.tasks.rows.datasets import load_labelled, read_files
-from exlm.tasks.rows.table import TextTable
-from exlm.tasks.rows.units import (
-    NO_LABEL,
-    RESIDUE,
-    WORD,
-    labels_of_units,
-    read_unit_labels,
-    units,
-)
+from exlm.tasks.rows.datasets import read_files
+from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
 from exlm.tasks.tables.finetuning import TableFinetuning
-
-# usual names of the column of labels, in any case; the first that there is
-TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
 
 
 class TokenClassification(TableFinetuning):
@@ -41,16 +37,14 @@ class TokenClassification(TableFinetuning):
     model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
-        label_columns = config.label_columns or [_tag_column(config)]
-        config = replace(config, label_columns=label_columns, molecules=False)
-        super().__init__(encoder, config, device)
+        super().__init__(encoder, replace(config, molecules=False), device)
 
     @staticmethod
     def load_table(config: TaskConfig) -> TextTable:
         """The table with the class of every unit; classes are all labels that there are."""
-        assert config.label_columns  # named in `__init__`
-        table = load_labelled(replace(config, label_columns=[]))
-        label_column, *others = match_columns(config.label_columns, table.frame.columns)
+        rows = join_files(read_files(config), config.dataset, config.text_column)
+        table = unlabelled_table(rows, config.dataset, config.text_column)
+        label_column, *others = _label_columns(table.frame, config)
         if others or config.pair_column:
             raise InputError(
                 "token_classification has one text column and one label column; name no others"
@@ -60,8 +54,7 @@ class TokenClassification(TableFinetuning):
         cells = table.frame[label_column].fillna("")
         has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
         unit = WORD if has_lists else _unit_of(table.texts, cells)
-        names = chain.from_iterable(labels_of_units(cells, units(table.texts, unit), unit))
-        classes = sorted({*names} - {NO_LABEL})
+        classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL})
         _check_classes(classes, config)
         labels, label_problems = read_unit_labels(
             table, label_column, config.mask_column, unit, classes
@@ -82,6 +75,7 @@ class TokenClassification(TableFinetuning):
             table,
             labels=labels,
             label_columns=[label_column],
+            task_type="token_classification",
             problems=problems,
             class_names=classes,
             unit_pattern=unit,
@@ -121,28 +115,25 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """The unit of which more texts have as many as labels: one blank in a protein makes no words of
     all. A text of one word says nothing of words."""
-    sizes = {}
-    for unit in (WORD, RESIDUE):
-        units_of_texts = units(texts, unit)
-        labels_of_texts = labels_of_units(labels, units_of_texts, unit)
-        sizes[unit] = np.array([[*map(len, units_of_texts)], [*map(len, labels_of_texts)]])
-    words, labels_of_words = sizes[WORD]
-    residues, labels_of_residues = sizes[RESIDUE]
-    as_words = ((words == labels_of_words) & (words > 1)).sum()
-    as_residues = (residues == labels_of_residues).sum()
+    words, residues = (np.array([*map(len, units(texts, unit))]) for unit in (WORD, RESIDUE))
+    word_labels, residue_labels = (
+        np.array([*map(len, units(labels, unit))]) for unit in (WORD, RESIDUE)
+    )
+    as_words = ((words == word_labels) & (words > 1)).sum()
+    as_residues = (residues == residue_labels).sum()
     if as_words == as_residues:
         return WORD if (words > 1).any() else RESIDUE
     return WORD if as_words > as_residues else RESIDUE
 
 
-def _tag_column(config: TaskConfig) -> str:
-    """The first of TAG_COLUMNS that the table has, in any case."""
-    columns = read_files(config)["train"].frame.columns
-    names = {str(column).lower(): column for column in reversed(columns)}
-    for name in TAG_COLUMNS:
-        if name in names:
-            return names[name]
+def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
+    """The columns that the config names, or the one with a usual name of labels."""
+    if config.label_columns:
+        return match_columns(config.label_columns, frame.columns)
+    columns = preferred_columns(frame.columns, LABELS_OF_UNITS)
+    if len(columns) == 1:
+        return columns
     raise InputError(
         f"{config.dataset}: cannot tell the column of labels; "
-        f"set label_columns to one of: {listed(columns)}"
+        f"set label_columns to one of: {listed(frame.columns)}"
     )
