@@ -152,16 +152,6 @@ def row_problems(
         yield Problem(UNKNOWN, unknown)
 
 
-class JudgedRow(NamedTuple):
-    """A row as a tokenizer reads it, and the first problem that it has."""
-
-    row: Row
-    text: str  # the row's text, standardized
-    token_ids: list[int]
-    problem: Problem | None
-    is_kept: bool
-
-
 @dataclass(frozen=True)
 class RowTokenizer:
     """Turns a chunk into tokens. Leaves out blank rows."""
@@ -171,40 +161,39 @@ class RowTokenizer:
     options: PrepareOptions
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
-        judged_rows = self._judged_rows(chunk)
-        kept = [judged for judged in judged_rows if judged.is_kept]
-        problems = [judged.problem.name for judged in judged_rows if judged.problem]
-        rows = Counter(
-            rows=len(chunk),
-            blank=len(chunk) - len(judged_rows),
-            skipped=len(judged_rows) - len(kept),
-            kept_invalid=sum(judged.problem is not None for judged in kept),
-            rows_with_unknown_tokens=sum(self.unknown_id in judged.token_ids for judged in kept),
-        )
-        if self.options.molecules:
-            contradictions = [contradiction(judged.row.text) for judged in kept]
-            rows["contradictory_marks"] = sum(map(bool, contradictions))
-        token_ids = chain.from_iterable(judged.token_ids for judged in kept)
-        return TokenizedChunk(
-            token_ids=np.fromiter(token_ids, np.uint32),
-            examples=self._examples(kept),
-            invalid=_invalid_rows(judged_rows),
-            counts={"rows": rows, "invalid": Counter(problems)},
-        )
-
-    def _judged_rows(self, chunk: Chunk) -> list[JudgedRow]:
-        """Those rows of a chunk that are not blank."""
         rows = [row for row in chunk if row.text or row.problem]
         texts = [standardize(row.text, self.options.standardize) for row in rows]
         encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
-        judged_rows = []
+        kept = []
+        invalid = []
         for row, text, encoding in zip(rows, texts, encodings, strict=True):
             problem = next(self._problems(row, text, encoding.ids), None)
-            is_kept = problem is None or (
-                self.options.on_invalid == "keep" and problem.name not in (TOO_LONG, UNREADABLE)
-            )
-            judged_rows.append(JudgedRow(row, text, encoding.ids, problem, is_kept))
-        return judged_rows
+            action = "kept"
+            if problem is not None:
+                can_be_kept = problem.name not in (TOO_LONG, UNREADABLE)
+                if self.options.on_invalid != "keep" or not can_be_kept:
+                    action = "skipped"
+                place = (row.source_name, row.number, row.text)
+                invalid.append(InvalidRow(*place, problem.name, problem.detail, action))
+            if action == "kept":
+                kept.append((row, text, encoding.ids))
+        counts = Counter(
+            rows=len(chunk),
+            blank=len(chunk) - len(rows),
+            skipped=len(rows) - len(kept),
+            kept_invalid=len(invalid) - (len(rows) - len(kept)),
+            rows_with_unknown_tokens=sum(self.unknown_id in ids for _, _, ids in kept),
+        )
+        if self.options.molecules:
+            contradictions = [contradiction(row.text) for row, _, _ in kept]
+            counts["contradictory_marks"] = sum(map(bool, contradictions))
+        token_ids = chain.from_iterable(ids for _, _, ids in kept)
+        return TokenizedChunk(
+            token_ids=np.fromiter(token_ids, np.uint32),
+            examples=self._examples(kept),
+            invalid=invalid,
+            counts={"rows": counts, "invalid": Counter(row.reason for row in invalid)},
+        )
 
     def _problems(self, row: Row, text: str, token_ids: list[int]) -> Iterator[Problem]:
         """All problems of a row with this standardized text."""
@@ -225,16 +214,17 @@ class RowTokenizer:
             if decoded != text:
                 yield Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
 
-    def _examples(self, kept: list[JudgedRow]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
-        differ in capitals may be, are in the same part."""
+    def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
+        """[kept] EXAMPLE, without offsets, from rows with their standardized texts and tokens.
+        Texts that are equal for the tokenizer, as those that differ in capitals may be, are in the
+        same part."""
         normalizer = _load(self.tokenizer_file).normalizer
-        texts = [judged.text for judged in kept]
+        texts = [text for _, text, _ in kept]
         if normalizer:
             texts = list(map(normalizer.normalize_str, texts))
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(judged.token_ids) for judged in kept]
-        examples["document"] = [judged.row.document for judged in kept]
+        examples["length"] = [len(ids) for _, _, ids in kept]
+        examples["document"] = [row.document for row, _, _ in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
@@ -242,22 +232,6 @@ class RowTokenizer:
         bits = random_bits(self.options.seed, examples["high"])
         examples["part"] = uniform(bits) < self.options.held_out
         return examples
-
-
-def _invalid_rows(judged_rows: list[JudgedRow]) -> list[InvalidRow]:
-    """The lines of skipped.csv for those rows that have a problem."""
-    return [
-        InvalidRow(
-            file=judged.row.source_name,
-            row=judged.row.number,
-            value=judged.row.text,
-            reason=judged.problem.name,
-            detail=judged.problem.detail,
-            action="kept" if judged.is_kept else "skipped",
-        )
-        for judged in judged_rows
-        if judged.problem
-    ]
 
 
 def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
