@@ -184,7 +184,11 @@ def test_prediction_table_has_no_labels(tmp_path):
         ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),
         ("smiles,y,z\nC,1,7\n", (None, None), "set label_columns, from: y, z"),
-        ("smiles\nC\n", (None, None), "cannot tell the label columns; there are no other columns"),
+        (
+            "smiles\nC\n",
+            (None, None),
+            "cannot tell the label columns; set label_columns, from: none",
+        ),
         (
             "smiles,y\nC,\nC,NA\n",
             (None, None),
@@ -618,7 +622,7 @@ def test_one_odd_word_of_several_labels_costs_its_cell_alone(capsys):
     frame = pd.DataFrame({"text": ["a", "b"], "x": ["T", "F"], "y": ["maybe", "T"]})
     labels = read_labels(frame[["x", "y"]], "t.csv", "multilabel", None, skip_unknown=True)
     np.testing.assert_array_equal(labels.values, [[1, np.nan], [0, 1]])
-    assert "'maybe' is no label of the model" in capsys.readouterr().err
+    assert "'maybe' is no multilabel label" in capsys.readouterr().err
 
 
 def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
@@ -758,15 +762,15 @@ def test_rows_with_a_class_that_a_model_does_not_know_are_counted(capsys):
     np.testing.assert_array_equal(labels.values[:, 0], [1, np.nan, 0])
     printed = capsys.readouterr().err
     assert "1 rows have a label that cannot be scored, the first row 2" in printed
-    assert "'very high' is no label of the model (high, low)" in printed
+    assert "'very high' is no multiclass label (high, low)" in printed
 
 
 def test_the_first_row_with_a_wrong_label_is_named_by_its_first_wrong_cell(capsys):
     frame = pd.DataFrame({"a": [0, 1, 0, "x"], "b": [1, "y", 0, "z"]})
     read_labels(frame, "t.csv", "multilabel", None, skip_unknown=True)
-    first = "2 rows have a label that cannot be scored, the first row 2: 'y' is no label"
+    first = "2 rows have a label that cannot be scored, the first row 2: 'y' is no multilabel label"
     assert first in capsys.readouterr().err
-    with pytest.raises(InputError, match="column 'b', row 2: 'y' is no .* in all: 'y', 'x', 'z'"):
+    with pytest.raises(InputError, match="column 'b', row 2: 'y' is no .* in 2 rows;"):
         read_labels(frame, "t.csv", "multilabel", None)
     read_labels(frame[3:], "t.csv", "multilabel", None, skip_unknown=True)
     assert "1 rows have a label that cannot be scored, the first row 4: 'x'" in (
