@@ -236,9 +236,6 @@ def test_questions_without_labels_need_no_answers(tmp_path):
     assert read.values.tolist() == [["row 1", "Who?", "Ada.", []]]
     with pytest.raises(InputError, match="no column 'answer'; it has: question, context"):
         read_questions(tmp_path / "q.csv")
-    (tmp_path / "bare.csv").write_text("Who?,Ada is here.,Ada\n")
-    bare, _ = read_questions(tmp_path / "bare.csv", header=False)
-    assert bare.values.tolist() == [["row 1", "Who?", "Ada is here.", [("Ada", 0)]]]
 
 
 @pytest.mark.parametrize(
@@ -320,26 +317,17 @@ def test_of_two_columns_that_differ_in_capitals_the_very_name_counts(tmp_path):
         read_questions(tmp_path / "b.csv")
 
 
-def test_tables_of_questions_without_a_header_are_trained_on(tmp_path, tiny_config, tokenizer):
-    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
-    save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
-    table = tmp_path / "q.csv"
-    table.write_text("Who?,Ada.,Ada\nWhere?,In Rome.,Rome\n")
-    config = TaskConfig(str(table), str(table), header=False)
-    task = QuestionAnswering(EncoderSource(str(tmp_path / "model")), config)
-    assert task.sizes == {"train": 2, "valid": 2}
-
-
 def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_config, tokenizer):
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     source = EncoderSource(str(tmp_path / "model"))
     table = tmp_path / "q.csv"
-    table.write_text("Who?,Ada.,Ada\n")
-    (tmp_path / "long.csv").write_text(f"{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
+    names = "question,context,answer\n"
+    table.write_text(f"{names}Who?,Ada.,Ada\n")
+    (tmp_path / "long.csv").write_text(f"{names}{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
     with pytest.raises(InputError, match="long.csv: no question leaves room"):
-        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv"), header=False))
-    task = QuestionAnswering(source, TaskConfig(str(table), str(table), header=False))
+        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv")))
+    task = QuestionAnswering(source, TaskConfig(str(table), str(table)))
     hyper = FinetuneConfig(batch_size=1, pooling="mean")
     with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
         task.train_seed(tmp_path / "seed-0", hyper, 0)

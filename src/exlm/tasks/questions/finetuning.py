@@ -48,7 +48,7 @@ from exlm.tasks.rows.predictions import PredictorMaker
 
 DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` are for tables.
-TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
+TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
 
 
@@ -95,7 +95,7 @@ class QuestionAnswering:
 
     def _read_part(self, path: str | Path) -> QuestionPart:
         """The questions of a file, cut into windows. InputError if none fits into one."""
-        questions, unusable = read_questions(path, header=self.config.header)
+        questions, unusable = read_questions(path)
         windows, unfit = make_windows(
             questions, self.tokenizer, self.max_length, self.config.stride
         )

@@ -29,7 +29,7 @@ from exlm.tasks.rows.predictions import (
 from exlm.tasks.rows.table import UNUSABLE
 
 # All other settings of `PredictOptions` are for tables.
-PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
+PREDICT_SETTINGS = {"on_invalid", "device", "precision"}
 
 
 class QuestionPredictor:
@@ -44,10 +44,9 @@ class QuestionPredictor:
     def predict(self) -> Predictions:
         """Answers all questions; `problem` says why one cannot be answered."""
         path = self.path
-        header = self.options.header
         saved_task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        questions, problems = read_questions(path, labelled=False, header=header)
+        questions, problems = read_questions(path, labelled=False)
         windows, too_long = make_windows(
             questions, tokenizer, saved_task.max_length, saved_task.stride
         )
@@ -87,7 +86,7 @@ class QuestionPredictor:
         """The predictions with how they are scored, if the file has answers, or why they are
         not."""
         try:
-            questions = read_answered_questions(self.path, self.options.header)
+            questions = read_answered_questions(self.path)
         except InputError as error:
             return replace(predictions, note=str(error))
         if questions is None:

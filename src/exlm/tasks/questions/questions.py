@@ -14,14 +14,11 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.data.columns import check_columns, check_different
 from exlm.data.files import plain_suffix, read_json
 from exlm.data.frames import read_file
-from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.supervised import ShuffledBatches
 from exlm.tasks.labels.column_labels import note_unscored
 
-# the columns of a table that does not name them
-WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}
 MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 
 
@@ -34,17 +31,16 @@ class QuestionProblem(NamedTuple):
 
 
 def read_questions(
-    path: Path | str, labelled: bool = True, header: bool = True
+    path: Path | str, labelled: bool = True
 ) -> tuple[pd.DataFrame, list[QuestionProblem]]:
     """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and
     `context`.
 
     A labelled table also has `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...],
-    answer_start: [...]}). Without a header line the columns are question, context and answer. `id`
-    and `answer_start` are optional. Without `answer_start`, the first occurrence counts. "" is no
-    answer. An answer is dropped if the context does not have it where the file says. A question is
-    left out if it loses all its answers that way, if it is empty or has no context, or if it is
-    marked impossible but has answers.
+    answer_start: [...]}). `id` and `answer_start` are optional. Without `answer_start`, the first
+    occurrence counts. "" is no answer. An answer is dropped if the context does not have it where
+    the file says. A question is left out if it loses all its answers that way, if it is empty or
+    has no context, or if it is marked impossible but has answers.
 
     Returns the questions that can be used, indexed by their row from 0, and the problems of all
     others and of dropped answers. Questions have id (the row where the file has none), question,
@@ -53,7 +49,7 @@ def read_questions(
     usable: dict[int, tuple[Any, ...]] = {}
     problems: list[QuestionProblem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, row_problem) in enumerate(_records(path, labelled, header)):
+    for row, (record, row_problem) in enumerate(_records(path, labelled)):
         question_id = _text(record.get("id")).strip() or f"row {row + 1}"
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
@@ -107,15 +103,15 @@ def _problem(
     return ""
 
 
-def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFrame | None:
+def read_answered_questions(path: Path | str) -> pd.DataFrame | None:
     """The questions of a labelled file, as `read_questions` gives them; a note counts those whose
     answers cannot be used. None if the file has no answers. InputError for answers that are not
     understood, or if no question can be used with them."""
-    records = _records(path, labelled=False, header=header)
+    records = _records(path, labelled=False)
     cells = [record.get(name) for record, _ in records for name in ("answer", "answers")]
     if not any(map(_text, cells)):
         return None
-    questions, problems = read_questions(path, header=header)
+    questions, problems = read_questions(path)
     if not any(questions["answers"]):
         return None
     unscored = {row: problem for row, _, problem in problems if row not in questions.index}
@@ -124,15 +120,13 @@ def read_answered_questions(path: Path | str, header: bool = True) -> pd.DataFra
     return questions
 
 
-def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
+def _records(path: Path | str, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
     """For every question, its fields (by SQuAD's names or the file's columns) and the problem of
     its row, or ""."""
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
-    rows = read_file(path, TableOptions(header))
+    rows = read_file(path)
     names = [str(name) for name in rows.frame]
-    if not header:
-        names = [WITHOUT_HEADER.get(name, name) for name in names]
     # in any case, but a column that has the very name is not replaced
     names = [name if name.lower() in names else name.lower() for name in names]
     check_different(names, path)

@@ -113,17 +113,13 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 
 
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
-    """The unit of which more texts have as many as labels: one blank in a protein makes no words of
-    all. A text of one word says nothing of words."""
-    words, residues = (np.array([*map(len, units(texts, unit))]) for unit in (WORD, RESIDUE))
-    word_labels, residue_labels = (
-        np.array([*map(len, units(labels, unit))]) for unit in (WORD, RESIDUE)
-    )
-    as_words = ((words == word_labels) & (words > 1)).sum()
-    as_residues = (residues == residue_labels).sum()
-    if as_words == as_residues:
-        return WORD if (words > 1).any() else RESIDUE
-    return WORD if as_words > as_residues else RESIDUE
+    """Words, if most texts of several words have as many labels; else residues, since one blank in
+    a protein makes no words of all."""
+    words = np.array([*map(len, units(texts, WORD))])
+    word_labels = np.array([*map(len, units(labels, WORD))])
+    several = words > 1
+    are_words = several.any() and (words == word_labels)[several].mean() > 0.5
+    return WORD if are_words else RESIDUE
 
 
 def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
