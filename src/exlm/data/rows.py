@@ -173,8 +173,7 @@ class RowTokenizer:
                 can_be_kept = problem.name not in (TOO_LONG, UNREADABLE)
                 if self.options.on_invalid != "keep" or not can_be_kept:
                     action = "skipped"
-                place = (row.source_name, row.number, row.text)
-                invalid.append(InvalidRow(*place, problem.name, problem.detail, action))
+                invalid.append(InvalidRow(row.source_name, row.number, row.text, *problem, action))
             if action == "kept":
                 kept.append((row, text, encoding.ids))
         counts = Counter(

@@ -26,8 +26,7 @@ def entity_f1(labels: np.ndarray, predictions: np.ndarray, class_names: Sequence
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
     An entity begins at B or S, after E or S, and where the units before it are of another kind."""
     true, predicted = _true_and_predicted(labels, predictions, class_names)
-    count = len(true) + len(predicted)
-    return 2 * len(true & predicted) / count if count else NAN
+    return _scores(true, predicted)["f1"] if true | predicted else NAN
 
 
 def score_entities(
@@ -40,14 +39,18 @@ def score_entities(
     for kind in sorted({name[2:] for name in class_names if name != "O"}):
         true_of_kind = {entity for entity in true if entity[0][1] == kind}
         predicted_of_kind = {entity for entity in predicted if entity[0][1] == kind}
-        right = len(true_of_kind & predicted_of_kind)
-        scores[kind] = {
-            "entities": len(true_of_kind),
-            "precision": right / max(len(predicted_of_kind), 1),
-            "recall": right / max(len(true_of_kind), 1),
-            "f1": 2 * right / max(len(true_of_kind) + len(predicted_of_kind), 1),
-        }
+        scores[kind] = _scores(true_of_kind, predicted_of_kind)
     return scores
+
+
+def _scores(true: set[Entity], predicted: set[Entity]) -> dict[str, float]:
+    right = len(true & predicted)
+    return {
+        "entities": len(true),
+        "precision": right / max(len(predicted), 1),
+        "recall": right / max(len(true), 1),
+        "f1": 2 * right / max(len(true) + len(predicted), 1),
+    }
 
 
 def _true_and_predicted(

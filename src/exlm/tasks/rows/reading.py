@@ -200,20 +200,15 @@ def spelling_of(
     form: Standardize = "none",
 ) -> Callable[[str], str]:
     """A function from a text to the spelling by which equal texts are recognised: molecules in
-    this `form`, at least as canonical SMILES; other texts `composed` and as the tokenizer, if
-    there is one, normalizes them: proteins in capitals and without a * at the end, others perhaps
-    in small letters."""
+    this `form`, at least as canonical SMILES; other texts as the tokenizer, if there is
+    one, normalizes them (proteins in capitals and without a * at the end, others perhaps in small
+    letters), with accents in one encoding (NFC)."""
     if molecules:
         return partial(comparable, form=form)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
-        return composed
-    return lambda text: composed(normalizer.normalize_str(text))
-
-
-def composed(text: str) -> str:
-    """The text with its accents encoded in one of several ways (NFC)."""
-    return normalize("NFC", text)
+        return partial(normalize, "NFC")
+    return lambda text: normalize("NFC", normalizer.normalize_str(text))
 
 
 def tokenize(

@@ -102,17 +102,13 @@ class TextTable:
         )
         return rows[rows["reason"] != ""]
 
-    @property
-    def begins_file(self) -> bool:
-        """Whether the first row is also the first one of its file."""
-        return self.frame.index.get_level_values(-1)[0] == 0
-
     def check(self, path: str, on_invalid: OnInvalid) -> None:
         """InputError if no row can be used and these rows begin the file `path`, or if a row has a
         problem or a warning and `on_invalid` is `error`."""
         reported_rows = self.reported_rows()
         none_usable = not self.usable.any()
-        if (none_usable and self.begins_file) or (on_invalid == "error" and len(reported_rows)):
+        begins_file = self.frame.index.get_level_values(-1)[0] == 0
+        if (none_usable and begins_file) or (on_invalid == "error" and len(reported_rows)):
             subject = "no row can be used, the first: " if none_usable else ""
             raise InputError(f"{path}: {subject}{first_reported_row(reported_rows)}; correct it")
 
