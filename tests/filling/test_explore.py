@@ -258,7 +258,7 @@ def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(
     [
         (("MODEL", "CCO"), "the text cannot be filled: no mask"),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
-        (("MODEL", "C!?[MASK]"), "not in the model's vocabulary"),
+        (("MODEL", "C!?[MASK]"), "not in the vocabulary"),
         (
             ("MODEL", TWO, "--output", "page.txt"),
             "page.txt; the name must end in .html or .svg or .pdf or .png",

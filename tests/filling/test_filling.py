@@ -484,7 +484,7 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     no_mask = "no mask: write [MASK] where something is missing, or name a --site"
     assert [r["problem"] for r in filled_texts[:3]] == [None, no_mask, "empty text"]
     assert "too long" in filled_texts[3]["problem"]
-    assert "not in the model's vocabulary" in filled_texts[4]["problem"]
+    assert "not in the vocabulary" in filled_texts[4]["problem"]
     entry = filled_texts[0]["fillings"][0]
     of_texts = {"filling", "text", "tokens", "probability", "log_probability"}
     assert set(entry) == {*of_texts, *OF_MOLECULES}

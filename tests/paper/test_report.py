@@ -280,21 +280,6 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     assert rows["2"]["Entropy, bits s.d."] == "0.03" and rows["2"]["Tokens of entropy"] == "2500.0"
 
 
-def test_data_that_are_not_the_published_are_named(tmp_path):
-    model = pretraining(tmp_path, "m")
-    finetuning(
-        tmp_path,
-        "t",
-        model,
-        "mrpc",
-        [0.68, 0.69],
-        departures=["valid has 1,725 rows, GLUE's has 408"],
-    )
-    report([str(tmp_path)], str(tmp_path / "out"))
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert "Not the published data: MRPC: valid has 1,725 rows, GLUE's has 408." in text
-
-
 def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     good = pretraining(tmp_path, "good", entropy=3.0)
     pretraining(tmp_path, "cut").joinpath("result.json").write_text('{"identity": {')

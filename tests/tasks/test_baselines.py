@@ -178,7 +178,7 @@ def test_what_is_no_protein_is_left_out_as_by_a_model_of_proteins(tmp_path):
     frame.to_csv(path, index=False)
     task = TaskConfig("", label_columns=["y"], task_type="regression", split="random")
     results = baseline("tfidf-lr", path, out, task, [0])
-    reason = "not a protein: not in the model's vocabulary: 1"
+    reason = "not in the vocabulary: 1"
     assert results["runs"][0]["left_out"] == 1
     invalid = pd.read_csv(tmp_path / "out/invalid_rows.csv")
     assert invalid[["row", "reason"]].values.tolist() == [[41, reason]]

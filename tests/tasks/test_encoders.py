@@ -165,7 +165,7 @@ def test_the_second_text_is_told_from_the_first(model, family):
 def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned, family, capsys):
     assert load_encoder_tokenizer(str(model), 1000)[1] == (64 if family in LIMITED else 1000)
     reported = pd.read_csv(tuned[0] / "invalid_rows.csv")
-    cut = reported[reported["reason"].str.contains("the limit is 64", na=False)]
+    cut = reported[reported["reason"].str.contains("at most 64", na=False)]
     assert set(cut["action"]) == ({"cut"} if family in LIMITED else set())
     assert {("train", 2), ("valid", 2)} <= set(
         zip(cut["part"], cut["row"], strict=True)

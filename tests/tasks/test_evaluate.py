@@ -251,7 +251,7 @@ def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):
     report = evaluate(output, str(molecules / "bound.csv"), str(molecules / "e.json"), resamples=0)
     rows = {name: scores["rows"] for name, scores in report["labels"].items()}
     assert rows == {"weight": 119, "carbons": 120}
-    assert "the first row 1: '>1000' is no label of the model (a number)" in capsys.readouterr().err
+    assert "the first row 1: '>1000' is no regression label (a number)" in capsys.readouterr().err
 
 
 def test_rows_that_are_not_scored_are_counted(tuned, molecules, tmp_path, capsys):

@@ -300,7 +300,7 @@ def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
     report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
     sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
     assert sizes == all_sizes | {"train": 40} and all_sizes["train"] > 40
-    assert "at most 40 rows of the train part" in capsys.readouterr().err
+    assert "beyond train_rows" in capsys.readouterr().out
     more = run(pretrained, table, tmp_path / "some", ["nitrogen"], seeds=(0, 1), train_rows=40)
     assert more["runs"][0]["split_sha256"] != more["runs"][1]["split_sha256"]
     with pytest.raises(InputError, match="train_rows is 0"):

@@ -21,8 +21,8 @@ from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import remembered
 from exlm.tasks.rows.splits import FRACTIONS, random_split
-from exlm.tasks.rows.table import make_table
 from exlm.tasks.tables.output_meaning import OutputMeaning
+from tests.tables import make_table
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

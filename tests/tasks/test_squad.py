@@ -218,9 +218,6 @@ def test_questions_without_labels_need_no_answers(tmp_path):
         InputError, match="first row 1, value 'Who[?]': no answers that are understood"
     ):
         read_questions(tmp_path / "q.csv")
-    (tmp_path / "bare.csv").write_text("Who?,Ada is here.,Ada\n")
-    bare = read_questions(tmp_path / "bare.csv", header=False)
-    assert bare.values.tolist() == [["row 1", "Who?", "Ada is here.", [("Ada", 0)], "", ""]]
 
 
 @pytest.mark.parametrize(
@@ -289,30 +286,21 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
         )
 
 
-def test_tables_of_questions_without_a_header_are_trained_on(tmp_path, tiny_config, tokenizer):
-    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
-    save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
-    table = tmp_path / "q.csv"
-    table.write_text("Who?,Ada.,Ada\nWhere?,In Rome.,Rome\n")
-    config = TaskConfig(str(table), str(table), header=False)
-    task = QuestionAnswering(EncoderSource(str(tmp_path / "model")), config)
-    assert task.sizes == {"train": 2, "valid": 2}
-
-
 def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_config, tokenizer):
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path / "model", ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     source = EncoderSource(str(tmp_path / "model"))
     table = tmp_path / "q.csv"
-    table.write_text("Who?,Ada.,Ada\n")
-    (tmp_path / "long.csv").write_text(f"{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
+    names = "question,context,answer\n"
+    table.write_text(f"{names}Who?,Ada.,Ada\n")
+    (tmp_path / "long.csv").write_text(f"{names}{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
     with pytest.raises(InputError, match="long.csv: no question leaves room"):
-        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv"), header=False))
-    task = QuestionAnswering(source, TaskConfig(str(table), str(table), header=False))
+        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv")))
+    task = QuestionAnswering(source, TaskConfig(str(table), str(table)))
     long_context = "Ada. " * 300
     rows = [f"{'Who? ' * 300},{long_context},Ada", f"Who?,{long_context},{long_context.strip()}"]
-    (tmp_path / "odd.csv").write_text("\n".join(["Who?,Ada.,Ada", *rows]) + "\n")
-    odd = QuestionAnswering(source, TaskConfig(str(tmp_path / "odd.csv"), str(table), header=False))
+    (tmp_path / "odd.csv").write_text("\n".join([names + "Who?,Ada.,Ada", *rows]) + "\n")
+    odd = QuestionAnswering(source, TaskConfig(str(tmp_path / "odd.csv"), str(table)))
     reported = odd.reported_rows[["row", "reason", "part", "action"]].values.tolist()
     assert reported == [
         [2, "longer than the window of 384 tokens", "train", "left out"],

@@ -19,6 +19,7 @@ from exlm.tasks.encoders.loading import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
+from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.predictions import Predictions, Scores
 from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
 from tests.tasks.tiny_models import predicted, save_family
@@ -88,6 +89,13 @@ class Grades(Classes):
     """Classes in order. An output for each but the first: whether the label is at least it."""
 
     has_temperature = False
+
+    def class_names(self, readings):
+        """The numbers in their order; words would come in that of their letters."""
+        if readings.numbers.isna().all(axis=None):
+            raise InputError("grades are numbers, from the lowest")
+        return super().class_names(readings)
+
     problem_type = "multi_label_classification"  # an output does not depend on the others
 
     def head_names(self, names):
@@ -111,6 +119,10 @@ def test_one_entry_makes_a_new_task_type_of_rows(tmp_path, monkeypatch):
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
     monkeypatch.setitem(LABEL_TYPES, "grades", Grades())
+    words = frame.assign(grade=frame["grade"].map({0: "poor", 1: "fair", 2: "good"}))
+    words.to_csv(tmp_path / "words.csv", index=False)
+    with pytest.raises(InputError, match="grades are numbers"):
+        load_labelled(TaskConfig(str(tmp_path / "words.csv"), task_type="grades"))
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

@@ -37,7 +37,8 @@ def read_rows(
     table = read_file(file, table_options)
     columns = table.frame.columns
     check_columns(columns, file, id_column)
-    [texts], problems = read_texts(table, [choose_column(columns, text_column, file)], file)
+    column = choose_column(columns, text_column, file)
+    [texts], problems = read_texts(table, column, None, file)
     name_column = id_column or identifier_column(columns)
     names: list[str | None] = [None] * len(texts)
     if name_column is not None:

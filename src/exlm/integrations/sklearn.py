@@ -18,7 +18,7 @@ from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, verify, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
-from exlm.tasks.rows.table import make_table
+from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads
@@ -43,8 +43,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
             cut, and a longer molecule cannot be used.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
-            and charges (`parent`), or not (`none`); None: as in the training of the model. A note
-            says if many are spelled otherwise than RDKit spells them.
+            and charges (`parent`), or not (`none`); None: as in the training of the model.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
             vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
@@ -93,10 +92,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        table = make_table(_rows(texts), "the input", "text", [])
+        table = unlabelled_table(_rows(texts), "the input", "text")
         reader = reader_for(
             table,
-            "the input",
             tokenizer,
             self.max_length or longest_text(tokenizer),
             remembered(network.config),

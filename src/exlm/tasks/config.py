@@ -37,8 +37,8 @@ class TaskConfig:
             question_answering or token_classification (in the label column, a letter for every
             residue, a word for every word, or a list of labels; -100 is none).
         positive: the one of two classes that is label 1; it makes a column of any two values
-            binary, several columns of the same two multilabel. Where absent: active, yes or true
-            beside inactive, no or false, in any case.
+            binary, several columns of the same two multilabel. Where absent: active, positive, yes
+            or true beside inactive, negative, no or false, in any case.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type
             decides it.
         split: `scaffold`, `random`, `column:NAME`, `column:FOLD=3` (rows with 3 in the column FOLD

@@ -24,7 +24,7 @@ from exlm.tasks.rows.reading import (
     reader_for,
     remembered,
 )
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.train import devices
 
 
@@ -68,12 +68,12 @@ def embed(
     first_rows = next(frames.read_file_chunks(input, read_options.table_options, chunks.ROWS))
     saved_task = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
-    reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
+    reader = reader_for(first, tokenizer, max_length, saved_task, standardize, read_options)
 
     layout = chunks.output_layout(input, read_options.table_options, target)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
-        table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
+        table = unlabelled_table(rows, input, first.text_column, pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
@@ -114,7 +114,7 @@ def _first_table(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "
             "texts of a row"
         )
-    return make_table(rows, path, text_column, [], pair_column=pair_column)
+    return unlabelled_table(rows, path, text_column, pair_column)
 
 
 def _write(

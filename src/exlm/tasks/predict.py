@@ -172,7 +172,15 @@ def _evaluation(
     predictions: Predictions, scores: Scores, resamples: int, seed: int
 ) -> dict[str, Any]:
     """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
-    `input`."""
+    `input`. The calibration error has no interval: samples repeat rows, which makes it larger."""
+    metrics = {
+        name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
+        for name, score in scores.scorers.items()
+    }
+    for scores_of_model in metrics.values():
+        if "calibration_error" in scores_of_model:
+            del scores_of_model["calibration_error"]["low"]
+            del scores_of_model["calibration_error"]["high"]
     return {
         "labelled": len(scores.rows),
         "unknown_labels": scores.unknown_labels,
@@ -180,10 +188,7 @@ def _evaluation(
         "in_training": scores.in_training,
         "resamples": resamples,
         "seed": seed,
-        "metrics": {
-            name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
-            for name, score in scores.scorers.items()
-        },
+        "metrics": metrics,
         "labels": scores.labels,
         "classes": scores.classes,
         "confusion": scores.confusion,

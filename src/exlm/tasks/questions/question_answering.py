@@ -51,9 +51,9 @@ from exlm.tasks.rows.table import UNUSABLE
 
 DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` and `PredictOptions` are for tables.
-TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "header", "task_type", "metric"}
+TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "task_type", "metric"}
 TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
-PREDICT_SETTINGS = {"header", "on_invalid", "device", "precision"}
+PREDICT_SETTINGS = {"on_invalid", "device", "precision"}
 
 
 class QuestionPredictor:
@@ -71,7 +71,7 @@ class QuestionPredictor:
         They are scored if the file has answers."""
         task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        file = read_windows(self.path, tokenizer, task, False, self.options.header)
+        file = read_windows(self.path, tokenizer, task, False)
         unanswered = file.problems[file.problems != ""]
         if len(unanswered) and self.options.on_invalid == "error":
             row = int(unanswered.index[0])
@@ -173,7 +173,7 @@ class QuestionAnswering:
 
     def _read(self, path: str | Path) -> QuestionFile:
         """The questions of a file, cut into windows. InputError if none fits into one."""
-        file = read_windows(path, self.tokenizer, self.saved_task, True, self.config.header)
+        file = read_windows(path, self.tokenizer, self.saved_task, True)
         if not file.windows:
             raise InputError(
                 f"{path}: no question leaves room for its context in a window of "

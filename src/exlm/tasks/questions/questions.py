@@ -14,28 +14,24 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix, read_json
 from exlm.data.frames import read_file
-from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.supervised import ShuffledBatches
 
-# the columns of a table that does not name them
-WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}
 COLUMNS = ["id", "question", "context", "answers", "remark", "problem"]
 NOT_UNDERSTOOD = "no answers that are understood; write them as in SQuAD 2.0, or in a column answer"
 MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 
 
-def read_questions(path: Path | str, labelled: bool = True, header: bool = True) -> pd.DataFrame:
+def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
     """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and
     `context`.
 
     Answers are in the column `answer` of a table, or in `answers` as in the hub's copies of SQuAD
-    ({text: [...], answer_start: [...]}). Without a header line the columns are question, context
-    and answer. `id` and `answer_start` are optional. Without `answer_start`, the first occurrence
-    counts. "" is no answer. An answer is dropped if the context does not have it where the file
-    says.
+    ({text: [...], answer_start: [...]}). `id` and `answer_start` are optional. Without
+    `answer_start`, the first occurrence counts. "" is no answer. An answer is dropped if the
+    context does not have it where the file says.
 
     Returns all rows of the file, numbered from 0:
         id: the row where the file has none.
@@ -47,7 +43,7 @@ def read_questions(path: Path | str, labelled: bool = True, header: bool = True)
 
     InputError if the file cannot be read or has no question that can be used."""
     rows = []
-    for row, (record, problem) in enumerate(_records(path, header)):
+    for row, (record, problem) in enumerate(_records(path)):
         question = _text(record.get("question")).strip()
         context = _text(record.get("context"))
         answers, remark = _answers(record, context)
@@ -67,12 +63,12 @@ def read_questions(path: Path | str, labelled: bool = True, header: bool = True)
     return questions
 
 
-def _records(path: Path | str, header: bool) -> list[tuple[dict[Any, Any], str]]:
+def _records(path: Path | str) -> list[tuple[dict[Any, Any], str]]:
     """For every question, its fields (by SQuAD's names) and the problem of its row, or ""."""
     if plain_suffix(path) == ".json":
         return [(record, "") for record in _squad_records(path)]
-    rows = read_file(path, TableOptions(header))
-    frame = rows.frame if header else rows.frame.rename(columns=WITHOUT_HEADER)
+    rows = read_file(path)
+    frame = rows.frame
     check_columns(frame, path, "question", "context")
     return list(zip(frame.to_dict("records"), rows.problems_of_rows, strict=True))
 
@@ -171,10 +167,9 @@ def read_windows(
     tokenizer: PreTrainedTokenizerFast,
     task: SavedTask,
     labelled: bool,
-    header: bool,
 ) -> QuestionFile:
     """The questions of a file in windows (`read_questions`, `make_windows`)."""
-    questions = read_questions(path, labelled, header)
+    questions = read_questions(path, labelled)
     is_usable = questions["problem"] == ""
     windows = make_windows(questions[is_usable], tokenizer, task.max_length, task.stride)
     is_read = questions.index.isin({window.row for window in windows})

@@ -25,8 +25,7 @@ class PredictOptions(ReadOptions):
             probable stays the same for one model.
         label_columns: the columns of the labels, in the order of the training where they have
             other names; where absent, those with the names of the training.
-        pair_column: the column of the second texts, if it has another name than in the training;
-            with the same text_column, a column of lists of two texts.
+        pair_column: the column of the second texts, if it has another name than in the training.
         interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
             `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
             rows, if they are like the validation rows. `coverage` in the scores is the true share.

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import check_header, listed
+from exlm.data.columns import listed
 from exlm.data.frames import FileRows, read_file, read_file_chunks
 from exlm.data.numbers import number_columns
 from exlm.errors import InputError, note
@@ -30,7 +30,7 @@ from exlm.tasks.rows.reading import (
     decide_molecules,
     spelling_of,
 )
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
@@ -86,9 +86,7 @@ class TablePredictor:
                 f"the first rows of {path} have the same text in {table.text_column!r}; "
                 "if another column holds the texts, name it with text_column"
             )
-        self.molecules = decide_molecules(
-            table.texts, self.saved_task.molecules, options.molecules, path
-        )
+        self.molecules = decide_molecules(table.texts, options.molecules, self.saved_task.molecules)
 
     @classmethod
     def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
@@ -201,7 +199,7 @@ class TablePredictor:
             tokenizer=self.models[0].loaded.tokenizer,
             max_length=self.saved_task.max_length,
             molecules=self.molecules,
-            standardize=self.saved_task.standardize,
+            form=self.saved_task.standardize,
             on_invalid=self.options.on_invalid,
         )
         return reader.read(self.texts_of(rows), self.path)
@@ -212,13 +210,11 @@ class TablePredictor:
         second text is missing that the model reads."""
         pair_column = self.options.pair_column or self.saved_task.pair_column
         if pair_column is not None and pair_column not in rows.frame:
-            check_header(rows.frame, self.path)
             raise InputError(
                 f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
-                "row; name their columns with text_column and pair_column (the same for both, if "
-                "its cells are lists of two texts)"
+                "row; name their columns with text_column and pair_column"
             )
-        table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
+        table = unlabelled_table(rows, self.path, self.text_column, pair_column)
         return replace(table, unit_pattern=self.saved_task.unit_pattern)
 
     def predictions_by_model(

@@ -78,7 +78,7 @@ class TableFinetuning(TableTask):
         self.max_length = reader.max_length
         self.tokens = tokens
         self.device = device
-        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.standardize)
+        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.form)
         super().__init__(config, table, rows_to_split, spelling, encoder.earlier_run)
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:

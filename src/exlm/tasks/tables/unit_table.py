@@ -8,32 +8,28 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, listed, match_columns
+from exlm.data.columns import (
+    LABELS_OF_UNITS,
+    check_columns,
+    listed,
+    match_columns,
+    preferred_columns,
+)
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
-from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.table import TextTable
-from exlm.tasks.rows.units import (
-    NO_LABEL,
-    RESIDUE,
-    WORD,
-    labels_of_units,
-    read_unit_labels,
-    units,
-)
-
-# usual names of the column of labels, in any case; the first that there is
-TAG_COLUMNS = ("label", "labels", "ner_tags", "tags", "ner", "tag", "pos_tags")
+from exlm.tasks.rows.datasets import read_files
+from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
 
 
 def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     """The table with the class of every unit, at most `max_length` of a text, which are all that a
     model reads; classes are all labels that there are."""
-    table = load_labelled(replace(config, label_columns=[]))
-    label_columns = config.label_columns or [_tag_column(table.frame, config.dataset)]
-    label_column, *others = match_columns(label_columns, table.frame.columns)
+    rows = join_files(read_files(config), config.dataset, config.text_column)
+    table = unlabelled_table(rows, config.dataset, config.text_column)
+    label_column, *others = _label_columns(table.frame, config)
     if others or config.pair_column:
         raise InputError(
             "token_classification has one text column and one label column; name no others"
@@ -43,8 +39,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
     unit = WORD if has_lists else _unit_of(table.texts, cells)
-    names = chain.from_iterable(labels_of_units(cells, units(table.texts, unit), unit))
-    classes = sorted({*names} - {NO_LABEL})
+    classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL})
     _check_classes(classes, config)
     labels, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
@@ -65,6 +60,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
         table,
         labels=labels,
         label_columns=[label_column],
+        task_type="token_classification",
         problems=problems,
         class_names=classes,
         unit_pattern=unit,
@@ -82,29 +78,23 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 
 
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
-    """The unit of which more texts have as many as labels: one blank in a protein makes no words of
-    all. A text of one word says nothing of words."""
-    sizes = {}
-    for unit in (WORD, RESIDUE):
-        units_of_texts = units(texts, unit)
-        labels_of_texts = labels_of_units(labels, units_of_texts, unit)
-        sizes[unit] = np.array([[*map(len, units_of_texts)], [*map(len, labels_of_texts)]])
-    words, labels_of_words = sizes[WORD]
-    residues, labels_of_residues = sizes[RESIDUE]
-    as_words = ((words == labels_of_words) & (words > 1)).sum()
-    as_residues = (residues == labels_of_residues).sum()
-    if as_words == as_residues:
-        return WORD if (words > 1).any() else RESIDUE
-    return WORD if as_words > as_residues else RESIDUE
+    """Words, if most texts of several words have as many labels; else residues, since one blank in
+    a protein makes no words of all."""
+    words = np.array([*map(len, units(texts, WORD))])
+    word_labels = np.array([*map(len, units(labels, WORD))])
+    several = words > 1
+    are_words = several.any() and (words == word_labels)[several].mean() > 0.5
+    return WORD if are_words else RESIDUE
 
 
-def _tag_column(frame: pd.DataFrame, dataset: str) -> str:
-    """The first of TAG_COLUMNS that the table has, in any case."""
-    names = {str(column).lower(): column for column in reversed(frame.columns)}
-    for name in TAG_COLUMNS:
-        if name in names:
-            return names[name]
+def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
+    """The columns that the config names, or the one with a usual name of labels."""
+    if config.label_columns:
+        return match_columns(config.label_columns, frame.columns)
+    columns = preferred_columns(frame.columns, LABELS_OF_UNITS)
+    if len(columns) == 1:
+        return columns
     raise InputError(
-        f"{dataset}: cannot tell the column of labels; "
+        f"{config.dataset}: cannot tell the column of labels; "
         f"set label_columns to one of: {listed(frame.columns)}"
     )
