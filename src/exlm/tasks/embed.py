@@ -21,6 +21,7 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import (
     ReadOptions,
     TableTokens,
+    note_spelling,
     reader_for,
     remembered,
 )
@@ -69,7 +70,8 @@ def embed(
     saved_task = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
     reader = reader_for(first, tokenizer, max_length, saved_task, standardize, read_options)
-
+    if reader.molecules and reader.form == "none":
+        note_spelling(first.texts, input)
     layout = chunks.output_layout(input, read_options.table_options, target)
 
     def write(rows: frames.FileRows, path: Path, numbers: frozenset[str]) -> dict[str, int]:
