@@ -121,7 +121,7 @@ def valid_share(model: ExLMForMaskedLM, letters: Tensor, samples: int = 10_000) 
     example = {name: tensor[:1] for name, tensor in batch(letters).items()}
     output = model.lattice_output(model.exlm.expand(**example))
     probs = model.head(output.states)[0].double().softmax(-1)
-    graph = search.Graph(probs, output.links[0].double(), output.lattice.target_of_state[0] - 1)
+    graph = search.Graph(probs, output.links[0].double(), output.lattice.target_of_state[0])
     drawn = (
         search.sample(graph, graph.num_masks, samples, torch.Generator().manual_seed(0)).token_ids
         - FIRST

@@ -38,12 +38,12 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
-from exlm.filling.fill_sites import fill_sites
+from exlm.filling.filler import Filler
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
-from exlm.filling.results import Filling, TextToFill
-from exlm.filling.sites import template_maker
+from exlm.filling.results import FilledText, Filling
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.model.passes import Passes
 
 PASSES: tuple[Passes, ...] = (1, 4, "all")
@@ -127,9 +127,8 @@ def sampled(
     make_template = template_maker([lengths], None, None, proteins=False, sampled=True)
     choices = len(make_template(fragment).masked_texts)
     options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
-    unfilled = TextToFill(1, fragment)
-    filled = fill_sites(network, tokenizer, [unfilled], make_template, options)
-    of_fragment = next(iter(filled))
+    filler = Filler(network, tokenizer, options)
+    [of_fragment] = fill_sites(filler, [FilledText(1, fragment)], make_template)
     if of_fragment.problem:
         raise SystemExit(f"{fragment}: {of_fragment.problem}")
     order = np.random.default_rng(0).permutation(len(of_fragment.fillings))[:SAMPLES]

@@ -35,9 +35,9 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.corpus import Corpus
+from exlm.filling.filler import fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
-from exlm.filling.texts import fill_texts
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 

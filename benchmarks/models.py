@@ -27,7 +27,7 @@ from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model.masked_lm import ExLMMaskedLMOutput
 from exlm.ops.precision import autocast, training_products
-from exlm.train.distributed import keep_freed_memory
+from exlm.train.devices import keep_freed_memory
 from exlm.train.loop import recompute_layers
 from exlm.train.optim import OptimizerConfig, build_optimizer
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 import yaml
 
 from cost import FLOAT32, Objective, step_flops
-from exlm.paper.analyze import Experiment, variants
+from exlm.paper.analyze import Experiment, Study
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm_command.parser import settings
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
@@ -73,16 +73,10 @@ def models_of(recipe: str) -> list[Model]:
         options = settings("pretrain", ["--config", str(path)])
         return [Model("", options["data"], options["model"], longest, vocabulary)]
     options = settings("analyze", ["sweep", "--config", str(path)])
+    study = Study("", **{name: options[name] for name in ("data", "model", "train", "space")})
     models: dict[str, Model] = {}
     for experiment in get_args(Experiment):
-        varied = variants(
-            experiment,
-            data=options["data"],
-            model=options["model"],
-            train=options["train"],
-            space=options["space"],
-        )
-        for name, run in varied.items():
+        for name, run in study.models(experiment).items():
             models[name] = Model(name, run["data"], run["model"], longest, vocabulary)
     return list(models.values())
 

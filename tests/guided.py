@@ -43,7 +43,7 @@ def main() -> None:
     with atheris.instrument_imports(include=["exlm.data", "exlm.tasks.rows.table"]):
         from exlm.data.frames import read_file
         from exlm.errors import InputError
-        from exlm.tasks.rows.table import make_table
+        from exlm.tasks.rows.table import unlabelled_table
     corpus = options.corpus / options.reader
     corpus.mkdir(parents=True, exist_ok=True)
     for i, text in enumerate(SEEDS[options.reader]):
@@ -55,7 +55,7 @@ def main() -> None:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 rows = read_file(path)
-                table = make_table(rows, path, None, [])
+                table = unlabelled_table(rows, path, None)
             assert len(table.texts) == len(rows.frame) == len(table.problems), "rows were lost"
         except InputError as error:
             assert str(error) and "\n" not in str(error) and len(str(error)) < 2000, "no sentence"

@@ -14,7 +14,7 @@ import yaml
 
 from exlm import ExLMConfig, InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.paper.analyze import variants
+from exlm.paper.analyze import Study
 from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import grid_cells
@@ -112,7 +112,8 @@ def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_c
     grid = config.space.grid()
 
     def models(experiment):
-        return variants(experiment, config.data, config.model, config.train, config.space)
+        study = Study("", config.data, config.model, config.train, space=config.space)
+        return study.models(experiment)
 
     assert command == "analyze" and len(grid) == 14 == len(models("repeated-mlm"))
     assert (0.15, 8) not in grid and (0.387, 8) not in grid and (0.789, 8) in grid

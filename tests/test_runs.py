@@ -116,7 +116,7 @@ def test_every_default_of_a_model_that_is_not_recorded_is_compared():
     model = ArchitectureConfig()
     left_out = [x for x in fields(model) if x.metadata.get("identity") == "if changed"]
     defaults = {f"model.{x.name}": getattr(model, x.name) for x in left_out}
-    assert defaults | {"start": None} == DEFAULTS
+    assert defaults | {"start": None, "start_from": None} == DEFAULTS
     for name, value in DEFAULTS.items():
         for recorded in ({}, {name: None}, {name: value}):
             assert first_difference(recorded, {}) is None

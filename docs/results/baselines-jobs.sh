@@ -2,17 +2,16 @@
 # All runs of baselines.md, from small to large, one after the other. What is finished is not run again, so the script
 # can be interrupted and started again.
 #
-#   EXLM_DATA=data nice -n 15 sh docs/results/baselines-jobs.sh [OUTPUT [ENVIRONMENTS]]
+#   EXLM_DATA=data nice -n 15 sh docs/results/baselines-jobs.sh [OUTPUT]
 #
 # The variable EXLM has the command, if it is not `exlm`.
 output=${1:-runs/baselines}
-environments=${2:-$HOME/.cache/exlm/baselines}
 export OMP_NUM_THREADS=1
 
 run() { # SEEDS BASELINES DATASETS [OPTIONS]
     for dataset in $3; do
         for baseline in $2; do
-            ${EXLM:-exlm} baseline "$baseline" "$dataset" --seeds "$1" --environments "$environments" \
+            ${EXLM:-exlm} baseline "$baseline" "$dataset" --seeds "$1" \
                 --output "$output/$baseline/$dataset" $4 || echo "not done: $baseline $dataset $1"
         done
     done

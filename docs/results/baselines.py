@@ -13,14 +13,14 @@ from typing import Any
 from pages import fill, table
 
 from exlm.paper.display import title
-from exlm.paper.paper_numbers import MAIN_TABLES
+from exlm.paper.models import MAIN_TABLES
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import MOLECULENET
 
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
-[CLASSIFICATION] = MAIN_TABLES["main-molecules"].finetune.values()
+[CLASSIFICATION] = MAIN_TABLES["main-molecules"]["finetune"].values()
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 

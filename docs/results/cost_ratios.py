@@ -25,7 +25,7 @@ from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.update import update
 
@@ -64,7 +64,7 @@ def measure(
     for name, switches in MODELS.items():
         config = ArchitectureConfig(**sizes, num_attention_heads=4, **SETTINGS, **switches)
         networks[name] = ExLMForMaskedLM(config.build(tokenizer)).train()
-        distributed.place_model(networks[name])
+        devices.place_model(networks[name])
     settings = OptimizerConfig()
     optimizers = {name: build_optimizer(network, settings) for name, network in networks.items()}
     shortest = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}

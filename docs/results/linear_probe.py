@@ -30,13 +30,13 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.inference import row_outputs
+from exlm.tasks.encoders.inference import batch_outputs
 from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
 from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.rows.reading import TextReader, Tokens
 from exlm.tasks.rows.splits import RowSplit, random_split, split_rows
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.finetuning import DEFAULT_LENGTH
+from exlm.tasks.tables.training import DEFAULT_LENGTH
 
 MOLECULES = (
     "bbbp",
@@ -82,10 +82,12 @@ def embeddings(
         return pooled(hidden, lattice.attention_mask[..., None].bool(), pooling)
 
     width = POOLINGS[pooling] * network.config.hidden_size
+    vectors = np.full((len(examples), width), np.nan)
     rows = np.flatnonzero(usable)
-    return row_outputs(
-        network, function, width, examples, rows, tokenizer, precision="fp32"
-    ).astype(float)
+    batches = batch_outputs(network, function, [examples[row] for row in rows], tokenizer)
+    for numbers, vectors_of_batch in batches:
+        vectors[rows[numbers]] = vectors_of_batch
+    return vectors
 
 
 def fitted(

@@ -41,7 +41,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfi
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
 from exlm.storage.runs import lock
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 
@@ -129,7 +129,7 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
     """Scores of all held-out sequences; the joint nll of each of them goes to `sequences.npz`."""
     torch.set_num_threads(1)
     network, tokenizer = load_model(str(directory), ExLMForMaskedLM)
-    device = distributed.device("auto")
+    device = devices.device("auto")
     network.eval().to(device)
     data = replace(data_of(job, corpora), eval_sequences=0)
     scores: dict[str, Any] = {"evaluation": {}, "joint_nll_in_passes": {}, "seconds_of_passes": {}}

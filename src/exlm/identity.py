@@ -14,8 +14,8 @@ NOT_IDENTITY = {"identity": "never"}
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
 # What a run did whose identity lacks a setting, or has null in its place: the settings of a model
-# with IDENTITY_IF_CHANGED, and no weights to start from.
-DEFAULTS: dict[str, Any] = {"model.state_share": 0.5, "start": None}
+# with IDENTITY_IF_CHANGED, and no weights to start from (of a fine-tuning `start_from`).
+DEFAULTS: dict[str, Any] = {"model.state_share": 0.5, "start": None, "start_from": None}
 LONGEST_VALUE = 80  # characters of a value in a message
 
 

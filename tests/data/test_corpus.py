@@ -237,8 +237,7 @@ def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
         "invalid": {"too_long": 2, "unparsable": 2},
         "skipped": 4,
         "kept_invalid": 0,
-        "unknown_tokens": 0,
-        "spelled_pieces": 0,
+        "rows_with_unknown_tokens": 0,
         "contradictory_marks": 0,
         "duplicates": 0,
         "train_examples": 2,
@@ -260,8 +259,7 @@ def test_keep_keeps_all_but_the_too_long(tmp_path):
     options = {"tokenizer": str(tmp_path / "tokenizer"), "max_length": 10, "held_out": 0}
     manifest = _prepare(file, tmp_path / "out", on_invalid="keep", **options)
     assert _texts(tmp_path / "out") == ["CCO", "C<unk>", "C("]
-    assert manifest["most_frequent_unknown"] == {"{é}": 1}
-    assert manifest["counts"]["unknown_tokens"] == 1
+    assert manifest["counts"]["rows_with_unknown_tokens"] == 1
     assert manifest["counts"]["kept_invalid"] == 2
     assert [row[3:] for row in _skipped(tmp_path / "out")] == [
         ("unparsable", "kept"),
@@ -270,17 +268,13 @@ def test_keep_keeps_all_but_the_too_long(tmp_path):
     ]
 
 
-def test_pieces_outside_the_vocabulary_are_spelled_counted_and_shown(tmp_path, capsys):
+def test_pieces_outside_the_vocabulary_are_spelled(tmp_path):
     train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
     lines = ["C[14CH3]", "[Cu+2]", "[14CH3]O[14CH3]", "CCBr", "C(", "CO"]
     file = _write(tmp_path / "in.smi", lines)
     manifest = _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), held_out=0)
     assert _texts(tmp_path / "out") == [line for line in lines if line != "C("]
-    assert manifest["counts"]["unknown_tokens"] == 0
-    assert manifest["counts"]["spelled_pieces"] == 5
-    assert manifest["most_frequent_spelled"] == {"[14CH3]": 3, "[Cu+2]": 1, "Br": 1}
-    assert "5 spelled pieces" in (printed := capsys.readouterr().out)
-    assert "most often spelled: [14CH3], [Cu+2], Br" in printed
+    assert manifest["counts"]["rows_with_unknown_tokens"] == 0
 
 
 def test_error_names_file_row_value_and_leaves_nothing(tmp_path):
@@ -358,24 +352,6 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
     two = _prepare(file, tmp_path / "two", workers=2)
     assert one == two
     Corpus(tmp_path / "two").verify()
-
-
-def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
-    read = []
-    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 3)
-    monkeypatch.setattr(
-        "exlm.data.rows.molecule_problem",
-        lambda text: read.append(text) or molecule_problem(text),
-    )
-    file = _write(tmp_path / "in.smi", [*MOLECULES, "C1CC", "", "CCN", "C(C)(C)(C)(C)C"])
-    _prepare(file, tmp_path / "learned")
-    molecules = [text for text in read if not molecule_problem(text)]
-    assert sorted(molecules) == sorted([*MOLECULES, "CCN"])
-    # With a tokenizer that is there already, rows are checked while they are tokenised.
-    _prepare(file, tmp_path / "again", tokenizer=str(tmp_path / "learned"))
-    skipped = (tmp_path / "learned/skipped.csv").read_text()
-    assert skipped == (tmp_path / "again/skipped.csv").read_text()
-    assert skipped.count("unparsable") == 2
 
 
 def test_output_is_not_overwritten_unasked(smi, tmp_path):

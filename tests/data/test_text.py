@@ -17,13 +17,13 @@ from exlm.data.tokenization import (
     BERT,
     ROBERTA,
     Alphabet,
+    alphabet_name,
     evenly_spaced,
     letter_tokenizer,
     train_text_tokenizer,
 )
 from exlm.errors import InputError
 from exlm.storage.tokenizers import load_tokenizer, save_tokenizer, tokenizer_hash
-from exlm.tasks.rows.reading import TextReader
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()
@@ -226,7 +226,7 @@ def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp
     other = tmp_path / "other.txt"
     other.write_text("the fox 狐 jumps\n")
     manifest = _prepare(str(other), tmp_path / "out", tokenizer=str(tmp_path / "first"))
-    assert manifest["most_frequent_unknown"] == {"狐": 1}
+    assert manifest["counts"]["rows_with_unknown_tokens"] == 1
     assert (
         load_tokenizer(tmp_path / "out").decode(_examples(tmp_path / "out")[0])
         == "the fox [UNK] jumps"
@@ -379,5 +379,4 @@ def test_a_further_alphabet_is_one_entry(tmp_path, monkeypatch):
     tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
     assert [tokenizer.decode(corpus[i]) for i in range(len(corpus))] == ["ACGTAC", "GGCC"]
     assert manifest["options"]["molecules"] is False
-    reader = TextReader(tokenizer, max_length=64, molecules=False)
-    assert reader.alphabet == "dna"
+    assert alphabet_name(tokenizer.backend_tokenizer) == "dna"

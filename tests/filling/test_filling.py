@@ -15,14 +15,13 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.fill import fill
+from exlm.filling.filler import fill_texts
 from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.search import Graph
-from exlm.filling.texts import fill_texts
 from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
-from exlm.model.evaluation import evaluate_batch
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.storage.models import save_model
@@ -132,24 +131,6 @@ def test_most_narrow_searches_are_exact():
         search.beam_search(graph, 3, n_best=5, beam=16, candidates=10).exact for graph in cases
     ]
     assert sum(exact) >= 15
-
-
-@every_graph
-def test_viterbi_is_the_best_of_all_paths(case):
-    graph, tokens = GRAPHS[case]
-    best = graph.probs.max(1)
-    paths = enumerate_paths(graph, tokens)
-    scores = {
-        path: score + sum(best.values[u].log().item() for u in path)
-        for path, score in paths.items()
-    }
-    expected = max(scores, key=scores.__getitem__)
-    mass = math.log(sum(map(math.exp, paths.values())))
-    fillings = search.viterbi(graph, tokens)
-    assert tuple(fillings.path[0].tolist()) == expected
-    assert fillings.token_ids[0].tolist() == [best.indices[u].item() for u in expected]
-    assert fillings.path_log_prob.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
-    assert fillings.path_log_prob.item() <= fillings.log_prob.item() + 1e-9
 
 
 @every_graph
@@ -354,22 +335,25 @@ def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, bo
     labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
         tokenizer.convert_tokens_to_ids(best)
     )
-    sums = evaluate_batch(network, {**ids, "labels": labels})
+    output = network.lattice_output(network.exlm.expand(**ids, labels=labels))
+    mask_of_state = output.lattice.target_of_state
+    lengths = output.lattice.target_lengths, output.lattice.state_lengths
+    emission = torch.where(output.lattice.target_is_mask[..., None], output.emission, 0.0)
+    is_next = mask_of_state[:, :, None] + 1 == mask_of_state[:, None, :]
+    one_each = output.links.masked_fill(~is_next, -torch.inf)
+    log_emitting = alignment.log_likelihood(emission, one_each, *lengths)
+    log_kept = alignment.log_likelihood(output.no_emission, one_each, *lengths)
+    log_all = alignment.log_likelihood(output.no_emission, output.links, *lengths)
     assert filled.fillings[0].log_probability == pytest.approx(
-        -sums["joint_nll_one_per_mask"], abs=1e-4
+        float(log_emitting - log_kept), abs=1e-4
     )
-    assert filled.kept == pytest.approx(sums["one_per_mask"], abs=1e-4)
+    assert filled.kept == pytest.approx(float((log_kept - log_all).exp()), abs=1e-4)
 
 
 def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_path):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
     (filled,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
     assert "end of sequence inside the text" in filled.problem and not filled.fillings
-
-
-def test_a_method_that_there_is_not_is_refused():
-    with pytest.raises(InputError, match="method is 'greedy'; it must be one of beam, viterbi"):
-        FillOptions(method="greedy")
 
 
 def test_options_stay_as_they_are_given():
@@ -402,7 +386,7 @@ def test_every_filled_text_says_what_one_token_for_each_mask_keeps(any_model, op
 def test_batches_order_and_padding_do_not_matter(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
-    for options in (FillOptions(), FillOptions(method="viterbi"), FillOptions(samples=5)):
+    for options in (FillOptions(), FillOptions(samples=5)):
         together = list(fill_texts(network, tokenizer, texts, options))
         small = list(fill_texts(network, tokenizer, texts, options, tokens_per_batch=1))
         assert [filled.text for filled in together] == texts
@@ -416,9 +400,9 @@ def test_batches_order_and_padding_do_not_matter(any_model):
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
     both = graphs_of(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
-    assert [graph.mask_of_state.tolist() for graph in both] == [
-        [-1, 0, 0, 0, 1, 1, 1, 2],
-        [-1, 0, 0, 0, 1],
+    assert [graph.target_of_state.tolist() for graph in both] == [
+        [0, 1, 1, 1, 2, 2, 2, 3],
+        [0, 1, 1, 1, 2],
     ]
 
 
@@ -455,9 +439,6 @@ def test_texts_on_the_command_line(capsys, model):
     main(["fill", str(model), TWO, "--tokens", "2-3", "--n_best", "1"])
     text = capsys.readouterr().out
     assert "tokens 2 (" in text and "tokens 3 (" in text
-    main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
-    (best,) = capsys.readouterr().out.splitlines()[1:]
-    assert best.split()[1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
     text = capsys.readouterr().out
     assert "may have been missed; raise --beam" in text
@@ -502,7 +483,7 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     no_mask = "no mask: write [MASK] where something is missing, or name a --site"
     assert [r["problem"] for r in filled_texts[:3]] == [None, no_mask, "empty text"]
     assert "too long" in filled_texts[3]["problem"]
-    assert "not in the model's vocabulary" in filled_texts[4]["problem"]
+    assert "not in the vocabulary" in filled_texts[4]["problem"]
     entry = filled_texts[0]["fillings"][0]
     of_texts = {"filling", "text", "tokens", "probability", "log_probability"}
     assert set(entry) == {*of_texts, *OF_MOLECULES}
@@ -558,10 +539,9 @@ def test_the_sheet_of_a_workbook_is_the_one_that_is_named(model, tmp_path):
     file = ["--file", str(tmp_path / "a.xlsx"), "--sheet", "Gaps"]
     main(["fill", str(model), *file, "--n_best", "2", "--output", str(output)])
     assert [filled["text"] for filled in read(output)] == [TWO]
-    for name in ("a.txt", "a.log"):
-        (tmp_path / name).write_text(TWO)
-        with pytest.raises(InputError, match=f"{name} has no sheets; leave out sheet"):
-            fill(str(model), [], file=str(tmp_path / name), sheet="Gaps")
+    (tmp_path / "a.txt").write_text(TWO)
+    with pytest.raises(InputError, match="a.txt has no sheets; leave out sheet"):
+        fill(str(model), [], file=str(tmp_path / "a.txt"), sheet="Gaps")
     with pytest.raises(InputError, match="sheet is for the table of --file; leave it out"):
         fill(str(model), [TWO], sheet="Gaps")
 
@@ -629,6 +609,18 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     assert sampled(3)[0] != sampled(3)[1]
 
 
+@pytest.mark.parametrize("options", [["--tokens", "1-3"], ["--passes", "1", "--samples", "40"]])
+def test_the_top_are_the_most_probable_of_all_lengths_and_samples(model, tmp_path, options):
+    def ranks(*top):
+        target = tmp_path / "fills.jsonl"
+        main(["fill", str(model), "CC[MASK][MASK]O", *options, *top, "--output", str(target)])
+        fillings = read(target)[0]["fillings"]
+        return {x["text"]: x["probability"] * x.get("length_probability", 1) for x in fillings}
+
+    every = ranks()
+    assert [*ranks("--top", "3").values()] == sorted(every.values(), reverse=True)[:3]
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
@@ -640,10 +632,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
-        (("MODEL", TWO, "--method", "greedy"), "greedy"),
         (("MODEL", TWO, "--samples", "0"), "samples is 0; give a number from 1 to 100,000"),
         (("MODEL", TWO, "--samples", "1000000000"), "samples is 1000000000"),
-        (("MODEL", TWO, "--samples", "5", "--method", "viterbi"), "leave one of them out"),
         (
             ("MODEL", TWO, "--output", "fills.txt"),
             "must end in .jsonl or .csv or .parquet or .xlsx or .sdf or .html or .png",

@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig, ExLMForMaskedLM, InputError
 from exlm.filling import search
 from exlm.filling.explore import explore
+from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.several_passes import SeveralPasses
-from exlm.filling.texts import Filler, fill_texts
 from exlm.model.passes import nll_in_passes
 from exlm_command import main
 from tests.filling.test_filling import (
@@ -87,9 +87,9 @@ def fill_in_passes(tokenizer):
         (start,) = tokenize(network, tokenizer, [" [MASK]" * masks])
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
-        several = SeveralPasses(start, first, filler.restricted_graphs, min(passes, masks))
+        several = SeveralPasses(start, first, filler.read, min(passes, masks))
         results = several.best(n_best, width)
-        return network, results.revealed, results.exact
+        return network, results.texts, results.exact
 
     return fill
 
@@ -231,7 +231,7 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
     assert capsys.readouterr().out.count("filled in 2 passes of the network") == 1
     main(["fill", str(model), TWO])
     assert "filled in 2 passes of the network" in capsys.readouterr().out
-    for options in (["--passes", "1"], ["--free", "true"], ["--method", "viterbi"]):
+    for options in (["--passes", "1"], ["--free", "true"]):
         main(["fill", str(model), TWO, *options])
         assert "passes" not in capsys.readouterr().out
     target = tmp_path / "fills.jsonl"
@@ -244,10 +244,9 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ("--passes 0", "passes is 0; give a number from 1"),
+        ("--passes 0", "passes is 0; it must be at least 1"),
         ("--passes 2 --free true", "leave out passes, or these"),
         ("--passes 2 --tokens 3", "leave out passes, or these"),
-        ("--passes all --method viterbi", "leave out passes, or these"),
     ],
 )
 def test_passes_that_make_no_sense_are_told_in_one_sentence(capsys, model, options, reason):

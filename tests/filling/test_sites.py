@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,12 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.fill_sites import fill_sites
+from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import Filling, Molecule, TextToFill
-from exlm.filling.sites import template_maker
-from exlm.filling.texts import fill_texts
+from exlm.filling.results import FilledText, Filling, Molecule
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES
@@ -218,9 +218,10 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     network, tokenizer = load_for_filling(model)
     make = template_maker(["1-3"], None, None, False)
     options = FillOptions(n_best=4)
+    filler = Filler(network, tokenizer, options)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    unfilled = [TextToFill(line, text) for line, text in enumerate(texts, 1)]
-    filled_texts = list(fill_sites(network, tokenizer, unfilled, make, options))
+    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    filled_texts = list(fill_sites(filler, unfilled, make))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (
         filled_texts[1].problem.startswith("no attachment point")
@@ -259,6 +260,8 @@ def test_a_filling_that_breaks_what_stays_is_not_valid():
         ("c1ccccc1[*:1].C1CCNC1[*:1]", "c1ccccc1OC1CCCN1", "c1ccccc1OC1CCNC1"),
         # the ring is found in two ways, of which one has nothing new but at the site
         ("Cc1ccc([*:1])cc1", "CCc1ccc(C)cc1", "Cc1ccc(C)c(C)c1"),
+        # both pieces hang on the second site
+        ("O=C(Nc1ccccc1[*:1])[*:2]", "O=C(Nc1ccccc1F)CC", "O=C(Nc1ccccc1)C(F)CC"),
         # a bond between two atoms that stay
         ("CC(C[*:1])CC", "CC(CO)CC", "OCC1CCC1"),
     ],
@@ -433,6 +436,7 @@ def test_sites_that_touch_are_filled_each_for_itself(tmp_path, protein_model):
         assert row["filling"] == f"{filled[2:4]} {filled[4]} {filled[6]}"
 
 
+NO_MOLECULES = str(Path(__file__).parents[2] / "requirements.txt")
 PHENYL = "c1ccccc1*"
 
 
@@ -487,10 +491,10 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--temperature", "0"), "temperature is 0"),
         ((PHENYL, "--site", "1", "--temperature", "1e9"), "temperature is 1"),
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
-        ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi: no such file"),
-        ((PHENYL, "--site", "1", "--known", __file__), "which holds no molecules"),
+        ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi"),
+        ((PHENYL, "--site", "1", "--known", NO_MOLECULES), "which holds no molecules"),
         ((PHENYL, "--site", "1", "--known_sheet", "Old"), "known_sheet is for a workbook; give"),
-        ((PHENYL, "--known", __file__, "--known_sheet", "Old"), "known_sheet is for a workbook"),
+        ((PHENYL, "--site", "1", "--known", __file__), "unknown file type; use a"),
         (
             (PHENYL, "--site", "1", "--output", "a.doc"),
             "must end in .jsonl or .csv or .parquet or .xlsx",

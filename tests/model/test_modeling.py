@@ -91,7 +91,7 @@ def test_positions_before_a_late_expansion_are_those_of_words_alone(tiny_config,
     tables = []
     for layer in model.exlm.layers:
         layer.register_forward_pre_hook(lambda _, arguments: tables.append(arguments[1][0]))
-    model.eval()(**tiny_batch, return_logits=False)
+    model.eval()(**tiny_batch)
     early, late = tables  # [B, L, blocks, 2, width / 2]: one axis has one block
     assert early.shape[2] == 1 and late.shape[2] == 4
     with pytest.raises(InputError, match="state_share is 0.3; it must be 0, 0.5, 0.25"):
@@ -228,7 +228,7 @@ def test_hidden_states_line_up_with_the_input_tokens(tiny_config, tiny_batch):
     nothing = torch.zeros_like(tiny_batch["input_ids"], dtype=torch.bool)
     lattice = model.expand(**inputs, masked=nothing)
     full, _ = model.encode(lattice)
-    torch.testing.assert_close(hidden[0, 3], full[0, lattice.first[0, 3]])
+    torch.testing.assert_close(hidden[0, 3], full[0, lattice.first_copy[0, 3]])
 
 
 def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config, tiny_batch):
@@ -419,7 +419,7 @@ class FirstState(Objective):
 
     def marginals(self, output: LatticeOutput) -> torch.Tensor:
         lattice = output.lattice
-        place = lattice.first.gather(1, lattice.target_index)  # of each target's first copy
+        place = lattice.first_copy.gather(1, lattice.target_index)  # of each target's first copy
         is_first = lattice.state_index[:, None] == place[..., None]  # [B, T, N]
         states = output.states.gather(
             1, is_first.int().argmax(-1)[..., None].expand(-1, -1, output.states.shape[-1])
@@ -559,20 +559,16 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
-def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(
-    tiny_config, tiny_batch, objective
-):
+def test_logits_come_beside_a_loss_in_evaluation_only(tiny_config, tiny_batch, objective):
     """As compute_metrics of a Trainer needs them; they are those that come without labels."""
-    model = ExLMForMaskedLM(
-        tiny_config(objective=objective, initializer_range=0.3, hidden_dropout_prob=0.0)
-    )
-    assert model.train()(**tiny_batch).logits is None
-    asked = model(**tiny_batch, return_logits=True)
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3, **rates))
+    in_training = model.train()(**tiny_batch)
+    assert in_training.logits is None
     alone = model.eval()(**{name: x for name, x in tiny_batch.items() if name != "labels"}).logits
     found = model(**tiny_batch)
     torch.testing.assert_close(found.logits, alone)
-    torch.testing.assert_close(found.loss, model(**tiny_batch, return_logits=False).loss)
-    assert asked.logits is not None and asked.logits.shape == alone.shape
+    torch.testing.assert_close(found.loss, in_training.loss)
 
 
 HEADS = [ExLMModel, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMForQuestionAnswering]
@@ -598,7 +594,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         rows = lattice
         if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows)
+        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

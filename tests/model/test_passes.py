@@ -10,7 +10,6 @@ import torch
 from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.passes import most_certain, nll_in_passes
-from exlm.ops.transition import PriorStrength
 
 VOCABULARY, BOS, EOS, MASK = 6, 0, 2, 5
 SWITCHES = [
@@ -143,12 +142,11 @@ def test_one_pass_is_the_joint_nll_and_the_batch_does_not_matter(
     assert all(tiny_batch[name].equal(tensor) for name, tensor in before.items())
 
 
-def test_a_prior_in_place_of_the_configurations_counts(build):
+def test_the_prior_counts(build):
     model, batch = build(num_states=2), every_filling(2)
-    held = nll_in_passes(model, batch, 2, PriorStrength(30.0, 0.0))
-    assert not held.equal(nll_in_passes(model, batch, 2))
-    model.transition.default_prior = PriorStrength(30.0, 0.0)
-    assert held.equal(nll_in_passes(model, batch, 2))
+    free = nll_in_passes(model, batch, 2)
+    model.config.order_prior = 30.0
+    assert not nll_in_passes(model, batch, 2).equal(free)
 
 
 def test_masks_are_spread_evenly_and_of_equal_ones_the_left_come_first():

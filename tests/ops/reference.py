@@ -2,13 +2,16 @@
 autograd.
 
 It is slow but easy to check; every back end is tested against it. To import it adds it to
-`BACKENDS` as `reference`.
+`BACKENDS` as `reference`, and without a GPU the kernels in Triton's interpreter as `interpreted`.
 """
+
+import os
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from exlm.ops import alignment
+from exlm.ops import alignment, alignment_torch
 from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW, feasible
 from exlm.ops.precision import at_least_float32
 
@@ -47,4 +50,17 @@ def forward_backward(
     return result, at_state.to(emission.dtype), on_edge.to(transition.dtype)
 
 
+def interpreted(
+    emission: Tensor, transition: Tensor, *lengths: Tensor, gradients: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The kernels for a GPU; PyTorch where `usable_backend` takes it on a GPU, too."""
+    from exlm.ops import alignment_triton
+
+    is_float32 = emission.dtype == transition.dtype == torch.float32
+    module = alignment_triton if is_float32 and emission.numel() else alignment_torch
+    return module.forward_backward(emission, transition, *lengths, gradients=gradients)
+
+
 alignment.BACKENDS["reference"] = forward_backward
+if os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton"):
+    alignment.BACKENDS["interpreted"] = interpreted

@@ -2,10 +2,12 @@
 their compilation."""
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,7 +35,6 @@ def run(case, one_program=True):
             LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program
         ).items():
             patch.setattr(alignment_triton, name, size)
-        assert alignment_triton.usable(emission, transition)
         return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
 
 
@@ -116,27 +117,29 @@ def test_the_value_alone_and_views_as_inputs():
 
 
 def test_other_inputs_go_to_pytorch(monkeypatch):
-    case = random_case(33)
-    expected = alignment_torch.forward_backward(*case)
-    assert not alignment_triton.usable(*case[:2])
-    assert all(map(torch.equal, alignment_triton.forward_backward(*case), expected))
-    single = [x.float() for x in case[:2]]
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    assert not alignment_triton.usable(*single)
+    def chosen(dtype, device="cuda", shape=(6, 5, 9)):
+        tensor = SimpleNamespace(dtype=dtype, device=torch.device(device), shape=shape)
+        tensor.numel = lambda: math.prod(shape)
+        return alignment.usable_backend("triton", tensor, tensor)
+
+    monkeypatch.setattr(alignment, "triton_works", lambda: True)
+    assert chosen(torch.float32) == "triton"
+    assert chosen(torch.float64) == chosen(torch.float32, "cpu") == "torch"
+    assert chosen(torch.float32, shape=(0, 5, 9)) == "torch"
+    assert chosen(torch.float32, shape=(1, 2, 23_001)) == "torch"
 
 
 def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "triton", None)
-    case = random_case(34, dtype=torch.float32)
     fused.triton_works.cache_clear()
     try:
-        values = [
-            alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")
-        ]
+        assert not fused.triton_works() and not fused.triton_works()
     finally:
         fused.triton_works.cache_clear()
-    assert all(torch.equal(value, values[-1]) for value in values)
     assert len(caplog.records) == 1
+    case = random_case(34, dtype=torch.float32)
+    values = [alignment.log_likelihood(*case, backend=name) for name in ("triton", "torch")]
+    assert torch.equal(*values)
 
 
 def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):
@@ -166,7 +169,6 @@ class Device:  # compiles for real, launches nothing
     get_current_target = staticmethod(lambda: GPUTarget("cuda", int(sys.argv[1]), 32))
 
 triton.runtime.driver.set_active(Device)
-alignment_triton.usable = lambda *_: True
 for batch, targets, states in [(1, 1, 1), (64, 79, 316), (2, 3, 2048)]:
     lengths = torch.tensor([targets] * batch), torch.tensor([states] * batch)
     alignment_triton.forward_backward(

@@ -57,7 +57,9 @@ def test_first_points_at_the_first_copy_of_every_token(k):
     result = lattice(k=k)
     real = IDS != 1
     assert torch.equal(
-        result.input_ids.gather(1, result.first.clamp(max=result.input_ids.shape[1] - 1))[real],
+        result.input_ids.gather(1, result.first_copy.clamp(max=result.input_ids.shape[1] - 1))[
+            real
+        ],
         IDS[real],
     )
 

@@ -17,7 +17,7 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
+from exlm.paper.analyze import DownstreamConfig, Space, Study, analyze
 from exlm.paper.jobs import Job, in_own_process, run_jobs
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -87,11 +87,7 @@ def test_the_grid_is_pretrained_measured_and_fine_tuned_with_the_same_repetition
 def finished(recipe):
     """When each training and measurement was finished, by its path."""
     root = Path(recipe["output"])
-    files = [
-        path
-        for name in ("result.json", "measurements.json", "results.json")
-        for path in root.rglob(name)
-    ]
+    files = [path for name in ("result.json", "measurements.json") for path in root.rglob(name)]
     return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in files}
 
 
@@ -106,26 +102,8 @@ def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsy
     assert case.read_text().count("<svg") == 1
     capsys.readouterr()
     analyze("sweep", **recipe)
-    assert (
-        finished(recipe) == after and "4 of 4 jobs are finished already" in capsys.readouterr().out
-    )
-
-
-def test_trainings_without_a_record_are_recognised_and_only_measured_again(recipe, capsys):
-    settings = recipe | {"space": Space(cells=[(0.15, 1)])}
-    analyze("repeated-mlm", **settings)
-    before = finished(recipe)
-    for record in Path(recipe["output"]).rglob("*.settings.json"):
-        record.unlink()
-    capsys.readouterr()
-    analyze("repeated-mlm", **settings)
-    out, after = capsys.readouterr().out, finished(recipe)
-    assert "job 2 of 2" in out and "seed-0 is finished already" in out
-    trained = (
-        "pretrain/mlm-p15/seed-0/result.json",
-        "finetune/mlm-p15/seed-0/long/seed-1/result.json",
-    )
-    assert [before[name] for name in trained] == [after[name] for name in trained]
+    assert finished(recipe) == after
+    assert capsys.readouterr().out.count("seed-0 is finished already") == 2
 
 
 def test_changed_settings_do_not_pass_for_done(recipe):
@@ -151,7 +129,6 @@ def test_mlm_plus_plus_gets_the_updates_that_cost_what_exlms_cost(recipe):
     assert runs["exlm-p15-k2-sparse"]["recipe"]["model"]["dag"] == "sparse"
     measured = Path(recipe["output"], "efficiency.json")
     before = measured.read_bytes()
-    measured.with_name("efficiency.settings.json").unlink()
     analyze("ablations", **recipe)  # the cost is not measured again, since MLM++ was trained by it
     assert measured.read_bytes() == before
     with pytest.raises(InputError, match=r"other settings \(steps\): 2 instead of 3"):
@@ -220,34 +197,20 @@ def test_a_training_ends_when_the_analysis_is_killed(tmp_path):
     pytest.fail("the training goes on without the analysis")
 
 
-def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_over(
-    tmp_path, capsys
-):
+def test_what_lacks_its_model_is_passed_over_and_all_others_are_done(tmp_path, capsys):
     def stop():
         raise TrainingStopped("the loss is not finite")
 
-    first, second, third = (
-        tmp_path / "one" / "a.json",
-        tmp_path / "two" / "a.json",
-        tmp_path / "one" / "b.json",
-    )
-    second.parent.mkdir()
+    model = tmp_path / "one" / "a.json"
+    last = tmp_path / "c.json"
     jobs = [
-        Job("training", first, stop, {}),
-        Job("training", second, second.touch, {"steps": 1}),
-        Job("measuring", third, lambda: pytest.fail("the first is needed"), {}, first),
-        Job("training", tmp_path / "c.json", (tmp_path / "c.json").touch, {}),
+        Job("training", model, stop),
+        Job("measuring", tmp_path / "b.json", lambda: pytest.fail("the first is needed"), model),
+        Job("training", last, last.touch),
     ]
     with pytest.raises(TrainingStopped, match="one: the loss is not finite$"):
         run_jobs(jobs, own_processes=False)
-    assert [job.finished() for job in jobs] == [False, True, False, True]
-    assert not replace(jobs[1], settings={"steps": 2}).finished()
-    assert "passed over, since there is no" in capsys.readouterr().out
-    run_jobs(
-        [*jobs[1:2], *(replace(jobs[3], settings={"again": i}) for i in range(2))],
-        own_processes=False,
-    )
-    assert capsys.readouterr().out.count("done in 0 s") == 2
+    assert last.exists() and "passed over, since there is no" in capsys.readouterr().out
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(recipe, capsys):
@@ -320,9 +283,12 @@ def test_an_unknown_experiment_and_impossible_spaces_are_named(recipe, experimen
         analyze(experiment, **recipe | {"space": space})
 
 
+def study_of(recipe):
+    return Study(**{name: value for name, value in recipe.items() if name != "own_processes"})
+
+
 def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
-    settings = (recipe["data"], recipe["model"], recipe["train"], recipe["space"])
-    mlm, exlm, *others = variants("ablations", *settings, cost_ratio=2.0).values()
+    mlm, exlm, *others = study_of(recipe).models("ablations", cost_ratio=2.0).values()
     for other in others[:-1]:
         changed = vars(other["model"]).items() - vars(exlm["model"]).items()
         assert len(changed) == 1 and other | {"model": exlm["model"]} == exlm
@@ -330,8 +296,8 @@ def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
 
 
 def test_mlm_plus_plus_can_have_an_exact_multiple_of_the_updates(recipe):
-    settings = (recipe["data"], recipe["model"], recipe["train"], Space(plus_plus=3.0))
-    *_, plus_plus = variants("ablations", *settings, cost_ratio=1.9).values()
+    study = study_of(recipe | {"space": Space(plus_plus=3.0)})
+    *_, plus_plus = study.models("ablations", cost_ratio=1.9).values()
     assert plus_plus["train"].steps == 3 * recipe["train"].steps
     with pytest.raises(InputError, match="plus_plus"):
         Space(plus_plus=0.0)

@@ -5,11 +5,10 @@ from statistics import stdev
 
 import pytest
 
-from exlm.paper.comparisons import CLAIMS
-from exlm.paper.display import ACCURACY
-from exlm.paper.estimates import Term, decide, weighted_sum
+from exlm.paper.comparisons import decide, weighted_sum
+from exlm.paper.display import ACCURACY, CLAIMS
+from exlm.paper.models import Model
 from exlm.paper.report import report
-from exlm.paper.variants import Variant
 from tests.paper.fake_runs import finetuning, pretraining
 from tests.paper.reports import only_group, read_csv
 
@@ -186,13 +185,13 @@ def test_the_rule_of_two_standard_errors(tmp_path):
             finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
     pretraining(tmp_path, "ablated", rotary="1d")
     group = only_group(tmp_path)
-    exlm, mlm = (Variant("exlm", 4, 0.15), Variant("mlm", 1, 0.15))
+    exlm, mlm = (Model("exlm", 4, 0.15), Model("mlm", 1, 0.15))
 
     def error(weight, other, score):
-        terms = [Term(weight, exlm, [score]), Term(-1, other, [score])]
-        return weighted_sum(group.results, terms)[1]
+        terms = [(weight, exlm, [score]), (-1, other, [score])]
+        return weighted_sum(group.means, terms)[1]
 
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
     assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
     assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
-    assert error(1, Variant("exlm-1d", 4, 0.15), ACCURACY) is None
+    assert error(1, Model("exlm-1d", 4, 0.15), ACCURACY) is None

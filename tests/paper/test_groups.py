@@ -1,4 +1,4 @@
-"""Groups: every run is of its variant, beside the runs it can be compared with, under a label."""
+"""Groups: every run is of its model, beside the runs it can be compared with, under a label."""
 
 import json
 
@@ -7,30 +7,30 @@ import pytest
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
 from exlm.paper.groups import group_runs
+from exlm.paper.models import Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.variants import Variant
 from tests.paper.fake_runs import efficiency, pretraining
 from tests.paper.reports import only_group, read_csv
 
 
 @pytest.mark.parametrize(
-    "switches,variant",
+    "switches,model",
     [
-        (dict(objective="exlm", num_states=4), Variant("exlm", 4, 0.15)),
-        (dict(objective="exlm", num_states=8, p=0.387), Variant("exlm", 8, 0.387)),
-        (dict(rotary="1d"), Variant("exlm-1d", 4, 0.15)),
-        (dict(objective="ctc"), Variant("ctc", 4, 0.15)),
-        (dict(dag="sparse"), Variant("exlm-sparse", 4, 0.15)),
-        (dict(objective="mlm"), Variant("mlm", 1, 0.15)),
-        (dict(objective="mlm", p=0.789, r=8), Variant("mlm", 1, 0.789, 8)),
+        (dict(objective="exlm", num_states=4), Model("exlm", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Model("exlm", 8, 0.387)),
+        (dict(rotary="1d"), Model("exlm-1d", 4, 0.15)),
+        (dict(objective="ctc"), Model("ctc", 4, 0.15)),
+        (dict(dag="sparse"), Model("exlm-sparse", 4, 0.15)),
+        (dict(objective="mlm"), Model("mlm", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Model("mlm", 1, 0.789, 8)),
     ],
 )
-def test_a_run_belongs_to_the_variant_of_its_settings_whatever_its_directory_is_called(
-    tmp_path, switches, variant
+def test_a_run_belongs_to_the_model_of_its_settings_whatever_its_directory_is_called(
+    tmp_path, switches, model
 ):
     pretraining(tmp_path, "a-misleading-mlm-exlm-k2", **switches)
-    assert list(only_group(tmp_path).variants) == [variant]
+    assert list(only_group(tmp_path).models) == [model]
 
 
 def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
@@ -38,7 +38,7 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     pretraining(tmp_path, "b", objective="mlm")
     pretraining(tmp_path, "c", objective="mlm", steps=200)
     group = only_group(tmp_path)
-    assert {variant.method for variant in group.variants} == {"exlm", "mlm", "mlm-plus-plus"}
+    assert {model.method for model in group.models} == {"exlm", "mlm", "mlm-plus-plus"}
     assert group.label.endswith("100 updates of 4,096 tokens")
 
 
@@ -53,7 +53,7 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
     assert (
         len(rows["Vanilla MLM++"]["runs"].split()) == 2
-        and rows["Vanilla MLM++"]["updates"] == "160.0"
+        and rows["Vanilla MLM++"]["updates"] == "160"
     )
     groups = {
         row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")
@@ -70,9 +70,8 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
             json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps})
         )
     group = group_runs(find_runs([str(tmp_path)]))[0]
-    assert [
-        run.steps for variant in group.select("mlm-plus-plus") for run in group.variants[variant]
-    ] == [190]
+    [plus] = group.select("mlm-plus-plus")
+    assert list(group.runs_of(plus)["steps"]) == [190]
 
 
 def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
@@ -82,10 +81,12 @@ def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themse
         pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
     pretraining(tmp_path, "ablated", rotary="1d")
     groups = group_runs(find_runs([str(tmp_path)]))
-    names = {frozenset(run.path.name for run in group.runs) for group in groups}
+    names = {frozenset(path.name for path in group.runs["path"]) for group in groups}
     pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
     assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
-    [full] = [group for group in groups if {run.path.name for run in group.runs} == pair["full"]]
+    [full] = [
+        group for group in groups if {path.name for path in group.runs["path"]} == pair["full"]
+    ]
     assert "model.rotary = full" in full.label
 
 
@@ -94,11 +95,8 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
         pretraining(tmp_path, f"exlm-{p}", p)
         pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
     group = group_runs(find_runs([str(tmp_path)]))[0]
-    lengths = {
-        variant.p: run.steps
-        for variant in group.select("mlm-plus-plus")
-        for run in group.variants[variant]
-    }
+    plus = group.runs[group.runs["method"] == "mlm-plus-plus"]
+    lengths = dict(plus[["p", "steps"]].values)
     assert lengths == {0.15: 160, 0.387: 190}
 
 
@@ -115,8 +113,8 @@ def test_a_second_run_of_a_seed_is_left_out(tmp_path):
 def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
-    assert [set(group.variants) for group in group_runs(find_runs([str(tmp_path)]))] == [
-        {Variant("mlm", 1, 0.15)}
+    assert [set(group.models) for group in group_runs(find_runs([str(tmp_path)]))] == [
+        {Model("mlm", 1, 0.15)}
     ] * 2
 
 
@@ -154,9 +152,7 @@ def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_pa
     pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
     pretraining(tmp_path, "exlm-changed", **change)
     found = group_runs(find_runs([str(tmp_path)]))
-    assert [{variant.method for variant in group.variants} for group in found] == [
-        {"exlm", "mlm"}
-    ] * 2
+    assert [{model.method for model in group.models} for group in found] == [{"exlm", "mlm"}] * 2
     assert [len(group.runs) for group in found] == [3, 2]
     assert found[1].label == f"{found[0].label} · {words}"
     report([str(tmp_path)], str(tmp_path / "out"))
@@ -172,10 +168,10 @@ def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_on
         pretraining(tmp_path, f"exlm-{order}", prior={"order": order}, expanded_layers=1)
     pretraining(tmp_path, "exlm-all", prior={"order": 10.0}, steps=200)
     found = group_runs(find_runs([str(tmp_path)]))
-    methods = [{variant.method for variant in group.variants} for group in found]
+    methods = [{model.method for model in group.models} for group in found]
     late = {"exlm", "ctc", "mlm", "mlm-plus-plus"}
     assert methods == [late] * 3 + [{"exlm", "mlm"}]
-    assert sum(variant.r == 2 for group in found for variant in group.variants) == 1
+    assert sum(model.r == 2 for group in found for model in group.models) == 1
 
 
 def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monkeypatch):
@@ -191,7 +187,7 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monk
 def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "electra", VanillaMLM)
     pretraining(tmp_path, "electra", objective="electra")
-    assert list(only_group(tmp_path).variants) == [Variant("electra", 1, 0.15)]
+    assert list(only_group(tmp_path).models) == [Model("electra", 1, 0.15)]
 
 
 def test_a_label_says_corpus_size_and_updates(tmp_path):
@@ -212,6 +208,6 @@ def test_equal_labels_get_the_settings_that_differ(tmp_path):
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
     pretraining(tmp_path, "a", r=2, objective="mlm")
-    shown = [(variant.p, variant.r) for variant in only_group(tmp_path).grid()]
+    shown = [(model.p, model.r) for model in only_group(tmp_path).grid()]
     assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
     assert (0.15, 4) in shown and (0.387, 8) not in shown

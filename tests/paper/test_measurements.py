@@ -117,7 +117,7 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     for path in paths.tolist():
         for target in masks:
             place = int(lattice.state_index[0, path[target]])
-            copy = place - int(lattice.first[0, lattice.target_index[0, target]])
+            copy = place - int(lattice.first_copy[0, lattice.target_index[0, target]])
             if 0 <= copy < 3 and lattice.source_token[0, place] == lattice.target_index[0, target]:
                 counts[copy] += 1 / (many * len(masks))
     assert torch.allclose(counts, torch.tensor(found["by_state"], dtype=torch.float32), atol=0.02)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exlm.paper import paper_numbers as paper
-from exlm.paper.variants import Variant
+from exlm.paper import models as paper
+from exlm.paper.models import Model
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def same(numbers, values):
 def test_the_papers_main_tables_are_the_sources(source):
     def printed(name):
         main = paper.MAIN_TABLES[name]
-        return [*main.quoted.values(), *main.paper.values()]
+        return [*main["quoted"].values(), *main["paper"].values()]
 
     rows = table_of(source, "table::classification")
     for (_, numbers), values in zip(rows, printed("main-molecules"), strict=True):
@@ -77,7 +77,7 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
             p = round(float(found[1]) / 100, 4)
         k = re.search(r"k=\$?(\d)", line)
         rows[p, int(k[1]) if k else 1] = numbers[-5:]
-    variants = {Variant("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
+    variants = {Model("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
     assert variants == paper.SWEEP
 
 

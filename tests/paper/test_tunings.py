@@ -9,12 +9,13 @@ from statistics import median, stdev
 import pandas as pd
 import pytest
 
+from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import ACCURACY
-from exlm.paper.estimates import Results, Term, weighted_sum
+from exlm.paper.groups import Means
 from exlm.paper.listings import runs_table
+from exlm.paper.models import MODEL_COLUMNS, Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.variants import Variant
 from tests.paper.fake_runs import finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv
 
@@ -25,19 +26,16 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     group = only_group(tmp_path)
-    variant = Variant("exlm", 4, 0.15)
-    mean = group.results.number(variant, "rte")
-    middle = Results(group.values, median).number(variant, "rte")
-    assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
-        (72.0 + 61.0) / 2
-    )
-    assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
+    exlm = Model("exlm", 4, 0.15)
+    mean, deviation = group.means.mean(exlm, "rte")
+    middle, _ = Means(group.numbers, median).mean(exlm, "rte")
+    assert mean == pytest.approx((74.0 + 61.0) / 2)
+    assert middle == pytest.approx((72.0 + 61.0) / 2)
+    assert deviation == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
-    assert sorted(group.results.by_variant[variant].run_by_run("rte")) == pytest.approx(
-        [61.0, 74.0]
-    )
-    assert group.results.number(variant, ACCURACY).value == pytest.approx(25.0)
-    _, error = weighted_sum(group.results, [Term(1, variant, ["rte"])])
+    assert sorted(group.means.run_by_run(exlm, "rte")) == pytest.approx([61.0, 74.0])
+    assert group.means.mean(exlm, ACCURACY)[0] == pytest.approx(25.0)
+    _, error = weighted_sum(group.means, [(1, exlm, ["rte"])])
     assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
 
@@ -46,11 +44,11 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed)
         finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
     finetuning(tmp_path, "cola", model, "cola", [0.5])
-    results = only_group(tmp_path).results
-    variant = Variant("exlm", 4, 0.15)
-    assert results.number(variant, "rte", "cola").value == pytest.approx(60.0)
-    assert len(results.by_variant[variant].run_by_run("rte", "cola")) == 1
-    assert results.number(variant, "rte", "mrpc") is None and results.number(variant) is None
+    means = only_group(tmp_path).means
+    exlm = Model("exlm", 4, 0.15)
+    assert means.mean(exlm, "rte", "cola")[0] == pytest.approx(60.0)
+    assert len(means.run_by_run(exlm, "rte", "cola")) == 1
+    assert means.mean(exlm, "rte", "mrpc") is means.mean(exlm) is None
 
 
 def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
@@ -58,11 +56,11 @@ def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_pa
     finetuning(tmp_path, "t", model, "rte", [0.6, 0.7])
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
-    scores = runs.values.set_index("quantity")
+    scores = runs.numbers.set_index("quantity")
     assert scores.loc["rte", "value"].tolist() == pytest.approx([60.0, 70.0, 50.0], abs=1e-9)
     assert scores.loc["rte", "seed"].tolist() == [0, 1, 0]
-    assert scores.loc["rte", "source"].nunique() == 2
-    assert scores.loc[ACCURACY, "source"] == only_group(tmp_path).runs[0].id
+    assert scores.loc["rte", "id"].nunique() == 2
+    assert scores.loc[ACCURACY, "id"] == only_group(tmp_path).runs["id"].iloc[0]
     assert scores.loc["entropy/mean", "error"] == 0.03
 
 
@@ -73,9 +71,8 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     weights = hashlib.sha256(b"b" * 64).hexdigest()
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
     group = only_group(tmp_path)
-    assert group.results.number(Variant("exlm", 4, 0.15), "rte") and not group.results.number(
-        Variant("exlm", 2, 0.15), "rte"
-    )
+    assert group.means.mean(Model("exlm", 4, 0.15), "rte")
+    assert not group.means.mean(Model("exlm", 2, 0.15), "rte")
 
 
 def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
@@ -84,8 +81,8 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     group = only_group(tmp_path)
-    assert sorted(tuning.path.name for tuning in group.finetunings) == ["t2", "t4"]
-    assert group.results.number(Variant("exlm", 4, 0.15), "rte").value == pytest.approx(65.0)
+    assert sorted(path.name for path in group.finetunings["path"]) == ["t2", "t4"]
+    assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
     others = [row for row in listed if str(row["group"]).startswith("other fine-tunings")]
     assert {Path(str(row["directory"])).name for row in others} == {"t8", "scratch"}
@@ -210,7 +207,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     group = only_group(tmp_path)
     assert group.tasks == ["squad2", "bace", "esol"]
-    values = [group.results.number(Variant("exlm", 4, 0.15), task).value for task in group.tasks]
+    values = [group.means.mean(Model("exlm", 4, 0.15), task)[0] for task in group.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -284,16 +281,16 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
-    variant = Variant("exlm", 4, 0.15)
+    exlm = Model("exlm", 4, 0.15)
     values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
-    rows = [(*variant, run, "marginal", value, None) for run, value in values]
-    rows += [(*variant, run, "joint", value - 0.5, None) for run, value in values]
-    columns = [*Variant._fields, "run", "quantity", "value", "error"]
-    results = Results(pd.DataFrame(rows, columns=columns))
-    terms = [Term(1, variant, ["marginal"]), Term(-1, variant, ["joint"])]
-    assert weighted_sum(results, terms) == (0.5, 0.0)
+    rows = [(*exlm, run, "marginal", value, None) for run, value in values]
+    rows += [(*exlm, run, "joint", value - 0.5, None) for run, value in values]
+    columns = [*MODEL_COLUMNS, "pretraining", "quantity", "value", "error"]
+    means = Means(pd.DataFrame(rows, columns=columns))
+    terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
+    assert weighted_sum(means, terms) == (0.5, 0.0)
     with pytest.raises(ValueError, match="has the weights 1 and 2"):
-        weighted_sum(results, [terms[0], Term(-2, variant, ["joint"])])
+        weighted_sum(means, [terms[0], (-2, exlm, ["joint"])])
 
 
 def test_a_run_with_the_settings_of_another_is_named(tmp_path):

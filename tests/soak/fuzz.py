@@ -26,7 +26,7 @@ from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.questions.questions import read_questions
-from exlm.tasks.rows.table import make_table
+from exlm.tasks.rows.table import unlabelled_table
 from exlm_command.parser import settings
 from tests.soak import work
 from tests.soak.work import Test
@@ -195,7 +195,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
     def call(texts: list[str], row_tokenizer: RowTokenizer) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = row_tokenizer((rows, None))
+        found = row_tokenizer(rows)
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         )
@@ -225,7 +225,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 def _table(path: Path) -> str | None:
     """Reads a file as `exlm predict` does."""
     rows = read_file(path)
-    table = make_table(rows, path, None, [])
+    table = unlabelled_table(rows, path, None)
     return None if len(table.texts) == len(rows.frame) == len(table.problems) else "rows were lost"
 
 

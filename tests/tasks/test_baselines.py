@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from threading import Thread
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -23,7 +24,7 @@ from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks.baseline import baseline
-from exlm.tasks.baselines import BASELINES, programs
+from exlm.tasks.baselines import BASELINES, estimators, programs
 from exlm.tasks.baselines.estimators import ecfp
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -88,23 +89,22 @@ with open(everything) as table, open("model_0/test_predictions.csv", "w", newlin
 
 
 @pytest.fixture
-def environments(tmp_path):
-    """The folder of environments, in which those of programs are there already."""
+def environments(tmp_path, monkeypatch):
+    """Environments of programs that are there already."""
+    monkeypatch.setenv("EXLM_BASELINES", str(tmp_path / "environments"))
     for name in ("torch-geometric-2.8.1", "chemprop-2.2.4"):
         python = tmp_path / "environments" / name / "bin" / "python"
         python.parent.mkdir(parents=True)
         python.symlink_to(sys.executable)
         (python.parents[1] / programs.FINISHED).touch()
-    return tmp_path / "environments"
 
 
 @pytest.fixture
 def program(monkeypatch, tmp_path, environments):
-    """Lets AttentiveFP be PROGRAM. Returns the folder of environments."""
+    """Lets AttentiveFP be PROGRAM."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     monkeypatch.setattr(programs, "ATTENTIVEFP_SCRIPT", script)
-    return environments
 
 
 def run(table, kind, name="ecfp-rf", seeds=(0,), name_of="out", **changes):
@@ -178,7 +178,7 @@ def test_what_is_no_protein_is_left_out_as_by_a_model_of_proteins(tmp_path):
     frame.to_csv(path, index=False)
     task = TaskConfig("", label_columns=["y"], task_type="regression", split="random")
     results = baseline("tfidf-lr", path, out, task, [0])
-    reason = "not a protein: not in the model's vocabulary: 1"
+    reason = "not in the vocabulary: 1"
     assert results["runs"][0]["left_out"] == 1
     invalid = pd.read_csv(tmp_path / "out/invalid_rows.csv")
     assert invalid[["row", "reason"]].values.tolist() == [[41, reason]]
@@ -320,8 +320,49 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
-    with pytest.raises(InputError, match="which baselines do not keep; leave it out"):
+    with pytest.raises(InputError, match="which interval needs .baselines never do"):
         predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
+
+
+def test_no_file_names_a_program_or_an_unknown_baseline(table, program, tmp_path):
+    run(table, "binary", "attentivefp")
+    path = table.parent / "out/seed-0/baseline.json"
+    content = json.loads(path.read_text())
+    python = tmp_path / "evil/torch-geometric-2.8.1/bin/python"
+    python.parent.mkdir(parents=True)
+    (python.parents[1] / programs.FINISHED).touch()
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path / 'was-run'}\n")
+    python.chmod(0o755)
+    # as earlier versions wrote it
+    path.write_text(json.dumps({**content, "environments": str(tmp_path / "evil")}))
+    predicted(str(table.parent / "out"), str(table), str(tmp_path / "p.csv"))
+    assert not (tmp_path / "was-run").exists()
+    path.write_text(json.dumps({**content, "name": "none"}))
+    with pytest.raises(InputError, match="baseline.json is damaged, or of another version"):
+        predict(str(table.parent / "out"), str(table), str(tmp_path / "p.csv"))
+
+
+def test_neighbours_copy_the_training_fingerprints_once(monkeypatch):
+    copies = []
+
+    class Bits(np.ndarray):
+        def __getitem__(self, key):
+            copies.append(key)
+            return np.asarray(super().__getitem__(key))
+
+    bits = np.eye(4, dtype=np.uint8).view(Bits)
+    monkeypatch.setattr(estimators, "ecfp", lambda texts: bits)
+    monkeypatch.setattr(estimators, "BLOCK", 1)
+    train = np.arange(2)
+    inputs = SimpleNamespace(
+        texts=[""] * 4,
+        labels=np.ones((4, 1)),
+        label_type=LABEL_TYPES["regression"],
+        train=train,
+        outputs=1,
+    )
+    assert estimators.fit_neighbours(inputs).tolist() == [[1.0]] * 4
+    assert sum(key is train for key in copies) == 1
 
 
 def test_pairs_of_molecules_have_no_baseline(table, tmp_path):
@@ -340,17 +381,6 @@ def test_a_split_is_that_of_a_fine_tuning_where_rdkit_cannot_read_a_molecule(tab
     simple = run(table, "regression", "ecfp-knn")
     for entry in ("split", "split_sha256", "left_out"):
         assert tuned["runs"][0][entry] == simple["runs"][0][entry]
-
-
-def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
-    frame = pd.DataFrame({"smiles": MOLECULES})
-    frame["part"] = ["train"] * (len(frame) - 8) + ["valid"] * 4 + ["test"] * 4
-    frame["y"] = frame["smiles"].str.len()
-    frame["z"] = frame["y"].where(frame["part"] == "train")
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    task = TaskConfig("", label_columns=["y", "z"], split="column:part")
-    baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
-    assert "the mean over 1 of 2 labels: the others have too few labels" in capsys.readouterr().out
 
 
 def test_a_test_file_alone_is_scored_and_valid_is_a_tenth_of_train(table, capsys):
@@ -377,7 +407,7 @@ def test_a_training_writes_the_columns_of_predict_and_keeps_empty_ones(table):
     baseline("ecfp-knn", str(table), str(out), task, [0])
     written = pd.read_csv(out / "seed-0/predictions.csv").query("split == 'test'")
     again = predicted(str(out), str(test), str(table.parent / "again.csv"))
-    assert written.columns.drop("split").tolist() == again.columns.tolist()
+    assert written.columns.drop("split").tolist() == again.columns.drop("in_training").tolist()
     assert {"comment", "predicted class", "confidence"} < set(written)
     assert written["comment"].isna().all()
     usable = again[again["problem"] == ""]  # the last row is no molecule
@@ -429,7 +459,7 @@ def test_a_label_that_train_lacks_is_not_learned(table):
 
 @pytest.mark.parametrize("kind", ["binary", "multilabel", "regression"])
 def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
-    results = run(table, kind, "attentivefp", environments=str(program))
+    results = run(table, kind, "attentivefp")
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
@@ -437,10 +467,8 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
         "packages": list(programs.ATTENTIVEFP_PACKAGES)
     }
     with pytest.raises(InputError, match="other settings"):
-        run(table, kind, "attentivefp", environments=str(program), epochs=7)
-    results = run(
-        table, kind, "attentivefp", seeds=(1,), environments=str(program), epochs=7, name_of="few"
-    )
+        run(table, kind, "attentivefp", epochs=7)
+    results = run(table, kind, "attentivefp", seeds=(1,), epochs=7, name_of="few")
     assert results["runs"][0]["settings"]["train"]["epochs"] == 7
     logs = [table.parent / name / "program.log" for name in ("out/seed-0", "few/seed-1")]
     assert [log.read_text() for log in logs] == ["100\n", "7\n"]
@@ -452,7 +480,7 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
 )
 def test_what_chemprop_writes_is_understood(table, environments, monkeypatch, kind, theirs):
     monkeypatch.setattr(programs, "CHEMPROP_PROGRAM", CHEMPROP.format(kind=theirs))
-    run(table, kind, "chemprop", environments=str(environments))
+    run(table, kind, "chemprop")
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")[:120]
     if kind == "multiclass":
         values = frame[[f"predicted {name}" for name in ("acid", "alcohol", "amine", "benzene")]]
@@ -473,7 +501,7 @@ def test_epochs_that_cannot_be_are_refused(table, name, epochs):
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
     programs.ATTENTIVEFP_SCRIPT.write_text("raise SystemExit('no memory left')")
     with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
-        run(table, "binary", "attentivefp", environments=str(program))
+        run(table, "binary", "attentivefp")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -491,23 +519,24 @@ def test_a_signal_ends_the_program_as_well(table, program, number):
 
     Thread(target=stop, daemon=True).start()
     with pytest.raises(Interrupted, match="run the same command to go on"):
-        run(table, "binary", "attentivefp", environments=str(program))
+        run(table, "binary", "attentivefp")
     with pytest.raises(ProcessLookupError):
         os.kill(int(started.read_text()), 0)
 
 
 def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     nothing = ("tool==1",)
+    monkeypatch.setenv("EXLM_BASELINES", str(tmp_path))
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
     with pytest.raises(InputError, match="tool==1 could not be installed.*network"):
-        programs.environment(nothing, str(tmp_path))
+        programs.environment(nothing)
     (tmp_path / "tool-1/bin").mkdir(parents=True)
     (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
     (tmp_path / "tool-1/bin/python").chmod(0o755)
     monkeypatch.setattr(programs.sys, "executable", "/bin/true")
-    assert programs.environment(nothing, str(tmp_path)) == tmp_path / "tool-1/bin/python"
+    assert programs.environment(nothing) == tmp_path / "tool-1/bin/python"
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
-    programs.environment(nothing, str(tmp_path))  # it is finished now
+    programs.environment(nothing)  # it is finished now
 
 
 @pytest.mark.parametrize(

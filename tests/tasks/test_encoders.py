@@ -23,7 +23,7 @@ from exlm.tasks.encoders import inference
 from exlm.tasks.encoders.loading import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.reading import tokenize
-from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(
@@ -134,7 +134,7 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
-    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), TableFinetuning.model_classes)
+    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), OutputMeaning.model_classes)
     frame = pd.read_csv(files / "both.csv")
     examples = tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
@@ -142,10 +142,11 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
-        every = np.arange(len(examples))
-        return inference.row_outputs(
-            network, function, network.config.num_labels, examples, every, tokenizer, precision
-        )
+        outputs = np.empty((len(examples), network.config.num_labels))
+        batches = inference.batch_outputs(network, function, examples, tokenizer, precision)
+        for numbers, outputs_of_batch in batches:
+            outputs[numbers] = outputs_of_batch
+        return outputs
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)
@@ -163,7 +164,7 @@ def test_the_second_text_is_told_from_the_first(model, family):
 def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned, family, capsys):
     assert load_encoder_tokenizer(str(model), 1000)[1] == (64 if family in LIMITED else 1000)
     reported = pd.read_csv(tuned[0] / "invalid_rows.csv")
-    cut = reported[reported["reason"].str.contains("the limit is 64", na=False)]
+    cut = reported[reported["reason"].str.contains("at most 64", na=False)]
     assert set(cut["action"]) == ({"cut"} if family in LIMITED else set())
     assert {("train", 2), ("valid", 2)} <= set(
         zip(cut["part"], cut["row"], strict=True)
@@ -176,7 +177,7 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned,
 
 
 def test_dropout_reaches_every_layer(tuned):
-    network, _ = load_finetuned(str(tuned[0] / "seed-0"), TableFinetuning.model_classes)
+    network, _ = load_finetuned(str(tuned[0] / "seed-0"), OutputMeaning.model_classes)
     rates = {name: m.p for name, m in network.named_modules() if isinstance(m, nn.Dropout)}
     encoder = {
         rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")
@@ -198,7 +199,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
     train = replace(STILL, pooling="mean")
     if family == "modernbert":
         run(model, files, tmp_path, train)
-        network, _ = load_finetuned(str(tmp_path / "seed-0"), TableFinetuning.model_classes)
+        network, _ = load_finetuned(str(tmp_path / "seed-0"), OutputMeaning.model_classes)
         assert network.config.classifier_pooling == "mean"
     else:
         with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
@@ -231,29 +232,20 @@ def test_question_answering(model, files, tmp_path):
     )
 
 
-def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
+def test_a_fine_tuned_model_gives_the_encoder_of_its_best_seed(bert, files, tmp_path):
     quick = FinetuneConfig(epochs=2, batch_size=4, learning_rate=3e-2, patience=0, precision="fp32")
     first = run(bert, files, tmp_path / "first", quick, seeds=(0, 1, 2))
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
-    report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
+    run(tmp_path / "first", files, tmp_path / "second", STILL)
 
     def weights(directory: str) -> dict[str, torch.Tensor]:
-        network, _ = load_finetuned(str(tmp_path / directory), TableFinetuning.model_classes)
+        network, _ = load_finetuned(str(tmp_path / directory), OutputMeaning.model_classes)
         return network.base_model.state_dict()
 
     best, started = weights(f"first/seed-{np.argmax(scores)}"), weights("second/seed-0")
     for name, values in best.items():
         torch.testing.assert_close(started[name], values, atol=1e-7, rtol=0)
-    assert report["settings"]["start_from"] == str(tmp_path / "first")
-
-
-@pytest.mark.parametrize("family,changes", [("bert", {"num_hidden_layers": 2}), ("roberta", {})])
-def test_start_from_needs_the_same_architecture(bert, files, tmp_path, family, changes):
-    run(bert, files, tmp_path / "first", STILL)
-    other = save_family(tmp_path / "other", family, **changes)
-    with pytest.raises(InputError, match="another architecture|another family"):
-        run(other, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
 
 
 def test_every_file_has_both_texts(bert, files, tmp_path):

@@ -14,9 +14,9 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
-from exlm.tasks.rows.table import make_table
 from exlm.tasks.tables.explain import explain, write_page
 from exlm_command import main
+from tests.tables import make_table
 from tests.tasks.tiny_models import predicted
 
 

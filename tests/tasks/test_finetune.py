@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 from copy import deepcopy
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -116,17 +118,14 @@ def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp
     assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
 
 
-def test_merged_labels_of_several_columns_are_beside_their_predictions(
-    pretrained, table, tmp_path, capsys
-):
-    """Each of two rows of a molecule lacks a label that the other has. Results say how many rows a
-    label has."""
+def test_merged_labels_of_several_columns_are_beside_their_predictions(pretrained, table, tmp_path):
+    """Each of two rows of a molecule lacks a label that the other has."""
     frame = pd.read_csv(table)
     again = frame.assign(nitrogen=None)
     frame.loc[frame.index % 2 == 0, "ring"] = None
     again.loc[20:, "ring"] = None
     pd.concat([frame, again]).to_csv(table, index=False)
-    report = run(pretrained, table, tmp_path, ["nitrogen", "ring"], duplicates="drop")
+    run(pretrained, table, tmp_path, ["nitrogen", "ring"], duplicates="drop")
     written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
     assert "merged nitrogen" not in written
     ring = pd.read_csv(table)["ring"]
@@ -134,12 +133,6 @@ def test_merged_labels_of_several_columns_are_beside_their_predictions(
     assert used.any() and written["ring"].isna()[used].any()
     expected = ring[:300].fillna(ring[300:].reset_index(drop=True))
     assert written["merged ring"][:300][used[:300]].equals(expected[used[:300]])
-    test = written[written["split"] == "test"]
-    rows = {"nitrogen": len(test), "ring": int(test["merged ring"].notna().sum())}
-    assert report["runs"][0]["label_rows"]["test"] == rows and rows["ring"] < rows["nitrogen"]
-    assert report["label_rows"]["test"]["ring"]["median"] == rows["ring"]
-    printed = f"{len(test)} rows ({len(test)} with nitrogen, {rows['ring']} with ring)"
-    assert printed in capsys.readouterr().out
 
 
 def test_the_same_scored_rows_have_the_same_hash_in_any_file(pretrained, table, tmp_path, capsys):
@@ -216,7 +209,6 @@ def test_a_label_of_one_class_is_said_not_to_count(pretrained, table, tmp_path, 
     frame = pd.read_csv(table).assign(never=0)
     frame.to_csv(table, index=False)
     run(pretrained, table, tmp_path, ["nitrogen", "never"])
-    assert "(the mean over 1 of 2 labels: the others have only one" in capsys.readouterr().out
     evaluate(str(tmp_path / "out"), str(table), str(tmp_path / "e.json"), resamples=0)
     assert (
         "roc_auc and average_precision are means over the labels that have them here"
@@ -308,7 +300,7 @@ def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
     report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
     sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
     assert sizes == all_sizes | {"train": 40} and all_sizes["train"] > 40
-    assert "at most 40 rows of the train part" in capsys.readouterr().err
+    assert "beyond train_rows" in capsys.readouterr().out
     more = run(pretrained, table, tmp_path / "some", ["nitrogen"], seeds=(0, 1), train_rows=40)
     assert more["runs"][0]["split_sha256"] != more["runs"][1]["split_sha256"]
     with pytest.raises(InputError, match="train_rows is 0"):
@@ -453,7 +445,10 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
     def train(name, score):
         torch.manual_seed(1)
         network = torch.nn.Linear(3, 1)
-        best = train_best_epoch(network, loss, batches, tmp_path / name, hyper, score, "accuracy")
+        validate = partial(score, network)
+        best = train_best_epoch(
+            network, loss, batches, tmp_path / name, hyper, validate, "accuracy"
+        )
         return (
             best,
             network.weight.tolist(),
@@ -545,7 +540,7 @@ def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table,
     accuracy = np.mean(
         [names[g] == f"predicted {e}" for g, e in zip(guess, rows["element"], strict=True)]
     )
-    assert f"accuracy {accuracy:.4f}" in capsys.readouterr().out
+    assert re.search(rf"^accuracy +{accuracy:.4f}$", capsys.readouterr().out, re.MULTILINE)
     assert (tmp_path / "part-out-predictions.csv").exists()
 
 
@@ -564,14 +559,14 @@ def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
 
 
 def test_predict_needs_a_finetuned_model(pretrained, table):
-    with pytest.raises(InputError, match="is not fine-tuned"):
+    with pytest.raises(InputError, match="was not made by exlm finetune"):
         predict(str(pretrained), str(table))
 
 
 def test_a_classifier_of_another_tool_has_no_task(pretrained, table, tmp_path):
     classifier = AutoModelForSequenceClassification.from_pretrained(pretrained)
     classifier.save_pretrained(tmp_path / "classifier")
-    with pytest.raises(InputError, match="was not made by exlm finetune.* use a pipeline"):
+    with pytest.raises(InputError, match="was not made by exlm finetune.*pipelines"):
         predict(str(tmp_path / "classifier"), str(table))
 
 

@@ -10,7 +10,7 @@ import pytest
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import GLUE, departures, load_labelled, resolve
+from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
@@ -236,18 +236,6 @@ def test_missing_folders_files_and_columns_are_named(tmp_path):
         load(tmp_path, "rte")
 
 
-def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
-    (tmp_path / "rte").mkdir()
-    for cut, differences in ((0, []), (100, ["train has 2,390 rows, GLUE's has 2,490"])):
-        for stem, size in (("train", 2490 - cut), ("dev", 277)):
-            lines = ["sentence1,sentence2,label", *["a,b,entailment"] * size]
-            (tmp_path / f"rte/{stem}.csv").write_text("\n".join(lines))
-        assert departures(TaskConfig("rte"), load(tmp_path, "rte"), 12) == differences
-    write(tmp_path, "mnli", "csv")
-    (tmp_path / "MNLI/dev_mismatched.csv").unlink()
-    assert departures(TaskConfig("mnli"), load(tmp_path, "mnli"), 12)[-1] == "mismatched is missing"
-
-
 METRICS = {"cola": "matthews", "sts-b": "spearman"}
 
 
@@ -267,7 +255,6 @@ def test_a_run_reports_the_metric_of_the_task_and_every_part(tmp_path, name):
         assert results["mismatched"] == results["valid"]  # the same rows in both files here
     if name in ("mrpc", "qqp"):
         assert {"accuracy", "f1"} <= results["valid"].keys()
-    assert "train has 6 rows" in results["settings"]["departures"][0]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -280,8 +267,6 @@ def test_the_real_files(data_dir, name):
         (root / "../README.md").read_text(),
     )
     table = load_labelled(TaskConfig(name, data_dir=str(root)))
-    notes = departures(TaskConfig(name), table, len(table.texts))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()
-    assert len(notes) == {"mnli": 3, "qqp": 2, "qnli": 2, "mrpc": 2}.get(name, 0)

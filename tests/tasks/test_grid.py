@@ -72,6 +72,11 @@ def test_cells_are_all_combinations_by_name():
     assert cell == replace(BASE, learning_rate=2e-5, batch_size=16, pooling="mean")
 
 
+def test_null_stands_for_the_default():
+    cells = grid_cells(BASE, {"layers": [1, None]})
+    assert [cell.layers for cell in cells.values()] == [1, None]
+
+
 def test_without_a_grid_there_is_one_cell_without_name():
     assert grid_cells(BASE, {}) == {"": BASE}
 
@@ -82,14 +87,14 @@ def test_without_a_grid_there_is_one_cell_without_name():
         ({"rate": [1]}, "'rate', which is no hyper-parameter; use epochs,"),
         ({"learning_rate": []}, "learning_rate must be a list"),
         ({"learning_rate": 1e-5}, "learning_rate must be a list"),
-        ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use float or int"),
+        ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use float or null or int"),
         ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
         ({"layers": [0]}, "layers is 0; it must be at least 1"),
         ({"clip_norm": [-1.0]}, "clip_norm is -1.0; it must be at least 0"),
         ({"weight_decay": [float("nan")]}, "weight_decay is nan; it must be at least 0"),
-        ({"batch_size": [16.5]}, "16.5; use int"),
+        ({"batch_size": [16.5]}, "16.5; use int or null"),
         ({"pooling": ["last"]}, "pooling has 'last'; use first or mean"),
-        ({"learning_rate": [None]}, "None; use float or int"),
+        ({"pooling": [None]}, "None; use first or mean"),
     ],
 )
 def test_a_grid_that_cannot_be_run(grid, message):

@@ -20,7 +20,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.reading import TextReader
-from exlm.tasks.rows.table import make_table
+from tests.tables import make_table
 from tests.tasks.tiny_models import predicted
 
 SENTENCES = ["Ada lives in Rome", "the weather is fine today", "shares fell again on Monday"] * 5
@@ -56,21 +56,15 @@ def write(path, lines):
     return str(path)
 
 
-def test_a_text_model_embeds_text_and_is_surprised_by_molecules(
-    reader, smiles_file, tmp_path, capsys
-):
-    embed(reader, write(tmp_path / "a.txt", SENTENCES), str(tmp_path / "a.npy"))
-    assert np.isfinite(np.load(tmp_path / "a.npy")).all()
-    assert "look like molecules" not in capsys.readouterr().err
-    embed(reader, str(smiles_file), str(tmp_path / "b.npy"))
-    assert (
-        "look like molecules, and the model was trained on other texts" in capsys.readouterr().err
-    )
+def test_a_text_model_embeds_text_and_molecules(reader, smiles_file, tmp_path):
+    for path in (write(tmp_path / "a.txt", SENTENCES), str(smiles_file)):
+        embed(reader, path, str(tmp_path / "a.npy"))
+        assert np.isfinite(np.load(tmp_path / "a.npy")).all()
 
 
 def test_a_model_of_molecules_refuses_text_unless_told_otherwise(chemist, tmp_path):
-    path, out = write(tmp_path / "news.txt", [*SENTENCES, "CCO"]), str(tmp_path / "a.npy")
-    with pytest.raises(InputError, match="most texts are no molecules.*trained on molecules"):
+    path, out = write(tmp_path / "news.txt", SENTENCES), str(tmp_path / "a.npy")
+    with pytest.raises(InputError, match="no row can be used, the first: row 1, value 'Ada lives"):
         embed(chemist, path, out)
     embed(chemist, path, out, molecules=False)
     assert np.isfinite(np.load(out)).all()
@@ -274,17 +268,13 @@ def test_a_pair_has_a_vector_of_its_own(tmp_path):
     assert np.allclose(alone[0], alone[1]) and not np.allclose(pairs[0], pairs[1], atol=1e-3)
 
 
-def test_embed_brings_molecules_into_one_spelling_and_says_where_they_differ(
-    corpus, tmp_path, capsys
-):
+def test_embed_brings_molecules_into_one_spelling(corpus, tmp_path):
     model = save(tmp_path / "model", load_tokenizer(corpus), molecules=True)
     kekule = write(tmp_path / "kekule.smi", ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO"] * 4)
     aromatic = write(tmp_path / "aromatic.smi", ["Oc1ccccc1", "Nc1ccccc1", "CCO"] * 4)
     embed(model, kekule, str(tmp_path / "raw.npy"))
-    assert "8 of the first 12 molecules" in capsys.readouterr().err
     embed(model, kekule, str(tmp_path / "same.npy"), standardize="canonical")
     embed(model, aromatic, str(tmp_path / "aromatic.npy"))
-    assert "spelled otherwise" not in capsys.readouterr().err
     vectors = np.load(tmp_path / "aromatic.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), vectors)
     assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01

@@ -73,6 +73,7 @@ def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, caps
         str(tmp_path / "out"), str(tmp_path / "model"), task, FinetuneConfig(epochs=1), [0]
     )
     [said] = results["settings"]["departures"]
+    assert "departures" not in results["runs"][0]["settings"]  # words are no part of an identity
     assert said == "the table has 40 rows (39 usable), MoleculeNet's bbbp 2,039"
     assert f"note: {said}; scores do not compare" in capsys.readouterr().err
 

@@ -24,7 +24,6 @@ from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import FAST, SIZES
@@ -127,7 +126,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), TableFinetuning.model_classes)
+    network, tokenizer = load_finetuned(str(seed), OutputMeaning.model_classes)
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])
@@ -203,6 +202,17 @@ def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus,
     assert late.task_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").task_layers == 2
     finetune(str(tmp_path / "first"), str(tmp_path / "model"), task, replace(FAST, layers=1), [0])
     assert AutoConfig.from_pretrained(tmp_path / "first").task_layers == 1
+
+
+def test_pairs_have_no_distance_to_the_training(tuned, molecules, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tuned("binary") / "seed-0", copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["task"]["pair_column"] = "second"
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "manifest.json").unlink()
+    with pytest.raises(InputError, match="fine-tuned on pairs or other texts; leave it out"):
+        predict(str(copy), str(molecules / "table.csv"), distance=True)
 
 
 def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
@@ -283,7 +293,7 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     frame = predicted(*arguments, distance=True)
     assert frame["problem"].tolist() == ["", "", "", "not a SMILES string: unclosed ring"]
     assert frame["in_training"].tolist() == [False, True, False, False]
-    assert len(readings) == 2  # once for distances, and once for the column
+    assert len(readings) == 2  # once for distances, and once for the column, of two chunks
 
 
 def test_a_label_called_class_keeps_its_probability(molecules, tuned):
@@ -321,10 +331,10 @@ def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys)
     warning = capsys.readouterr().err
     assert "1 of the labelled rows have a text or molecule of the training" in warning
     assert "the column in_training of exlm predict marks them" in warning
-    for rows, expected in (([0, 1], [True, False]), ([1, 2], None)):
+    for rows, expected in (([0, 1], [True, False]), ([1, 2], [False, False])):
         frame["smiles"].iloc[rows].to_frame().to_csv(tmp_path / "b.csv", index=False)
         found = predicted(str(output), str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
-        assert (found["in_training"].tolist() if "in_training" in found else None) == expected
+        assert found["in_training"].tolist() == expected
 
 
 def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(

@@ -24,7 +24,7 @@ from exlm.tasks.rows.splits import (
     scaffold_split,
     split_by_setting,
 )
-from exlm.tasks.rows.table import make_table
+from tests.tables import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
 

@@ -19,8 +19,9 @@ from exlm.tasks.encoders.loading import load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
-from exlm.tasks.rows.predictions import Predictions
-from exlm.tasks.task import OTHER_TASK_TYPES
+from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.predictions import Predictions, Scores
+from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
 from tests.tasks.tiny_models import predicted, save_family
 
 
@@ -30,10 +31,9 @@ class TagPredictor:
     def __init__(self, models, path, options):
         self.models, self.path = models, path
 
-    def chunk_predictor(self):
-        return None
+    in_chunks = False
 
-    def predict(self):
+    def predict(self, rows=None):
         networks = [model.loaded.network for model in self.models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(self.path).assign(
@@ -42,29 +42,26 @@ class TagPredictor:
         return Predictions(
             frame,
             {"rows tagged": len(frame)},
-            {"ensemble": lambda rows: {"accuracy": 1.0}},
-            np.arange(len(frame)),
+            Scores({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
         )
 
 
 class Tagging:
     """Stands in for a class that trains: it saves models with new heads."""
 
-    model_classes = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    predictor = TagPredictor
     metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
-    data_settings = {"departures": []}
+    identity, departures = {}, []
 
     def __init__(self, encoder, config, device="auto"):
         self.encoder, self.config = encoder, config
         self.tokenizer, _ = load_encoder_tokenizer(encoder.name)
 
-    def split_of(self, seed):
-        return {}
+    def announce(self, seed):
+        pass
 
     def train_seed(self, run_dir, hyper, seed):
         settings = {"num_labels": 3, "task": {"task_type": self.config.task_type}}
-        network = self.encoder.load(self.model_classes, hyper, settings)
+        network = self.encoder.load(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, hyper, settings)
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
@@ -79,7 +76,8 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", Tagging)
+    tagging = TaskType(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, Tagging, TagPredictor)
+    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", tagging)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
     frame = predicted(out, data)
@@ -91,6 +89,13 @@ class Grades(Classes):
     """Classes in order. An output for each but the first: whether the label is at least it."""
 
     has_temperature = False
+
+    def class_names(self, readings):
+        """The numbers in their order; words would come in that of their letters."""
+        if readings.numbers.isna().all(axis=None):
+            raise InputError("grades are numbers, from the lowest")
+        return super().class_names(readings)
+
     problem_type = "multi_label_classification"  # an output does not depend on the others
 
     def head_names(self, names):
@@ -114,6 +119,10 @@ def test_one_entry_makes_a_new_task_type_of_rows(tmp_path, monkeypatch):
     frame["grade"] = [i % 3 for i in range(40)]
     frame.to_csv(tmp_path / "grades.csv", index=False)
     monkeypatch.setitem(LABEL_TYPES, "grades", Grades())
+    words = frame.assign(grade=frame["grade"].map({0: "poor", 1: "fair", 2: "good"}))
+    words.to_csv(tmp_path / "words.csv", index=False)
+    with pytest.raises(InputError, match="grades are numbers"):
+        load_labelled(TaskConfig(str(tmp_path / "words.csv"), task_type="grades"))
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

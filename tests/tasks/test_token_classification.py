@@ -23,12 +23,12 @@ from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, load_saved_tas
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
-from exlm.tasks.rows.table import make_table
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
-from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.output_meaning import UnitMeaning
-from exlm.tasks.tables.token_classification import TokenClassification
+from exlm.tasks.tables.training import read_table
+from exlm.tasks.tables.unit_table import load_unit_table
 from tests.conftest import read_frame
+from tests.tables import make_table
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
@@ -73,13 +73,13 @@ def test_numbers_before_the_words_of_a_conll_file_are_no_words(tmp_path):
     assert read_frame(tmp_path / "b.conll")["tokens"].tolist() == [["1", "of"], ["1"]]
 
 
-def test_a_mask_says_what_counts_in_any_usual_letters():
-    frame = pd.DataFrame({"sequence": ["MKV"] * 5, "label": ["HCH"] * 5})
-    frame["mask"] = ["011", "FTT", "nyy", [0.0, 1.0, True], "0.1"]
+def test_a_mask_says_what_counts():
+    frame = pd.DataFrame({"sequence": ["MKV"] * 3, "label": ["HCH"] * 3})
+    frame["mask"] = ["011", [0, 1, 1], "0.1"]
     table = make_table(FileRows(frame), "a.csv", "sequence", [])
-    labels, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"])
-    np.testing.assert_array_equal(labels[:4], [[np.nan, 0, 1]] * 4)
-    assert problems[:4] == [""] * 4 and "'.', which is neither 0 nor 1" in problems[4]
+    labels, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"], 9)
+    np.testing.assert_array_equal(labels[:2], [[np.nan, 0, 1]] * 2)
+    assert problems[:2] == ["", ""] and "'.', which is neither 0 nor 1" in problems[2]
 
 
 def test_units_that_were_cut_have_a_mark_that_is_no_label():
@@ -103,17 +103,19 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
     assert list(invalid["row"]) == [1, 2] and (invalid["action"] == "left out").all()
     assert (
         "but 2 labels and a mask of" in invalid["reason"][0]
-        and "not a protein" in invalid["reason"][1]
+        and "not in the vocabulary" in invalid["reason"][1]
     )
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
-    assert found.loc[1, "predicted label"] == "" and "not a protein" in found.loc[1, "problem"]
+    assert (
+        found.loc[1, "predicted label"] == "" and "not in the vocabulary" in found.loc[1, "problem"]
+    )
     for row in (0, *range(2, 60)):
         assert len(found.loc[row, "predicted label"]) == len(frame.loc[row, "sequence"])
     alike = np.array([*"".join(found["predicted label"][2:])]) == np.array(
         [*"".join(frame["label"][2:])]
     )
     assert alike.mean() > 0.95
-    assert "58 labelled rows: accuracy" in capsys.readouterr().out
+    assert "58 labelled rows\n" in capsys.readouterr().out
     assert "- texts: proteins (residues)" in info(out)
     evaluation = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)
     trained_on = (frame["split"] == "train").sum() - frame["split"][:2].eq("train").sum()
@@ -170,7 +172,7 @@ def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_pat
     assert (
         len(reasons)
         and (reasons["action"] == "cut").all()
-        and reasons["reason"].str.endswith("the limit is 10").all()
+        and reasons["reason"].str.endswith("at most 10").all()
     )
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
     for text, labels in zip(found["sequence"], found["predicted label"], strict=True):
@@ -239,8 +241,8 @@ def test_finding_first_tokens_leaves_the_tokenizer_as_it_is():
 
 def test_texts_that_are_no_proteins_are_refused_unless_kept(biologist, tmp_path):
     path, out = tmp_path / "news.txt", str(tmp_path / "a.npy")
-    path.write_text("the weather is fine today\n" * 12 + "MKVLA\n")
-    with pytest.raises(InputError, match="most texts are none.*on_invalid=keep"):
+    path.write_text("the weather is fine today\n" * 12)
+    with pytest.raises(InputError, match="no row can be used.*not in the vocabulary"):
         embed(biologist, str(path), out)
     embed(biologist, str(path), out, on_invalid="keep")
     assert np.isfinite(np.load(out)).all()
@@ -313,7 +315,7 @@ def test_lists_of_words_and_tags(tags, tmp_path):
 def test_a_row_without_any_word_has_no_label():
     frame = pd.DataFrame({"sequence": ["AB", "", "AA"], "label": ["HH", "", "HE"]})
     table = make_table(FileRows(frame), "a.csv", "sequence", [])
-    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["E", "H"])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["E", "H"], 9)
     assert np.array_equal(labels, [[1, 1], [np.nan, np.nan], [1, 0]], equal_nan=True)
     assert problems == ["", "", ""]
 
@@ -322,15 +324,25 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA"] * 9 + ["MKV LA"], "label": ["HHHEE"] * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
-    task = TokenClassification(EncoderSource(str(biologist)), config)
+    task = read_table(EncoderSource(str(biologist)), config, "cpu")
     assert task.table.class_names == ["E", "H"]
+
+
+def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
+    frame = proteins(20)
+    frame.loc[0, ["sequence", "label"]] = ["MKVLA" * 50, "HHHEE" * 50]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
+    task = read_table(EncoderSource(str(biologist)), config, "cpu")
+    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
+    assert spelled(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA", "mkvla", "MKVLA*", "MKV"] * 5, "y": range(20)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
-    task = TableFinetuning(EncoderSource(str(biologist)), config)
+    task = read_table(EncoderSource(str(biologist)), config, "cpu")
     assert task.groups.tolist() == [0, 0, 0, 3] * 5
     # the stop alone, which is cut off
     pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)
@@ -346,40 +358,40 @@ def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(bio
     config = TaskConfig(
         str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression", duplicates="mean"
     )
-    task = TableFinetuning(EncoderSource(str(biologist)), config)
+    task = read_table(EncoderSource(str(biologist)), config, "cpu")
     sizes = {part: len(rows) for part, rows in task.split_of(0).items()}
     assert sizes == {"train": 15, "valid": 2, "test": 2}
 
 
 def test_labels_of_residues_may_have_several_letters():
-    """In a string they stand between spaces, in and out."""
-    frame = pd.DataFrame({"sequence": ["MKV", "AC"], "label": ["FR1 FR1 CDR1", "CDR1 FR1"]})
-    table = make_table(FileRows(frame), "a.csv", "sequence", [])
-    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["CDR1", "FR1"])
+    """In a list; predictions have spaces between them."""
+    labels_of_rows = [["FR1", "FR1", "CDR1"], ["CDR1", "FR1"]]
+    frame = pd.DataFrame({"sequence": ["MKV", "AC"], "label": labels_of_rows})
+    table = make_table(FileRows(frame), "a.jsonl", "sequence", [])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["CDR1", "FR1"], 9)
     assert problems == ["", ""] and labels.tolist()[0] == [1, 1, 0]
-    with_stop = make_table(FileRows(frame.assign(sequence=["MKV*", "AC"])), "a.csv", "sequence", [])
-    labels, problems = read_unit_labels(with_stop, "label", None, RESIDUE, ["CDR1", "FR1"])
-    assert problems == ["", ""] and labels.tolist()[0][:3] == [1, 1, 0]
     predictions = np.full((2, 3, 2), np.nan)
     predictions[0] = [[0, 1], [0, 1], [1, 0]]
     predictions[1, :2] = [[1, 0], [0, 1]]
-    assert spelled(predictions, table.texts, ["CDR1", "FR1"], RESIDUE) == frame["label"].tolist()
+    as_texts = spelled(predictions, table.texts, ["CDR1", "FR1"], RESIDUE)
+    assert as_texts == list(map(" ".join, labels_of_rows))
 
 
 def test_many_numbers_are_no_classes_of_residues(tmp_path):
     model = save(tmp_path / "model", letter_tokenizer("protein"))
     rows = [{"sequence": "MKVA", "rsa": [i / 7, i / 11, i / 13, 0.5]} for i in range(1, 40)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    config = TaskConfig(str(tmp_path / "a.jsonl"), label_columns=["rsa"], split="random")
+    task_type = "token_classification"
+    config = TaskConfig(str(tmp_path / "a.jsonl"), label_columns=["rsa"], task_type=task_type)
     with pytest.raises(InputError, match="different numbers; each would be a class"):
-        TokenClassification(EncoderSource(model), config)
+        read_table(EncoderSource(model), config, "cpu")
 
 
 def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):
     proteins(20).rename(columns={"label": "state, 2"}).to_csv(tmp_path / "a.csv", index=False)
     as_the_command_line_cuts_it = ["state", "2"]
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=as_the_command_line_cuts_it)
-    assert TokenClassification.load_table(config).label_columns == ["state, 2"]
+    assert load_unit_table(config, 512).label_columns == ["state, 2"]
 
 
 def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
@@ -392,7 +404,7 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
         task_type="token_classification",
     )
     with pytest.raises(InputError, match="do not have a label for each residue or word .*CoNLL"):
-        TokenClassification.load_table(config)
+        load_unit_table(config, 512)
 
 
 def test_several_labels_in_a_cell_are_told_how_to_be_read():

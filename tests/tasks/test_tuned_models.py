@@ -97,8 +97,8 @@ def test_the_model_of_auto_classes_answers_as_predict_does(texts, answering):
     both = predicted(str(answering), str(texts / "valid.json"), str(texts / "p.csv"))
     network = AutoModelForQuestionAnswering.from_pretrained(answering)
     tokenizer = AutoTokenizer.from_pretrained(answering)
-    asked, _ = read_questions(texts / "valid.json")
-    windows, _ = make_windows(asked, tokenizer, 60, 8)
+    asked = read_questions(texts / "valid.json")
+    windows = make_windows(asked, tokenizer, 60, 8)
     margins = answer(network, asked, windows, tokenizer, TaskConfig.max_answer, "fp32")[
         "null_minus_best"
     ]
@@ -164,22 +164,17 @@ def test_rows_of_an_earlier_training_are_told(molecules, tmp_path, capsys):
     task = TaskConfig(str(tmp_path / "old.csv"), label_columns=["y"], split="column:part")
     old, model = str(tmp_path / "old"), str(molecules / "model")
     assert "in_earlier_training" not in finetune(old, model, task, FAST, [0])["runs"][0]
-    again = finetune(str(tmp_path / "same"), model, task, FAST, [0], start_from=old)
+    again = finetune(str(tmp_path / "same"), old, task, FAST, [0])
     assert again["runs"][0]["in_earlier_training"] == {"valid": 0, "test": 0}
     assert "warning" not in capsys.readouterr().err
     task = replace(task, dataset=str(tmp_path / "new.csv"))
-    for name, options in (
-        ("a", {"start_from": old}),
-        ("b", {"start_from": str(tmp_path / "same")}),
-    ):
-        report = finetune(str(tmp_path / name), model, task, FAST, [0], **options)
+    for name, start in (("a", old), ("c", str(tmp_path / "same"))):
+        report = finetune(str(tmp_path / name), start, task, FAST, [0])
         assert report["runs"][0]["in_earlier_training"] == {"valid": 20, "test": 30}
         err = capsys.readouterr().err
         assert (
             "20 of the 20 valid rows and 30 of the 30 test rows have a text or molecule of" in err
         )
-    report = finetune(str(tmp_path / "c"), old, task, FAST, [0])
-    assert report["runs"][0]["in_earlier_training"] == {"valid": 20, "test": 30}
     written = pd.read_csv(tmp_path / "c/seed-0/predictions.csv")
     assert written.loc[written["part"] != "train", "in_training"].all()
     scratch = finetune(str(tmp_path / "d"), old, task, FAST, [0], from_scratch=True)

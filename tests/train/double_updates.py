@@ -32,7 +32,7 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
     config = ArchitectureConfig(
         num_states=2, expanded_layers=1, **sizes, max_position_embeddings=128
     )
-    network = ExLMForMaskedLM(config.build(tokenizer, 1, prior)).double()
+    network = ExLMForMaskedLM(config.build(tokenizer)).double()
     wrapped = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     found: Updates = []

@@ -1,79 +1,65 @@
-"""Finds the column of the texts in a table, and notices that a table has no header line."""
+"""Finds columns of a table by their names."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
 
-# Usual names of the column of texts, without spaces and marks, in lower case. The first names are
-# preferred to the others.
+# Usual names of columns, as regular expressions for names in lower case without spaces and marks.
+# The first are preferred to the others.
 USUAL_NAMES = "smiles|mol|text"
-LESS_USUAL_NAMES = (
+TEXT_NAMES = (
+    USUAL_NAMES,
     ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|comment|tweet"
-    "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence"
+    "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence",
+    "tokens|words",
 )
-LIST_NAMES = "tokens|words"
+FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
+SECOND_TEXTS_OF_PAIRS = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
+LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
+# The same for names as they are, of columns that name or number the rows; pandas calls a column
+# without a name "Unnamed: 0"
+ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
+IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 # What R, pandas, spreadsheets and data bases write in place of a missing text
 MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", r"\N")
-# Usual names of the columns of two texts
-PAIR_NAMES = (
-    ("premise", "hypothesis"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("sentencea", "sentenceb"),
-    ("texta", "textb"),
-    ("question", "sentence"),
-    ("query", "passage"),
-)
-# Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
-IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
-ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
-NAMES = (USUAL_NAMES, LESS_USUAL_NAMES, LIST_NAMES)
 
 
-def choose_column(
-    columns: Iterable[str], text_column: str | None, where: str, may_be_pair: bool = False
-) -> str:
+def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
-    or the only one. InputError if none fits; `may_be_pair`: it names the column of a second text,
-    too."""
+    or the only one. InputError if none fits."""
     columns = list(columns)
     if text_column is not None:
         check_columns(columns, where, text_column)
-        candidates = [column for column in columns if column == text_column]
-    elif len(columns) == 1 and not looks_like_data(columns[0]):
-        candidates = columns
-    else:
-        candidates = next(filter(None, (text_columns(columns, names) for names in NAMES)), [])
+        return text_column
+    candidates = columns if len(columns) == 1 else preferred_columns(columns, TEXT_NAMES)
     if len(candidates) == 1:
         return candidates[0]
-    check_header(columns, where)
-    for_pairs = " (and pair_column, if there are two texts)" if may_be_pair else ""
     raise InputError(
-        f"{where}: cannot tell the text column; set text_column to one of: "
-        f"{listed(columns)}{for_pairs}"
+        f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)} (and "
+        "pair_column, if there are two texts; a table without a header line needs header false)"
     )
 
 
 def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
-    """The only two columns that have names of PAIR_NAMES, if no column has one of USUAL_NAMES."""
-    pairs = []
-    for names in PAIR_NAMES:
-        first, second = (text_columns(columns, name) for name in names)
-        if len(first) == len(second) == 1:
-            pairs.append((first[0], second[0]))
-    if len(pairs) == 1 and not text_columns(columns, USUAL_NAMES):
-        return pairs[0]
+    """The only two columns that have usual names of pairs of texts, if no column has a name of one
+    text."""
+    firsts = text_columns(columns, FIRST_TEXTS_OF_PAIRS)
+    seconds = text_columns(columns, SECOND_TEXTS_OF_PAIRS)
+    if len(firsts) == len(seconds) == 1 and not text_columns(columns, USUAL_NAMES):
+        return firsts[0], seconds[0]
     return None, None
 
 
-def text_columns(
-    columns: Iterable[str], names: str = f"{USUAL_NAMES}|{LESS_USUAL_NAMES}"
-) -> list[str]:
+def preferred_columns(columns: Iterable[str], usual_names: Sequence[str]) -> list[str]:
+    """Those columns that have the first of the usual names that any of them has."""
+    matches = (text_columns(columns, names) for names in usual_names)
+    return next(filter(None, matches), [])
+
+
+def text_columns(columns: Iterable[str], names: str = "|".join(TEXT_NAMES[:2])) -> list[str]:
     """Those columns that have one of the usual `names`, a regular expression, in any case and with
     any marks; of `question` and `Question` the one that is spelled as the usual name."""
     columns_of_name: dict[str, list[str]] = {}
@@ -99,33 +85,9 @@ def identifier_column(columns: Iterable[Any]) -> Any | None:
     return None
 
 
-def looks_like_data(name: str) -> bool:
-    """Whether a column's name is a number, a molecule or a long text, so that it is rather a
-    cell."""
-    if len(name) > 60 or len(name.split()) > 8:
-        return True
-    if re.fullmatch(r"[-+]?\d+([.,]\d+)?(e[-+]?\d+)?", name, re.IGNORECASE):
-        return True
-    # A word in capitals, such as CONC, may be a molecule by accident.
-    is_word = len(name) < 4 or (len(name) < 10 and name.isalpha())
-    return not is_word and molecule_problem(name) is None
-
-
-def check_header(columns: Iterable[Any], where: object) -> None:
-    """Raises InputError if a name looks like data: the table has no header line."""
-    for name in map(str, columns):
-        if looks_like_data(name):
-            raise InputError(
-                f"{where} seems to have no header line, as its first line has {name[:80]!r}; "
-                "add --header false (fine-tuning: --task.header false); "
-                "columns are called column 1, column 2, ..."
-            )
-
-
 def check_different(columns: Sequence[str], where: object) -> None:
     """Raises InputError if two columns have the same name."""
     if len(set(columns)) < len(columns):
-        check_header(columns, where)
         name = max(columns, key=columns.count)
         raise InputError(f"{where}: two columns are called {name!r}; rename or remove one")
 
@@ -136,7 +98,6 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
     columns = list(columns)
     for name in names:
         if name is not None and name not in columns:
-            check_header(columns, where)
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
 
 

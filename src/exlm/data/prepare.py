@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import are_molecules
+from exlm.data.chemistry import FIRST_TEXTS, are_molecules
 from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
 from exlm.data.processes import map_chunks
@@ -28,7 +28,7 @@ from exlm.data.rows import (
     PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
-    count_and_parse,
+    count_tokens,
 )
 from exlm.data.sources import Chunk, Source, chunks_of_rows, find_sources
 from exlm.data.tabular import TableOptions
@@ -48,10 +48,7 @@ from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
-MOST_WORDS = 20_000  # most different words, unknown or spelled, whose counts are kept
-REPORTED_WORDS = 20
 REPORTED_FILES = 5
-FIRST_ROWS = 1000  # rows that say whether the input is SMILES or proteins
 
 
 def prepare(
@@ -107,19 +104,14 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_ROWS))
+    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_TEXTS))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
-    tokenizer_of_corpus = fixed_tokenizer
-    known_molecules: list[np.ndarray | None] = []
-    if tokenizer_of_corpus is None:
-        tokenizer_of_corpus, known_molecules = _learn(options, sources, workers)
+    tokenizer_of_corpus = fixed_tokenizer or _learn(options, sources, workers)
     tokenizer_of_corpus.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
-    counts = _write_examples(
-        writer, options, tokenizer_of_corpus, sources, known_molecules, workers
-    )
+    counts = _write_examples(writer, options, tokenizer_of_corpus, sources, workers)
     lengths, duplicates = writer.write_parts(options.drop_duplicates)
     return {
         "format_version": FORMAT_VERSION,
@@ -187,23 +179,18 @@ def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
             bar.update(len(chunk))
 
 
-def _learn(
-    options: PrepareOptions, sources: list[Source], workers: int
-) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
-    """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
-    `count_and_parse` knows to be molecules."""
+def _learn(options: PrepareOptions, sources: list[Source], workers: int) -> PreTrainedTokenizerFast:
+    """A tokenizer that learned from the rows."""
     chunks = _with_progress(chunks_of_rows(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
-        return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size), []
+        return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size)
     molecules_only = options.molecules is True and options.on_invalid != "keep"
-    count = partial(count_and_parse, molecules_only, options.standardize)
+    count = partial(count_tokens, molecules_only, options.standardize)
     total = Counter[str]()
-    known_molecules = []
     with closing(map_chunks(count, chunks, workers)) as counted:
-        for tokens, molecules_of_chunk in counted:
+        for tokens in counted:
             total.update(tokens)
-            known_molecules.append(molecules_of_chunk)
-    return smiles_tokenizer(total), known_molecules
+    return smiles_tokenizer(total)
 
 
 def _write_examples(
@@ -211,7 +198,6 @@ def _write_examples(
     options: PrepareOptions,
     tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
-    known_molecules: list[np.ndarray | None],
     workers: int,
 ) -> dict[str, Counter[str]]:
     """Writes examples and invalid rows; returns all counts."""
@@ -220,11 +206,10 @@ def _write_examples(
     )
     chunks = chunks_of_rows(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenizing")
-    chunks_and_molecules = zip(chunks, chain(known_molecules, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
-        closing(map_chunks(row_tokenizer, chunks_and_molecules, workers)) as tokenized,
+        closing(map_chunks(row_tokenizer, chunks, workers)) as tokenized,
     ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)
@@ -243,8 +228,6 @@ def _write_examples(
             writer.append(chunk.token_ids, chunk.examples)
             for kind, count in chunk.counts.items():
                 counts[kind].update(count)
-                if len(counts[kind]) > MOST_WORDS:
-                    counts[kind] = Counter(dict(counts[kind].most_common(MOST_WORDS // 2)))
     return counts
 
 
@@ -271,8 +254,6 @@ def _statistics(
     }
     return {
         "counts": content,
-        "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_WORDS)),
-        "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_WORDS)),
     }
 
 

@@ -1,12 +1,13 @@
 """Turns rows into examples, a chunk at a time: checks, tokenizes and hashes them."""
 
 import hashlib
+import math
 import re
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, compress
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import Standardize, contradiction, molecule_problem, standardize
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Chunk, Row
-from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_smiles
+from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import random_bits, uniform
 
@@ -114,162 +115,115 @@ class TokenizedChunk:
     token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    # How many rows, by what was done with them; invalid rows, by their problem; words, by the word
+    # How many rows, by what was done with them; invalid rows, by their problem
     counts: dict[str, Counter[str]]
 
 
-def count_and_parse(
-    molecules_only: bool, form: Standardize, chunk: Chunk
-) -> tuple[Counter[str], np.ndarray | None]:
+def count_tokens(molecules_only: bool, form: Standardize, chunk: Chunk) -> Counter[str]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules; and which rows are known to be molecules, [rows] bool, so that
-    `RowTokenizer` does not parse them again, which takes most of the time; None if it must."""
-    is_counted = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
+    those of molecules."""
     counts = Counter[str]()
-    for row in compress(chunk, is_counted):
-        counts.update(re.findall(SMILES_PATTERN, standardize(row.text, form)))
-    # Without `molecules_only` nothing was parsed, and a row that is rewritten is parsed again.
-    are_known = molecules_only and form == "none"
-    return counts, np.array(is_counted) if are_known else None
+    for row in chunk:
+        if not molecules_only or molecule_problem(row.text) is None:
+            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, form)))
+    return counts
 
 
 class Problem(NamedTuple):
-    """Why a row is invalid."""
+    """What is wrong with a row."""
 
     name: str  # such as TOO_LONG
     detail: str
 
 
-class JudgedRow(NamedTuple):
-    """A row as a tokenizer reads it, and the first problem that it has."""
-
-    row: Row
-    text: str  # the row's text, standardized
-    token_ids: list[int]
-    unknown_words: list[str]  # words that have no tokens
-    spelled_words: list[str]  # words that are spelled, because they are not in the vocabulary
-    problem: Problem | None
-    is_kept: bool
+def row_problems(
+    texts: Sequence[str], token_count: int, max_length: float, molecules: bool, unknown: str
+) -> Iterator[Problem]:
+    """All problems of a row with these texts, in the order in which they are reported; `unknown` is
+    what `describe_unknown_words` says of them."""
+    if token_count > max_length:
+        yield Problem(TOO_LONG, f"{token_count} tokens, at most {max_length}")
+    if molecules:
+        for text in texts:
+            no_molecule = molecule_problem(text)
+            if no_molecule:
+                yield Problem(UNPARSABLE, no_molecule)
+    if unknown:
+        yield Problem(UNKNOWN, unknown)
 
 
 @dataclass(frozen=True)
 class RowTokenizer:
-    """Turns a chunk, and the known molecules of `count_and_parse` or None, into tokens. Leaves out
-    blank rows."""
+    """Turns a chunk into tokens. Leaves out blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # id of the token for unknown text, if the tokenizer has one
     options: PrepareOptions
 
-    def __call__(self, chunk_and_molecules: tuple[Chunk, np.ndarray | None]) -> TokenizedChunk:
-        chunk, known_molecules = chunk_and_molecules
-        if known_molecules is None:
-            known_molecules = np.zeros(len(chunk), bool)
-        judged_rows = self._judged_rows(chunk, known_molecules)
-        kept = [judged for judged in judged_rows if judged.is_kept]
-        problems = [judged.problem.name for judged in judged_rows if judged.problem]
-        unknown = Counter[str]()
-        for judged in judged_rows:
-            if judged.is_kept or (judged.problem and judged.problem.name == UNKNOWN):
-                unknown.update(judged.unknown_words)
-        spelled = Counter(chain.from_iterable(judged.spelled_words for judged in kept))
-        rows = Counter(
+    def __call__(self, chunk: Chunk) -> TokenizedChunk:
+        rows = [row for row in chunk if row.text or row.problem]
+        texts = [standardize(row.text, self.options.standardize) for row in rows]
+        encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
+        kept = []
+        invalid = []
+        for row, text, encoding in zip(rows, texts, encodings, strict=True):
+            problem = next(self._problems(row, text, encoding.ids), None)
+            action = "kept"
+            if problem is not None:
+                can_be_kept = problem.name not in (TOO_LONG, UNREADABLE)
+                if self.options.on_invalid != "keep" or not can_be_kept:
+                    action = "skipped"
+                invalid.append(InvalidRow(row.source_name, row.number, row.text, *problem, action))
+            if action == "kept":
+                kept.append((row, text, encoding.ids))
+        counts = Counter(
             rows=len(chunk),
-            blank=len(chunk) - len(judged_rows),
-            skipped=len(judged_rows) - len(kept),
-            kept_invalid=sum(judged.problem is not None for judged in kept),
-            # The key is that of earlier manifests; it counts words.
-            unknown_tokens=unknown.total(),
-            spelled_pieces=spelled.total(),
+            blank=len(chunk) - len(rows),
+            skipped=len(rows) - len(kept),
+            kept_invalid=len(invalid) - (len(rows) - len(kept)),
+            rows_with_unknown_tokens=sum(self.unknown_id in ids for _, _, ids in kept),
         )
         if self.options.molecules:
-            contradictions = [contradiction(judged.row.text) for judged in kept]
-            rows["contradictory_marks"] = sum(map(bool, contradictions))
-        token_ids = chain.from_iterable(judged.token_ids for judged in kept)
+            contradictions = [contradiction(row.text) for row, _, _ in kept]
+            counts["contradictory_marks"] = sum(map(bool, contradictions))
+        token_ids = chain.from_iterable(ids for _, _, ids in kept)
         return TokenizedChunk(
             token_ids=np.fromiter(token_ids, np.uint32),
             examples=self._examples(kept),
-            invalid=_invalid_rows(judged_rows),
-            counts={
-                "rows": rows,
-                "invalid": Counter(problems),
-                "unknown": unknown,
-                "spelled": spelled,
-            },
+            invalid=invalid,
+            counts={"rows": counts, "invalid": Counter(row.reason for row in invalid)},
         )
 
-    def _judged_rows(self, chunk: Chunk, known_molecules: np.ndarray) -> list[JudgedRow]:
-        """Those rows of a chunk that are not blank."""
-        numbers = [number for number, row in enumerate(chunk) if row.text or row.problem]
-        texts = [standardize(chunk[number].text, self.options.standardize) for number in numbers]
-        encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
-        judged_rows = []
-        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
-            row = chunk[number]
-            unknown_words, spelled_words = self._unusual_words(text, encoding.ids)
-            is_known_molecule = bool(known_molecules[number])
-            problem = self._problem(row, text, encoding.ids, unknown_words, is_known_molecule)
-            judged = JudgedRow(
-                row=row,
-                text=text,
-                token_ids=encoding.ids,
-                unknown_words=unknown_words,
-                spelled_words=spelled_words,
-                problem=problem,
-                is_kept=problem is None or self._may_keep(problem),
-            )
-            judged_rows.append(judged)
-        return judged_rows
-
-    def _may_keep(self, problem: Problem) -> bool:
-        is_usable = problem.name not in (TOO_LONG, UNREADABLE)
-        return self.options.on_invalid == "keep" and is_usable
-
-    def _unusual_words(self, text: str, token_ids: list[int]) -> tuple[list[str], list[str]]:
-        """The words that are outside the vocabulary: those without tokens, and spelled ones."""
-        spelling = _spelling_ids(self.tokenizer_file)
-        if self.unknown_id not in token_ids and spelling.isdisjoint(token_ids):
-            return [], []
-        # An encoding of one text knows its words; those of a batch do not, and are faster.
-        encoding = _load(self.tokenizer_file).encode(text, add_special_tokens=False)
-        return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
-
-    def _problem(
-        self,
-        row: Row,
-        text: str,
-        token_ids: list[int],
-        unknown_words: list[str],
-        is_known_molecule: bool,
-    ) -> Problem | None:
-        """The first problem of a row, None if it has none."""
+    def _problems(self, row: Row, text: str, token_ids: list[int]) -> Iterator[Problem]:
+        """All problems of a row with this standardized text."""
         if not text:
-            return Problem(UNREADABLE, row.problem)
-        length = len(token_ids) + SPECIALS
-        if length > self.options.max_length and not self.options.packed:
-            return Problem(TOO_LONG, f"{length} tokens, at most {self.options.max_length}")
-        if self.options.molecules and not is_known_molecule:
-            problem = molecule_problem(text)
-            if problem is not None:
-                return Problem(UNPARSABLE, problem)
-        if unknown_words:
-            different_words = " ".join(dict.fromkeys(unknown_words))
-            return Problem(UNKNOWN, f"not in the vocabulary: {different_words}")
-        if self.options.molecules:
-            tokenizer = _load(self.tokenizer_file)
+            yield Problem(UNREADABLE, row.problem)
+            return
+        tokenizer = _load(self.tokenizer_file)
+        unknown = ""
+        if self.unknown_id in token_ids:
+            # An encoding of one text knows its words; those of a batch do not, and are faster.
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+            unknown = _unknown_words(encoding, text, self.unknown_id)
+        max_length = math.inf if self.options.packed else self.options.max_length
+        molecules = bool(self.options.molecules)
+        yield from row_problems([text], len(token_ids) + SPECIALS, max_length, molecules, unknown)
+        if molecules:
             decoded = tokenizer.decode(token_ids, skip_special_tokens=False).strip()
             if decoded != text:
-                return Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
-        return None
+                yield Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
 
-    def _examples(self, kept: list[JudgedRow]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer, as those that
-        differ in capitals may be, are in the same part."""
+    def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
+        """[kept] EXAMPLE, without offsets, from rows with their standardized texts and tokens.
+        Texts that are equal for the tokenizer, as those that differ in capitals may be, are in the
+        same part."""
         normalizer = _load(self.tokenizer_file).normalizer
-        texts = [normalizer.normalize_str(row.text) if normalizer else row.text for row in kept]
+        texts = [text for _, text, _ in kept]
+        if normalizer:
+            texts = list(map(normalizer.normalize_str, texts))
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(judged.token_ids) for judged in kept]
-        examples["document"] = [judged.row.document for judged in kept]
+        examples["length"] = [len(ids) for _, _, ids in kept]
+        examples["document"] = [row.document for row, _, _ in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
@@ -279,37 +233,20 @@ class RowTokenizer:
         return examples
 
 
-def _invalid_rows(judged_rows: list[JudgedRow]) -> list[InvalidRow]:
-    """The lines of skipped.csv for those rows that have a problem."""
-    return [
-        InvalidRow(
-            file=judged.row.source_name,
-            row=judged.row.number,
-            value=judged.row.text,
-            reason=judged.problem.name,
-            detail=judged.problem.detail,
-            action="kept" if judged.is_kept else "skipped",
-        )
-        for judged in judged_rows
-        if judged.problem
-    ]
-
-
-def _words(encoding: Encoding, text: str, token_ids: Set[int | None]) -> list[str]:
-    """Those words of `text` that contain a token of `token_ids`. A word is what the tokenizer
-    splits off first."""
-    pairs = zip(encoding.ids, encoding.word_ids, strict=True)
-    numbers = dict.fromkeys(number for token_id, number in pairs if token_id in token_ids)
-    spans = [encoding.word_to_chars(number) for number in numbers if number is not None]
-    return [text[slice(*span)] for span in spans if span]
-
-
 def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
     """Says which words of a text have tokens outside the vocabulary; "" if none has."""
     encoding = tokenizer([text], add_special_tokens=False).encodings[0]
-    words = dict.fromkeys(_words(encoding, text, {tokenizer.unk_token_id}))
+    return _unknown_words(encoding, text, tokenizer.unk_token_id)
+
+
+def _unknown_words(encoding: Encoding, text: str, unknown_id: int | None) -> str:
+    """What `describe_unknown_words` says. A word is what the tokenizer splits off first."""
+    pairs = zip(encoding.ids, encoding.word_ids, strict=True)
+    numbers = dict.fromkeys(number for token_id, number in pairs if token_id == unknown_id)
+    spans = [encoding.word_to_chars(number) for number in numbers if number is not None]
+    words = dict.fromkeys(text[slice(*span)] for span in spans if span)
     visible = [word if word.isprintable() and word.strip() else repr(word) for word in words]
-    return f"not in the model's vocabulary: {' '.join(visible)}" if words else ""
+    return f"not in the vocabulary: {' '.join(visible)}" if words else ""
 
 
 @lru_cache(maxsize=1)
@@ -319,10 +256,3 @@ def _load(file: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a "<mask>" in the text is text
     return tokenizer
-
-
-@lru_cache(maxsize=1)
-def _spelling_ids(file: str) -> frozenset[int | None]:
-    """The tokens that spell what is outside the vocabulary of a SMILES tokenizer."""
-    tokenizer = _load(file)
-    return frozenset(map(tokenizer.token_to_id, MARKED if splits_smiles(tokenizer) else ()))

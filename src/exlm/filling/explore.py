@@ -2,9 +2,7 @@
 case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,15 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional, note
+from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import Filling, TextToFill
+from exlm.filling.results import FilledText, Filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import TOP_TOKENS, Filler
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
-from exlm.train import distributed
+from exlm.train import devices
 
 Case = dict[str, Any]
 
@@ -66,13 +64,33 @@ def explore(
     if is_finetuned(model):
         _refuse_what_is_for_fillings(words, threshold, fill_options)
         explain_prediction(model, text, output)
-    else:
-        _show_fillings(model, text, output, words, threshold, fill_options)
+        return
+    check_suffix(output, [".html", ".svg", ".pdf", ".png"])
+    if fill_options.passes not in (None, 1):
+        raise InputError(
+            f"passes is {fill_options.passes}, but explore shows the states of one pass; "
+            "leave passes out"
+        )
+    if words < 1 or not 0 <= threshold < 1:
+        raise InputError(
+            f"words is {words} and threshold is {threshold}; "
+            "give at least 1, and 0 <= threshold < 1"
+        )
+    network, tokenizer = load_for_filling(model)
+    devices.place_model(network)
+    case = build_case(network, tokenizer, text, fill_options, words)
+    content = _rendered({**case, "model": model, "threshold": threshold}, output)
+    with replacing(Path(output)) as unfinished:
+        unfinished.write_bytes(content)
+    if case["warning"] is not None:
+        note(case["warning"])
+    counts = f"{len(case['states'])} states, {len(case['edges'])} links"
+    print(f"{counts}, {len(case['fillings'])} fillings: {output}")
 
 
-def _refuse_what_is_for_fillings(token_count: int, threshold: float, options: FillOptions) -> None:
+def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
     """Raises InputError for settings that are not the defaults."""
-    given = {"words": token_count, "threshold": threshold, **vars(options)}
+    given = {"words": words, "threshold": threshold, **vars(options)}
     defaults = {"words": TOP_TOKENS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
     names = [name for name, value in given.items() if value != defaults[name]]
     if names:
@@ -82,42 +100,17 @@ def _refuse_what_is_for_fillings(token_count: int, threshold: float, options: Fi
         )
 
 
-def _show_fillings(
-    model: str, text: str, output: str, token_count: int, threshold: float, options: FillOptions
-) -> None:
-    check_suffix(output, [".html", ".svg", ".pdf", ".png"])
-    if options.passes not in (None, 1):
-        raise InputError(
-            f"passes is {options.passes}, but explore shows the states of one pass; "
-            "leave passes out"
-        )
-    if token_count < 1 or not 0 <= threshold < 1:
-        raise InputError(
-            f"words is {token_count} and threshold is {threshold}; "
-            "give at least 1, and 0 <= threshold < 1"
-        )
-    encode = _encoder(output)
-    network, tokenizer = load_for_filling(model)
-    distributed.place_model(network)
-    case = build_case(network, tokenizer, text, options, token_count)
-    case["model"] = model
-    case["threshold"] = threshold
-    content = page(case) if output.endswith(".html") else figure(case)
-    with replacing(Path(output)) as unfinished:
-        unfinished.write_bytes(encode(content))
-    if case["warning"] is not None:
-        note(case["warning"])
-    counts = f"{len(case['states'])} states, {len(case['edges'])} links"
-    print(f"{counts}, {len(case['fillings'])} fillings: {output}")
-
-
-def _encoder(output: str) -> Callable[[str], bytes]:
-    """What turns a page, or a figure as SVG, into the bytes of the output."""
-    suffix = Path(output).suffix
-    if suffix in (".html", ".svg"):
-        return str.encode
+def _rendered(case: Case, output: str) -> bytes:
+    """The content of the output: a page, or a figure in the format that its ending names."""
+    if output.endswith(".html"):
+        return page(case).encode()
+    svg = figure(case)
+    if output.endswith(".svg"):
+        return svg.encode()
     converter: Any = import_optional("vl_convert", "figures", f"writing {output}")
-    return converter.svg_to_pdf if suffix == ".pdf" else partial(converter.svg_to_png, scale=2)
+    if output.endswith(".pdf"):
+        return converter.svg_to_pdf(svg)
+    return converter.svg_to_png(svg, scale=2)
 
 
 def build_case(
@@ -149,14 +142,12 @@ def build_case(
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
     filler = Filler(network, tokenizer, in_one_pass)
+    [filled] = filler.fill([FilledText(1, text)])
+    if filled.problem is not None:
+        raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
-    if masked_text.problem:
-        raise InputError(f"the text cannot be filled: {masked_text.problem}")
     [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
-    filled = filler.fill(TextToFill(1, text), masked_text, graph)
-    if filled.problem is not None:
-        raise InputError(filled.problem)
     molecules = fills_molecules(network, tokenizer, [text])
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
@@ -177,9 +168,9 @@ def build_case(
 
 
 def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
-    masks = graph.mask_of_state.tolist()
+    targets = graph.target_of_state.tolist()
     described = filler.describe_states(graph, token_count)
-    states = [{"mask": mask, **state} for mask, state in zip(masks, described, strict=True)]
+    states = [{"mask": t - 1, **state} for t, state in zip(targets, described, strict=True)]
     # the first state emits BOS and the last one EOS, never another token
     states[0]["words"] = states[-1]["words"] = []
     return states

@@ -1,9 +1,9 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
 
-1. `texts_to_fill` (`reading.py`) makes a `TextToFill` of a row, with its name, or with its problem.
-2. `fill_masks` (`texts.py`) makes a `FilledText` of it: the network reads the text (`graphs.py`),
-   and a search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text
-   has sites, `fill_sites` (`fill_sites.py`) does this for each choice of their lengths.
+1. `texts_to_fill` (`reading.py`) makes a `FilledText` of a row, with its name and its problem.
+2. `Filler` (`filler.py`) adds the fillings: the network reads the text (`graphs.py`), and a search
+   finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has sites,
+   `fill_sites` (`sites.py`) does this for each choice of their lengths.
 3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
 4. `_with_usable` leaves out fillings that the command did not ask for.
 5. `_write_or_print` writes it (`writers.py`)."""
@@ -19,17 +19,16 @@ from tqdm import tqdm
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling.fill_sites import fill_sites
+from exlm.filling.filler import Filler
 from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import read_known, texts_to_fill, usable_texts
+from exlm.filling.reading import read_known, texts_to_fill
 from exlm.filling.results import FilledText, Filling
-from exlm.filling.sites import template_maker
-from exlm.filling.texts import fill_masks
+from exlm.filling.sites import fill_sites, template_maker
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
-from exlm.train import distributed
+from exlm.train import devices
 
 # how a filled text is printed
 TABLE = Path(__file__).with_name("fillings.txt")
@@ -67,78 +66,73 @@ def fill(
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill; with
             site, keep or replace, molecules or proteins without masks.
-        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with
-            another ending: a text on each line), or `-` for standard input.
-        output: file to write. .jsonl has a line for each text: line, text, fillings (filling, text,
-            masked, tokens of each mask, probability, log_probability), exact (beam: whether it is
-            proven that no more probable filling was missed), kept, passes (how many passes of the
-            network it took), left_out (how many of the fillings have special tokens or, with
-            valid_only, are not valid), warning, problem, and the name of the row if the file has
-            names or identifiers. .csv, .parquet and .xlsx have a row for each filling, with the
-            whole text in `filled` and the number of its new tokens. Of molecules they also have
-            valid (whether RDKit reads it, it has no radicals, and it is what was to stay with
-            something new at the sites alone), smiles (canonical), unique (no earlier filling of
-            this text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10
-            hard) and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has
-            those that are unique molecules; .html and .png draw them, at most 300, with what was
-            filled in coloured.
-            Without a file, a table is printed.
+        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads, or
+            `-` for standard input.
+        output: file to write; without one, a table is printed. .jsonl has a line for each text:
+            line, text, fillings (filling, text, masked, tokens of each mask, probability,
+            log_probability; ranked by probability times length_probability), exact (whether it is
+            proven that no more probable filling was missed), kept, passes (how many the network
+            took), left_out (how many of the fillings have special tokens or, with valid_only, are
+            not valid), warning, problem, and the name of the row if the file has names or
+            identifiers. .csv, .parquet and .xlsx have a row for each filling, with the whole text
+            in `filled` and the number of its new tokens. Of molecules they also have valid (whether
+            RDKit reads it, it has no radicals, and it is what was to stay with something new at
+            every site and nowhere else), smiles (canonical), unique (no earlier filling of this
+            text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard)
+            and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those
+            that are unique molecules; .html and .png draw them, at most 300, with what was filled
+            in coloured.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
             ends of a linker. Each number of tokens is filled by itself, and all are taken to be
-            equally probable, as length_probability says; fillings are ranked by probability times
-            length_probability. Of proteins, the residues that are free: 30-37 are those from the
-            30th to the 37th, both included.
+            equally probable, as length_probability says. Of proteins, the residues that are free:
+            30-37 are those from the 30th to the 37th, both included.
         keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
-        replace: SMARTS of a piece of the molecules that becomes a site, with as many tokens as now
-            unless site says otherwise.
+        replace: SMARTS of a piece of the molecules that becomes such a site.
         states: print the states of every mask in the first pass, or write them to a .jsonl file,
             each with the probability that a path visits it and its top tokens (`words`).
         tokens_per_batch: how many expanded tokens one forward pass may have (in a pre-training,
             that is tokens_per_micro_batch).
         text_column: column of a table to read; found by its name where absent.
-        id_column: column of a table that names its rows, `name` in the output; found by its name
-            where absent.
-        header: whether a table has a header line; without it, its columns are called `column 1`,
-            `column 2`, ...
+        id_column: column of a table that names its rows; found by its name where absent.
+        header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
             the texts decide).
         valid_only: leave out those of the n_best fillings that are not valid; no others are
             searched for them, so there may be fewer, or none.
-        top: how many fillings to give for each text at most, of those of all lengths; only the
-            first of several that are the same molecule.
-        known: a file of molecules; `new` says whether a filling is none of them. Models do not
-            keep the molecules they were trained on, so without a file it is empty. `header` is
-            for its table, too.
+        top: how many fillings to give for each text at most: the most probable of all lengths,
+            and only the first of several that are the same molecule.
+        known: a file of molecules, read as `header` says; `new` says whether a filling is none of
+            them. Without it `new` is empty: models do not keep the molecules of their training.
         known_sheet: sheet of known, an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
     fill_options = FillOptions(**options)
     _check(output, states, tokens_per_batch, top)
-    to_fill = texts_to_fill(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
+    rows = texts_to_fill(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
     network, tokenizer = load_for_filling(model)
     if molecules is None:
-        molecules = fills_molecules(network, tokenizer, usable_texts(to_fill))
+        usable_texts = [row.text for row in rows if row.problem is None]
+        molecules = fills_molecules(network, tokenizer, usable_texts)
     _refuse_what_is_for_molecules(molecules, output, valid_only, known)
     known_molecules = read_known(known, TableOptions(header, sheet=known_sheet))
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     start = time.monotonic()
+    filler = Filler(network, tokenizer, fill_options, tokens_per_batch)
     if site is None and keep is None and replace is None:
-        results = fill_masks(network, tokenizer, to_fill, fill_options, states, tokens_per_batch)
+        results = filler.fill(rows, states)
     else:
         proteins = alphabet_name(tokenizer.backend_tokenizer) is not None
         _check_for_sites(proteins or molecules, states, fill_options)
         sampled = fill_options.samples is not None
         make_template = template_maker(site, keep, replace, proteins, sampled)
-        results = fill_sites(
-            network, tokenizer, to_fill, make_template, fill_options, tokens_per_batch
-        )
+        results = fill_sites(filler, rows, make_template)
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    for filled in tqdm(results, "fill", len(to_fill), unit="line", disable=file is None):
+    for filled in tqdm(results, "fill", len(rows), unit="line", disable=file is None):
         fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
         if molecules:
             fillings = judged(fillings, filled.template, known_molecules)
@@ -192,31 +186,22 @@ def _with_usable(
     filled: FilledText, fillings: list[Filling], valid_only: bool, top: int | None
 ) -> FilledText:
     """The text with those of the fillings that are given: with `valid_only` the valid ones, and of
-    these the `top` first different ones, or all."""
-    usable = fillings
+    these the `top` first different molecules or texts, or all."""
+    usable = [filling for filling in fillings if filling.is_valid or not valid_only]
+    left_out = len(filled.fillings) - len(usable)
     warning = filled.warning
-    if valid_only:
-        usable = [filling for filling in fillings if filling.is_valid]
-        if fillings and not usable:
-            warning = (
-                f"none of the {len(fillings)} fillings that were made is a molecule, so all were "
-                "left out; no others were searched: raise --n_best"
-            )
-    return dataclasses.replace(
-        filled,
-        fillings=usable if top is None else _different(usable)[:top],
-        left_out=len(filled.fillings) - len(usable),
-        warning=warning,
-    )
-
-
-def _different(fillings: list[Filling]) -> list[Filling]:
-    """The first of all fillings that are the same molecule, or have the same text."""
-    different: dict[str, Filling] = {}
-    for filling in fillings:
-        smiles = None if filling.molecule is None else filling.molecule.smiles
-        different.setdefault(smiles or filling.text, filling)
-    return list(different.values())
+    if fillings and not usable:
+        warning = (
+            f"none of the {len(fillings)} fillings that were made is a molecule, so all were left "
+            "out; no others were searched: raise --n_best"
+        )
+    if top is not None:
+        different: dict[str, Filling] = {}
+        for filling in usable:
+            smiles = None if filling.molecule is None else filling.molecule.smiles
+            different.setdefault(smiles or filling.text, filling)
+        usable = list(different.values())[:top]
+    return dataclasses.replace(filled, fillings=usable, left_out=left_out, warning=warning)
 
 
 def _summary(filled_texts: list[FilledText], seconds: float) -> str:
@@ -230,7 +215,9 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
     left_out = sum(filled.left_out for filled in filled_texts)
     of_them_valid = f", {valid} of them valid" if valid else ""
     first_problem = f" (line {failed[0].line}: {failed[0].problem})" if failed else ""
-    others = f"; {left_out} others left out" if left_out else ""
+    others = ""
+    if left_out:
+        others = f"; {left_out} others, not valid or with special tokens, left out"
     return (
         f"{len(filled_texts) - len(failed)} lines filled, "
         f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning, "

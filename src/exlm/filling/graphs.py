@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
 from typing import NamedTuple
 
 import torch
@@ -32,13 +31,6 @@ class TokenizedText(NamedTuple):
     problem: str | None = None  # why the text cannot be filled; None if it can
     # The log-probability of all tokens together that earlier passes filled in.
     log_prob: float = 0.0
-
-    def segments(self, ids_of_masks: list[list[int]]) -> list[list[int]]:
-        """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn those outside
-        the masks and those that fill a mask."""
-        limits = [0, *self.masks, len(self.token_ids) - 1]
-        first, *others = [self.token_ids[start + 1 : end] for start, end in pairwise(limits)]
-        return [first, *chain.from_iterable(zip(ids_of_masks, others, strict=True))]
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:

@@ -1,15 +1,223 @@
-"""What is known of fillings that should be molecules."""
+"""Molecules with sites, as RDKit writes them, and what is known of filled ones. A site is one
+attachment point `[*:1]` of a SMILES, or two that are bonded to each other, the ends of a linker."""
 
+import re
 from collections.abc import Set
 from dataclasses import replace
+from functools import partial
+from itertools import count
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import QED
 
 from exlm.data.chemistry import molecule_problem, similarity
-from exlm.filling.attachment_points import hangs_on_sites
-from exlm.filling.results import Filling, Molecule
-from exlm.filling.sites import Template
+from exlm.data.tokenization import SMILES_PATTERN
+from exlm.errors import InputError
+from exlm.filling.results import Filling, Molecule, Template
+
+# one site in a SMILES: an attachment point, or both ends of a linker
+SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
+POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
+SITES = "sites"  # the property of an atom that stays: to how many sites it is bonded
+MOST_MATCHES = 1000  # ways to find what stays in a molecule
+RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
+
+
+def joined(fragments: Chem.Mol) -> Chem.Mol:
+    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) all have a
+    number, and in which the two ends of a linker are bonded: points with the same number, or one in
+    each of two fragments."""
+    molecule = Chem.RWMol(fragments)
+    points = [atom for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0]
+    if not points:
+        raise InputError("no attachment point: write [*:1] where the site is")
+    numbers = {atom.GetAtomMapNum() for atom in points}
+    unused_numbers = (number for number in count(1) if number not in numbers)
+    for atom in points:
+        # RDKit's fragments say by the isotope which bond was cut.
+        atom.SetIsotope(0)
+        atom.SetFormalCharge(0)
+        is_beside_point = any(not other.GetAtomicNum() for other in atom.GetNeighbors())
+        if atom.GetDegree() not in (1, 2) or is_beside_point:
+            raise InputError(
+                "an attachment point must have one or two bonds, and none to another point; "
+                "of two side by side, write one, with more tokens"
+            )
+        if atom.GetAtomMapNum() == 0:
+            atom.SetAtomMapNum(next(unused_numbers))
+    if len(points) == 2 and _fragment_count(molecule, points) == 2:
+        points[1].SetAtomMapNum(points[0].GetAtomMapNum())
+    for number in {atom.GetAtomMapNum() for atom in points}:
+        ends = [atom.GetIdx() for atom in points if atom.GetAtomMapNum() == number]
+        if len(ends) > 2:
+            raise InputError(f"{len(ends)} attachment points have the number {number}; two can")
+        if len(ends) == 2:
+            _bond(molecule, *ends)
+    if _fragment_count(molecule, points) > 1:
+        raise InputError(
+            "the fragments are not joined; both ends of a linker have the same number, "
+            "as in C[*:1].N[*:1]"
+        )
+    return molecule
+
+
+def _fragment_count(molecule: Chem.Mol, atoms: list[Chem.Atom]) -> int:
+    """How many fragments have one of these atoms."""
+    numbers = {atom.GetIdx() for atom in atoms}
+    return sum(not numbers.isdisjoint(fragment) for fragment in Chem.GetMolFrags(molecule))
+
+
+def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
+    """The atoms that a SMARTS matches; it must match exactly once."""
+    with rdBase.BlockLogs():
+        query = Chem.MolFromSmarts(smarts)
+    if query is None or not query.GetNumAtoms():
+        raise InputError(f"{option} is {smarts}, which is no SMARTS; correct it")
+    matches = molecule.GetSubstructMatches(query)
+    if len(matches) != 1:
+        times = f"matches {len(matches)} times" if matches else "does not match"
+        raise InputError(f"{option} is {smarts}, which {times}; give one that matches once")
+    return set(matches[0])
+
+
+def groups_to_free(molecule: Chem.Mol, keep: str | None, replace: str | None) -> list[set[int]]:
+    """The atoms that the SMARTS `replace` matches, or else the groups that hang on those that
+    `keep` matches."""
+    if replace is not None:
+        return [_match(molecule, replace, "replace")]
+    kept = _match(molecule, str(keep), "keep")
+    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, kept)]
+    if not cut:
+        raise InputError(f"keep is {keep}, which is the whole molecule, so nothing is free")
+    numbers = [bond.GetIdx() for bond in cut]
+    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, numbers, addDummies=False))
+    beside = set[int]().union(*map(_atoms_of, cut)) - kept
+    return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
+
+
+def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[int, int]]:
+    """The molecule in which each group of atoms is a site, numbered from 1, and how many tokens the
+    group has now, by the site's number. Atoms that stay keep their bonds, hence their chirality:
+    the groups' atoms beside them become attachment points."""
+    molecule = Chem.RWMol(original)
+    tokens_of_sites: dict[int, int] = {}
+    removed = set[int]()
+    for number, group in enumerate(groups, 1):
+        bonds = [bond for bond in original.GetBonds() if _crosses(bond, group)]
+        if len(bonds) not in (1, 2):
+            text = Chem.MolFragmentToSmiles(original, sorted(group))
+            raise InputError(
+                f"the group {text} is bonded to what stays at {len(bonds)} places; "
+                "a site can have one or two"
+            )
+        tokens_of_sites[number] = _token_count(original, group, bonds)
+        ends = []
+        for bond in bonds:
+            (end,) = _atoms_of(bond) & group
+            if end not in ends:
+                ends.append(end)
+            point = Chem.Atom(0)
+            point.SetAtomMapNum(number)
+            point.SetIsAromatic(bond.GetIsAromatic())
+            molecule.ReplaceAtom(end, point)
+        if len(ends) == 2:
+            _bond(molecule, *ends)
+        removed |= group.difference(ends)
+    # the last first, since the atoms after a removed one get other numbers
+    for atom in sorted(removed, reverse=True):
+        molecule.RemoveAtom(atom)
+    return molecule, tokens_of_sites
+
+
+def without_points(molecule: Chem.Mol) -> Chem.Mol:
+    """What stays of a molecule with sites; its atoms have the property SITES."""
+    marked = Chem.Mol(molecule)
+    for atom in marked.GetAtoms():
+        points = [other for other in atom.GetNeighbors() if other.GetAtomicNum() == 0]
+        atom.SetIntProp(SITES, len(points))
+    return Chem.DeleteSubstructs(marked, POINT)
+
+
+def _token_count(molecule: Chem.Mol, group: set[int], bonds: list[Chem.Bond]) -> int:
+    """How many tokens a group of atoms has in a SMILES, with the signs of its `bonds` to the atoms
+    that stay, but without these atoms."""
+    with_neighbours = group.union(*map(_atoms_of, bonds))
+    inside = {bond.GetIdx() for i in group for bond in molecule.GetAtomWithIdx(i).GetBonds()}
+    smiles = Chem.MolFragmentToSmiles(molecule, sorted(with_neighbours), sorted(inside))
+    return len(re.findall(SMILES_PATTERN, smiles)) - len(with_neighbours - group)
+
+
+def _atoms_of(bond: Chem.Bond) -> set[int]:
+    return {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()}
+
+
+def _crosses(bond: Chem.Bond, group: set[int]) -> bool:
+    """Whether a bond leads from one of these atoms to another one."""
+    return len(_atoms_of(bond) & group) == 1
+
+
+def _bond(molecule: Chem.RWMol, first: int, second: int) -> None:
+    """Bonds the two ends of a site, in the way that RDKit writes without a sign."""
+    if molecule.GetBondBetweenAtoms(first, second) is not None:
+        molecule.RemoveBond(first, second)
+    both = [molecule.GetAtomWithIdx(i).GetIsAromatic() for i in (first, second)]
+    bond_type = Chem.BondType.AROMATIC if all(both) else Chem.BondType.SINGLE
+    molecule.AddBond(first, second, bond_type)
+
+
+def to_smiles(molecule: Chem.Mol, sampled: bool) -> str:
+    """The SMILES in which each site is one piece between what it is bonded to: RDKit's own, or one
+    that begins at another atom; of several, that with the smallest `_cost`."""
+    molecule.UpdatePropertyCache(strict=False)
+    Chem.FastFindRings(molecule)
+    candidates = []
+    # -1 is RDKit's own order.
+    for root in range(0 if sampled else -1, molecule.GetNumAtoms()):
+        smiles = Chem.MolToSmiles(molecule, rootedAtAtom=root)
+        # RDKit writes the sign of aromatic bonds at attachment points
+        smiles = re.sub(r"(?<=\]):", "", smiles)
+        sites = list(SITE.finditer(smiles))
+        is_whole = len({site[1] for site in sites}) == len(sites)
+        if is_whole and not any(_is_branching(smiles, site) for site in sites):
+            candidates.append(smiles)
+    if not candidates:
+        raise InputError("a site cannot be written as one piece of a SMILES; free another group")
+    return min(candidates, key=partial(_cost, sampled=sampled))
+
+
+def _cost(smiles: str, sampled: bool) -> tuple[int, ...]:
+    """How many ring digits follow sites, and what else speaks against a SMILES.
+
+    To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
+    few kinds of pieces. In `molecules-5M` true pieces of 120 held-out molecules, each on one bond,
+    have a joint nll of 9.6 nats there, of 5.1 in a branch and of 4.1 at the end. Of other SMILES
+    the first is taken, RDKit's own if possible.
+
+    Where pieces are `sampled`, fewest rings are open at its sites (their digits could be closed by
+    a filling), and it begins with a site: samples of 4 to 8 tokens were molecules more than twice
+    as often there as in RDKit's own SMILES."""
+    sites = list(SITE.finditer(smiles))
+    closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
+    begins = sites[0].start() == 0
+    if not sampled:
+        return closing, begins
+    open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
+    return closing, open_rings, not begins
+
+
+def _is_branching(smiles: str, site: re.Match[str]) -> bool:
+    """Whether two pieces of the molecule are bonded to the last token of a site: both behind it, or
+    one by a ring digit."""
+    is_first = site.start() == 0 or smiles[site.start() - 1] == "."
+    behind = smiles[site.end() : site.end() + 1]
+    return behind == "(" or (is_first and RING_DIGIT.match(smiles, site.end()) is not None)
+
+
+def _open_rings(smiles: str) -> int:
+    """How many ring digits are open at the end of the beginning of a SMILES."""
+    tokens = re.findall(SMILES_PATTERN, smiles)
+    digits = [token for token in tokens if token.isdigit() or token[0] == "%"]
+    return sum(digits.count(digit) % 2 for digit in set(digits))
 
 
 def judged(
@@ -59,4 +267,25 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
         return molecule
     pieces = 1 + template.masked_texts[0].count(".")
     is_whole = len(Chem.GetMolFrags(molecule)) == pieces
-    return molecule if is_whole and hangs_on_sites(molecule, template.core) else None
+    return molecule if is_whole and _hangs_on_sites(molecule, template.core) else None
+
+
+def _hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
+    """Whether a molecule is the `core` of `without_points` with new bonds at each of its sites, and
+    nowhere else."""
+    # each is a way to find the core: [atoms of the core] the atom of the molecule
+    matches = molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES)
+    return any(
+        all(
+            _has_new_bonds(atom, molecule.GetAtomWithIdx(match[atom.GetIdx()]))
+            for atom in core.GetAtoms()
+        )
+        for match in matches
+    )
+
+
+def _has_new_bonds(atom: Chem.Atom, filled_atom: Chem.Atom) -> bool:
+    """Whether an atom that stays has its bonds and, for every site beside it, a new one or more."""
+    new_bonds = filled_atom.GetDegree() - atom.GetDegree()
+    sites = atom.GetIntProp(SITES)
+    return new_bonds >= sites if sites else new_bonds == 0

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from exlm.data.columns import MISSING_TEXTS
+from exlm.data.frames import as_text
 from exlm.errors import InputError
 
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
@@ -32,17 +33,16 @@ class Mutation(NamedTuple):
 
 def clean_sequence(cell: object) -> str:
     """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
-    is_missing = cell is None or cell != cell  # NaN
-    text = "" if is_missing else str(cell).strip()
+    text = (as_text(cell) or "").strip()
     return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 
-def parse_mutations(wild: str, cell: str, first_position: int = 1) -> list[Mutation]:
+def parse_mutations(wild: str, cell: object, first_position: int = 1) -> list[Mutation]:
     """The mutations of a cell such as `V39A:D40C`, of a whole mutant, or of the wild type, which
     has none. InputError if the cell is none of these."""
-    if not wild:
-        raise InputError("no wild type")
     mutant = clean_sequence(cell)
+    if not wild or not mutant:
+        raise InputError("no mutations: the cell is empty" if wild else "no wild type")
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
         residues = zip(wild, mutant, strict=True)
         return [
@@ -53,14 +53,15 @@ def parse_mutations(wild: str, cell: str, first_position: int = 1) -> list[Mutat
     if mutant in WILD_TYPE:
         return []
     mutations = []
+    text = str(cell).strip()
     # brackets around all of them, p.[Val39Ala;Asp40Cys], say that they are of one allele
-    names = re.sub(r"^P\.\[(.*)\]$", r"\1", cell.strip().upper())
+    names = re.sub(r"^P\.\[(.*)\]$", r"\1", text.upper())
     for name in re.split(r"[:,;/+_|\s]+", names):
         match = MUTATION.fullmatch(name)
         if not match:
             raise InputError(
-                f"{cell.strip()[:40]!r} is neither mutations of one allele, such as V39A:D40C, nor "
-                f"a mutant with the {len(wild)} residues of the wild type"
+                f"{text[:40]!r} is neither mutations of one allele, such as V39A:D40C, nor a "
+                f"mutant with the {len(wild)} residues of the wild type"
             )
         old, position, new = match.groups()
         old = RESIDUES.get(old, old)
@@ -75,12 +76,12 @@ def new_residues(wild: str, mutations: list[Mutation], first_position: int = 1) 
     new_residue_at: dict[int, str] = {}
     for mutation in mutations:
         place = mutation.position - first_position
-        residue = _residue_at(wild, place)
+        residue = wild[place] if 0 <= place < len(wild) else "no residue"
         if place in new_residue_at:
             residue = "another mutation"
         if residue != mutation.old:
             raise InputError(
-                f"{mutation}: at position {mutation.position} there is {residue or 'no residue'}, "
+                f"{mutation}: at position {mutation.position} there is {residue}, "
                 f"not {mutation.old}"
             )
         new_residue_at[place] = mutation.new
@@ -95,52 +96,22 @@ def new_residues(wild: str, mutations: list[Mutation], first_position: int = 1) 
     return changes
 
 
-def _residue_at(wild: str, place: int) -> str:
-    """The residue at a place (from 0), "" where the wild type has none."""
-    return wild[place] if 0 <= place < len(wild) else ""
-
-
-def fits(wild: str, mutations: list[Mutation], first_position: int) -> bool:
-    """Whether the wild type has the old residues of all mutations."""
-    return all(
-        _residue_at(wild, mutation.position - first_position) == mutation.old
-        for mutation in mutations
-    )
-
-
 def how_to_fit(rows: Sequence[tuple[str, list[Mutation]]], first_position: int) -> str:
     """Advice where most rows do not fit, from the wild type and the mutations of every row."""
-    first_positions = _first_positions_that_fit(rows)
-    if len(first_positions) == 1:
-        [number] = first_positions
+    residues = {(wild, old, position) for wild, mutations in rows for old, position, _ in mutations}
+    # for each of them, with which numbers of the first residue the wild type has it
+    numbers = [
+        {position - place for place, residue in enumerate(wild) if residue == old}
+        for wild, old, position in residues
+    ]
+    other_first_positions = set.intersection(*numbers) - {first_position}
+    if len(other_first_positions) == 1:
+        [number] = other_first_positions
         return (
             f"the numbering seems to be shifted by {abs(number - first_position)}: all rows fit "
             f"with first_position {number}"
         )
-    mutants = 0
-    for sequence, mutations in rows:
-        reversions = [Mutation(new, position, old) for old, position, new in mutations]
-        mutants += fits(sequence, reversions, first_position)
-    if 2 * mutants > len(rows):
-        return "the sequences seem to be those of the mutants; give the wild type as wild_type"
     return (
-        "the numbering may be shifted (set first_position), or these are other proteins (set "
+        "the numbering may be shifted (set first_position), or these are no wild types (set "
         "wild_type or text_column)"
     )
-
-
-def _first_positions_that_fit(rows: Sequence[tuple[str, list[Mutation]]]) -> set[int]:
-    """With which numbers of the first residue all rows fit."""
-    # One of many mutations of one residue is enough.
-    residues = {
-        (wild, mutation.old, mutation.position)
-        for wild, mutations in rows
-        for mutation in mutations
-    }
-    numbers: set[int] | None = None
-    for wild, old, position in residues:
-        fitting = {position - place for place, residue in enumerate(wild) if residue == old}
-        numbers = fitting if numbers is None else numbers & fitting
-        if not numbers:
-            break
-    return numbers or set()

@@ -3,7 +3,6 @@ allow."""
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import element_of
 from exlm.data.tokenization import MARKED, splits_smiles
-from exlm.errors import InputError, check_at_least, check_choices
+from exlm.errors import InputError, check_at_least
 from exlm.model.passes import Passes
 
 MOST_SAMPLES = 100_000  # for each text; more would not fit in memory
@@ -24,27 +23,24 @@ class FillOptions:
 
     Attributes:
         n_best: how many fillings to search for each text (for each length, if there are several
-            lengths). `samples` and `viterbi`, which finds one, do not use it. `exlm fill` leaves
-            out those with special tokens.
-        samples: sample so many fillings for each text (for each length, if there are several
-            lengths), by their probability, instead of searching for the most probable ones.
-        method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
-            most probable pair of a path and its tokens.
+            lengths); `samples` does not use it. `exlm fill` leaves out those with special tokens.
+        samples: sample so many fillings for each text (or length), by their probability, instead
+            of searching for the most probable ones.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with
             `free`. By default one for each mask.
         free: use all paths of the model, which may put no token or several in the place of a mask.
             By default only paths with one state in every mask are used, and each mask gets one
-            token. `kept` is the share that they have of the probability of all paths with as many
-            tokens. If it is below a half, `warning` says that these probabilities tell little about
-            the model. For models without links it is 1, with `free` null.
+            token. `kept` is their share of the probability of all paths with as many tokens (1 for
+            models without links); if it is below a half, `warning` says that these probabilities
+            tell little about the model.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
         passes: in how many passes of the network to fill the masks; where absent in 4, or with
-            `free`, `tokens` or `viterbi` in one, since they exclude several. Each pass reveals the
-            masks that the model is most certain of, as even a number as possible, and later ones
-            read their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask
-            in each. Four passes make many more fillings usable than one, which fills all masks
-            jointly and takes a fifteenth of the time: a pass reads every beginning that is kept.
+            `free` or `tokens` in one, since they exclude several. Each pass reveals the masks that
+            the model is most certain of, as even a number as possible (`all`: one), and later ones
+            read their tokens, so that the best filling may be another one than in one pass. Four
+            passes make many more fillings usable than one, which fills all masks jointly and takes
+            a fifteenth of the time: a pass reads every beginning that is kept.
         allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
             molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
             are limited to those named here, and other tokens (bonds, branches, ring digits) to
@@ -56,7 +52,6 @@ class FillOptions:
 
     n_best: int = 5
     samples: int | None = None
-    method: Literal["beam", "viterbi"] = "beam"
     tokens: str | None = None
     free: bool = False
     beam: int = 64
@@ -67,29 +62,19 @@ class FillOptions:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
         check_at_least(self, n_best=1, beam=1)
         if self.samples is not None and not 1 <= self.samples <= MOST_SAMPLES:
             raise InputError(f"samples is {self.samples}; give a number from 1 to {MOST_SAMPLES:,}")
-        if self.samples is not None and self.method == "viterbi":
-            raise InputError(
-                "viterbi finds the most probable path and no samples; leave one of them out"
-            )
         if not 0.01 <= self.temperature <= 100:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if self.passes not in (None, "all") and not (
-            isinstance(self.passes, int) and self.passes > 0
-        ):
+        if self.passes != "all":
+            check_at_least(self, passes=1)
+        if self.passes not in (None, 1) and self.all_paths:
             raise InputError(
-                f"passes is {self.passes}; give a number from 1, "
-                "or all to reveal one mask in each pass"
-            )
-        if self.passes not in (None, 1) and self.needs_one_pass:
-            raise InputError(
-                f"passes is {self.passes}, but free, tokens and viterbi fill all masks in one "
-                "pass; leave out passes, or these"
+                f"passes is {self.passes}, but free and tokens fill all masks in one pass; "
+                "leave out passes, or these"
             )
 
     @property
@@ -99,20 +84,15 @@ class FillOptions:
 
     @property
     def all_paths(self) -> bool:
-        """Whether masks may get no token or several."""
+        """Whether masks may get no token, which no pass could reveal, or several."""
         return self.free or self.tokens is not None
-
-    @property
-    def needs_one_pass(self) -> bool:
-        """Whether a mask may hold no token that a pass could reveal, or a path is searched."""
-        return self.all_paths or self.method == "viterbi"
 
     @property
     def most_passes(self) -> Passes:
         """In how many passes of the network to fill a text that has as many masks."""
         if self.passes is not None:
             return self.passes
-        return 1 if self.needs_one_pass else DEFAULT_PASSES
+        return 1 if self.all_paths else DEFAULT_PASSES
 
 
 def parse_lengths(text: str, option: str) -> range:

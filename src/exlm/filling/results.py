@@ -1,13 +1,24 @@
-"""A text that `exlm fill` is to fill, and what it says of the text: its fillings, and of each what
-is known of its molecule. The fields have the names of the output, which the docstring of `fill`
-explains."""
+"""A text that `exlm fill` fills, its fillings, and what is known of their molecules. The fields
+have the names of the output, which the docstring of `fill` explains."""
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+from rdkit import Chem
+
 from exlm.data.drawing import Segment
-from exlm.filling.sites import Template
+
+
+@dataclass(frozen=True)
+class Template:
+    """What stays of a text that has sites."""
+
+    masked_texts: list[str]  # the text with masks, for each choice of lengths
+    sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
+    original: str | None = None  # the molecule of which a piece was freed
+    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,6 @@ class Filling:
     tokens: list[list[str]]  # those that fill each mask, by their names in the vocabulary
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
-    path_probability: float | None = None  # only `viterbi` gives it
     # Only a text with sites has these: the text with masks that was filled, and the site of each
     # mask, from 0.
     masked: str | None = None
@@ -56,22 +66,20 @@ class Filling:
 
     @property
     def segments_of_sites(self) -> list[Segment]:
-        """The segments, each with the site that it fills."""
-        sites = self._sites_of_masks()
-        return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
-
-    def _sites_of_masks(self) -> list[int]:
-        """The site of each mask; without sites, masks side by side are one."""
-        if self.site_of_mask is not None:
-            return self.site_of_mask
-        sites = []
+        """The segments, each with the site that it fills; without sites, masks side by side are
+        one."""
+        segments: list[Segment] = []
         site = 0
         for number, (text, mask) in enumerate(self.segments):
-            if mask is not None:
-                sites.append(site)
-            elif number > 0 and text.strip():
-                site += 1
-        return sites
+            if mask is None:
+                segments.append((text, None))
+                if number > 0 and text.strip():
+                    site += 1
+            elif self.site_of_mask is None:
+                segments.append((text, site))
+            else:
+                segments.append((text, self.site_of_mask[mask]))
+        return segments
 
     @property
     def inserted(self) -> str:
@@ -87,32 +95,32 @@ class Filling:
         entry: dict[str, Any] = {"filling": self.inserted}
         for name in ("text", "tokens", "probability", "log_probability"):
             entry[name] = getattr(self, name)
-        for name in ("path_probability", "masked", "length_probability"):
+        for name in ("masked", "length_probability"):
             if getattr(self, name) is not None:
                 entry[name] = getattr(self, name)
         return entry if self.molecule is None else entry | vars(self.molecule)
 
 
+def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
+    """The fillings of a text by their probability times `length_probability`."""
+
+    def ranking(filling: Filling) -> float:
+        return -filling.log_probability - math.log(filling.length_probability or 1.0)
+
+    return sorted(fillings, key=ranking)
+
+
 @dataclass(frozen=True)
-class TextToFill:
-    """A text of the command, or of a row of the file."""
+class FilledText:
+    """A text of the command, or of a row of the file. It has no fillings before it is filled, or
+    because of its problem."""
 
     line: int  # from 1: its row of the file, or its place among the texts
     text: str  # as it was given
     name: str | None = None
     problem: str | None = None  # why it cannot be filled
     template: Template | None = None  # what stays and its sites, if it has sites
-
-    def unfilled(self, problem: str | None) -> "FilledText":
-        """The text in its place of the output, with the problem why it has no fillings."""
-        return FilledText(**vars(replace(self, problem=problem)))
-
-
-@dataclass(frozen=True)
-class FilledText(TextToFill):
-    """A text with its fillings, or without any because of its problem."""
-
-    fillings: list[Filling] = field(default_factory=list)
+    fillings: list[Filling] = field(default_factory=list)  # the most probable first
     exact: bool | None = None
     kept: float | None = None
     passes: int | None = None

@@ -1,5 +1,4 @@
-"""Joint fillings of all masks of a text: the n best, the best path, samples and lengths. All
-tensors are in float64.
+"""Joint fillings of all masks of a text: the n best, samples and lengths. Tensors are in float64.
 
 A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m
 states in order, and enters the last state (EOS). E are the probabilities of the links and p_u is
@@ -55,19 +54,18 @@ class Graph:
     @property
     def num_masks(self) -> int:
         """M, the number of masks."""
-        return int(self.mask_of_state[-1])
+        return int(self.target_of_state[-1]) - 1
 
     @cached_property
-    def mask_of_state(self) -> Tensor:
-        """[N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS. So a mask has its
-        index in `places` and in what is written. In a lattice, where BOS is a target like all
-        others, `target_of_state` begins with it, and is greater by 1."""
-        return self.place_of_state.unique(return_inverse=True)[1] - 1
+    def target_of_state(self) -> Tensor:
+        """[N] which target a state belongs to, as in a lattice: 0 is BOS, 1 .. M the masks, M + 1
+        EOS."""
+        return self.place_of_state.unique(return_inverse=True)[1]
 
 
 @dataclass(frozen=True)
 class TokenFillings:
-    """Fillings of equal length, the best first; samples are in no order."""
+    """Fillings of equal length, the best first; samples as they were drawn."""
 
     token_ids: Tensor  # [n, m]
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
@@ -75,7 +73,6 @@ class TokenFillings:
     path: Tensor
     # whether no missing filling is more probable than the last one; None where that is not searched
     exact: bool | None = None
-    path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
 def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
@@ -98,30 +95,30 @@ def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Grap
 def with_one_per_mask(graph: Graph) -> Graph:
     """The graph with only those links that lead from one mask to the next. Every path visits each
     mask exactly once."""
-    mask = graph.mask_of_state
-    following = mask[:, None] + 1 == mask
+    target = graph.target_of_state
+    following = target[:, None] + 1 == target
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
 def kept_share(graph: Graph) -> float:
     """Which share `with_one_per_mask` keeps of the weight of all paths with as many tokens as
-    masks; `kept` in the output of `exlm fill`, `one_per_mask` in an evaluation's."""
+    masks; `kept` in the output of `exlm fill`."""
     log_kept = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
     log_weight = log_weight_of_all_paths(graph.links, graph.num_masks)
     return min(1.0, float((log_kept - log_weight).exp()))
 
 
-def summed_out(graph: Graph, revealed: Tensor) -> Graph:
-    """The graph of the `revealed` masks [M] (bool) of `with_one_per_mask`, with all tokens of the
-    other masks summed out: a link leads over the states of masks between, which emit nothing."""
+def summed_out(graph: Graph, is_revealed: Tensor) -> Graph:
+    """The graph of those masks of `with_one_per_mask` that `is_revealed` [M] says, with all tokens
+    of the others summed out: a link leads over the states of masks between, which emit nothing."""
     links = graph.links
-    for mask in (~revealed).nonzero()[:, 0]:
-        in_mask = graph.mask_of_state == mask
+    target_stays = F.pad(is_revealed, (1, 1), value=True)  # BOS and EOS stay, too
+    for target in (~target_stays).nonzero()[:, 0]:
+        in_mask = graph.target_of_state == target
         # The links from every state over one state of this mask to every state.
         over_mask = links[:, in_mask, None] + links[in_mask]
         links = torch.logaddexp(links, over_mask.logsumexp(1))
-    # The value of BOS, of each mask and of EOS, then that of all their states.
-    stays = F.pad(revealed, (1, 1), value=True)[graph.mask_of_state + 1]
+    stays = target_stays[graph.target_of_state]
     return Graph(graph.probs[stays], links[stays][:, stays], graph.place_of_state[stays])
 
 
@@ -187,7 +184,12 @@ def beam_search(
     continue them."""
     log_mass = log_mass_to_end(graph.links, length)
     best_tokens = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    beginnings = _without_tokens(graph)
+    # the only beginning of 0 tokens, whose paths are at BOS
+    beginnings = Beginnings(
+        token_ids=torch.empty(1, 0, dtype=torch.long),
+        log_prob=graph.probs.new_zeros(1),
+        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
+    )
     # the largest bound of all dropped beginnings, a logarithm like all bounds
     dropped_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
@@ -216,16 +218,8 @@ def beam_search(
     log_prob = beginnings.log_prob
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
-    return TokenFillings(token_ids, log_prob, best_paths(graph, token_ids), exact)
-
-
-def _without_tokens(graph: Graph) -> Beginnings:
-    """The only beginning of 0 tokens, whose paths are at BOS."""
-    return Beginnings(
-        token_ids=torch.empty(1, 0, dtype=torch.long),
-        log_prob=graph.probs.new_zeros(1),
-        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
-    )
+    path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
+    return TokenFillings(token_ids, log_prob, path[:, 1:-1], exact)
 
 
 def _largest(bounds: Tensor, count: int) -> tuple[Tensor, float]:
@@ -260,25 +254,6 @@ def _log_steps(links: Tensor, log_mass: Tensor, i: int) -> Tensor:
     the rows of impossible states."""
     before = log_mass[i, :, None]
     return torch.where(before > -torch.inf, links + log_mass[i + 1] - before, -torch.inf)
-
-
-def best_paths(graph: Graph, token_ids: Tensor) -> Tensor:
-    """The most probable path, [n, m], of each of n fillings, [n, m]."""
-    path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
-    return path[:, 1:-1]
-
-
-def viterbi(graph: Graph, length: int) -> TokenFillings:
-    """The most probable pair of a path and its tokens. Other tokens may be more probable when
-    summed over all paths."""
-    best = graph.probs.max(1)
-    emission = best.values.log().expand(1, length, -1)
-    path, value = alignment.best_path(*_aligned(graph, emission))
-    path = path[:, 1:-1]
-    token_ids = best.indices[path]
-    path_log_prob = value - log_weight_of_all_paths(graph.links, length)
-    log_prob = log_probability(graph, token_ids)
-    return TokenFillings(token_ids, log_prob, path, path_log_prob=path_log_prob)
 
 
 def generator(*counters: int) -> torch.Generator:

@@ -1,9 +1,9 @@
 """Fillings in several passes of the network, by the policy of `exlm.model.passes`: each pass
 reveals the masks that are most certain, and the next one reads their tokens. As in `exlm fill` in
-one pass, only paths with one state in each mask count. A filling's probability is the product over
-its passes, and exact: every pass sums over all tokens of the masks that it does not reveal.
+one pass, only paths with one state in each mask count. A filling's probability is exact: every pass
+sums over all tokens of the masks that it does not reveal.
 
-The text with some of its masks revealed is a *beginning* of its fillings."""
+The text with some of its masks filled in is a *beginning* of its fillings."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ READ_AT_ONCE = 8  # beginnings, in a beam search
 class Results(NamedTuple):
     """The fillings of a text in several passes."""
 
-    revealed: list[TokenizedText]  # the text with all masks revealed, once for each filling
+    texts: list[TokenizedText]  # the text with all masks filled in, once for each filling
     exact: bool | None  # whether no missing one is more probable; None of samples
     kept: float  # the smallest `search.kept_share` of all graphs that were read
 
@@ -53,13 +53,13 @@ class SeveralPasses:
             size = n_best if passes_left == 1 else beam
             best = list[TokenizedText]()
             # Few at a time are read: often the later ones need not be.
-            revealed_graphs = self._revealed_graphs(beginnings, passes_left, READ_AT_ONCE)
+            graphs = self._graphs_of_next_masks(beginnings, passes_left, READ_AT_ONCE)
             for beginning in beginnings:
                 if len(best) == size and beginning.log_prob <= best[-1].log_prob:
                     # neither this nor a later beginning can enter the best
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
-                graph, kept = next(revealed_graphs)
+                graph, kept = next(graphs)
                 kept_shares.append(kept)
                 fillings = search.beam_search(graph, graph.num_masks, size, beam)
                 best += _continued(beginning, graph, fillings)
@@ -82,8 +82,8 @@ class SeveralPasses:
             longer = list[TokenizedText]()
             # all from the start, then one from each beginning
             samples_of_each = count // len(beginnings)
-            revealed_graphs = self._revealed_graphs(beginnings, passes_left, at_once=count)
-            pairs = zip(beginnings, revealed_graphs, strict=True)
+            graphs = self._graphs_of_next_masks(beginnings, passes_left, at_once=count)
+            pairs = zip(beginnings, graphs, strict=True)
             for number, (beginning, (graph, kept)) in enumerate(pairs):
                 kept_shares.append(kept)
                 generator = search.generator(*seed, passes_left, number)
@@ -92,7 +92,7 @@ class SeveralPasses:
             beginnings = longer
         return Results(beginnings, None, min(kept_shares))
 
-    def _revealed_graphs(
+    def _graphs_of_next_masks(
         self, beginnings: list[TokenizedText], passes_left: int, at_once: int
     ) -> Iterator[tuple[Graph, float]]:
         """For each beginning the graph of those masks alone that the next pass reveals, and the
@@ -102,18 +102,15 @@ class SeveralPasses:
             is_first = passes_left == self.passes
             for number, graph in [(0, self.first)] if is_first else self.read(read_together):
                 one_per_mask = search.with_one_per_mask(graph)
-                revealed = _revealed(read_together[number], one_per_mask, passes_left)
-                yield revealed, search.kept_share(graph)
-
-
-def _revealed(beginning: TokenizedText, graph: Graph, passes_left: int) -> Graph:
-    # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in has states,
-    # too: not all places of the graph are masks.
-    masked = torch.isin(graph.places, torch.tensor(beginning.masks))
-    # [masks, V] of every mask, over all paths
-    marginals = search.visits(graph, graph.num_masks)[1:-1] @ graph.probs
-    is_revealed = most_certain(marginals.amax(1)[None], masked[None], passes_left)[0]
-    return search.summed_out(graph, is_revealed)
+                masks = read_together[number].masks
+                # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in
+                # has states, too: not all places of the graph are masks.
+                is_mask = torch.isin(graph.places, torch.tensor(masks))
+                # [masks, V] of every mask, over all paths
+                marginals = search.visits(one_per_mask, graph.num_masks)[1:-1] @ graph.probs
+                certainty = marginals.amax(1)
+                is_revealed = most_certain(certainty[None], is_mask[None], passes_left)[0]
+                yield search.summed_out(one_per_mask, is_revealed), search.kept_share(graph)
 
 
 def _continued(

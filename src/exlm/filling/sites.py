@@ -1,27 +1,30 @@
-"""Sites: pieces of a molecule or a protein of which only the number of tokens is said. A *template*
-is what stays and where the sites are; it has a text with masks for each choice of lengths."""
+"""Fills sites: pieces of a molecule or a protein of which only the number of tokens is said. A
+*template* is what stays and where the sites are; it has a text with masks for each choice of the
+lengths of its sites. Each of these is filled by itself, and then their fillings are merged."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import count, islice, product
 from math import prod
 
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
-from exlm.filling.attachment_points import (
+from exlm.filling.filler import Filler
+from exlm.filling.graphs import MASKS
+from exlm.filling.molecules import (
     SITE,
     freed,
-    groups_beside,
+    groups_to_free,
     joined,
-    match,
     to_smiles,
     without_points,
 )
 from exlm.filling.options import parse_lengths
+from exlm.filling.results import FilledText, Filling, Template, most_probable_first
 
 MASK = "[MASK]"
 MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its sites
@@ -29,14 +32,73 @@ MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its
 Lengths = dict[int | None, range]
 
 
-@dataclass(frozen=True)
-class Template:
-    """What stays of a text that has sites."""
+def fill_sites(
+    filler: Filler, texts: Sequence[FilledText], make_template: Callable[[str], Template]
+) -> Iterator[FilledText]:
+    """Yields each text with its template and the fillings of its sites, in order."""
+    with_templates = [_with_template(text, make_template) for text in texts]
+    # all choices of lengths, those of one text after the other
+    masked_texts: list[FilledText] = []
+    for text in with_templates:
+        if text.template is not None:
+            # Samples depend on these numbers, which no other text may change.
+            first = (text.line - 1) * MOST_CHOICES + 1
+            masked_texts += map(FilledText, count(first), text.template.masked_texts)
+    filled_choices = filler.fill(masked_texts)
+    for text in with_templates:
+        if text.template is None:
+            yield text
+        else:
+            choices = list(islice(filled_choices, len(text.template.masked_texts)))
+            yield _merged(text, choices, text.template.sites_of_masks)
 
-    masked_texts: list[str]  # the text with masks, for each choice of lengths
-    sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
-    original: str | None = None  # the molecule of which a piece was freed
-    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
+
+def _with_template(text: FilledText, make_template: Callable[[str], Template]) -> FilledText:
+    """The text with its template, or with the problem that it has."""
+    if text.problem is not None:
+        return text
+    if not text.text.strip():
+        return replace(text, problem="empty text")
+    if MASKS.search(text.text):
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return replace(text, problem=problem)
+    try:
+        return replace(text, template=make_template(text.text))
+    except InputError as error:
+        return replace(text, problem=str(error))
+
+
+def _merged(
+    text: FilledText, choices: list[FilledText], sites_of_masks: list[list[int]]
+) -> FilledText:
+    """The text with the fillings of all its choices of lengths."""
+    usable = [choice for choice in choices if choice.problem is None]
+    problems = [choice.problem for choice in choices if choice.problem is not None]
+    if not usable:
+        return replace(text, problem=problems[0])
+    fillings: list[Filling] = []
+    for choice, site_of_mask in zip(choices, sites_of_masks, strict=True):
+        for filling in choice.fillings:
+            filling_of_sites = replace(
+                filling,
+                masked=choice.text,
+                site_of_mask=site_of_mask,
+                # All choices are taken to be equally probable.
+                length_probability=1 / len(usable),
+            )
+            fillings.append(filling_of_sites)
+    warnings = [choice.warning for choice in usable if choice.warning is not None]
+    if problems:
+        warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")
+    exact = [choice.exact for choice in usable]
+    return replace(
+        text,
+        fillings=most_probable_first(fillings),
+        exact=None if None in exact else all(exact),
+        kept=min(choice.kept for choice in usable if choice.kept is not None),
+        passes=max(choice.passes for choice in usable if choice.passes is not None),
+        warning=warnings[0] if warnings else None,
+    )
 
 
 def template_maker(
@@ -72,10 +134,9 @@ def template_maker(
 def protein_template(sequence: str, places: Sequence[range]) -> Template:
     """A protein whose residues at `places`, in order, are free: from 1, both ends included.
     InputError for places that it does not have."""
-    masked = ""
-    site_of_mask: list[int] = []
+    texts = []
     end = 0
-    for site, residues in enumerate(places):
+    for residues in places:
         first, last = residues[0], residues[-1]
         if last > len(sequence):
             raise InputError(
@@ -83,10 +144,9 @@ def protein_template(sequence: str, places: Sequence[range]) -> Template:
             )
         if first <= end:
             raise InputError(f"two sites have residue {first}; give it to one of them")
-        masked += sequence[end : first - 1] + MASK * len(residues)
-        site_of_mask += [site] * len(residues)
+        texts.append(sequence[end : first - 1])
         end = last
-    return Template([masked + sequence[end:]], [site_of_mask])
+    return _template([*texts, sequence[end:]], [[len(residues)] for residues in places])
 
 
 def _parse_sites(entries: Sequence[str]) -> Lengths:
@@ -117,28 +177,29 @@ def molecule_template(
         raise InputError(problem)
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
-    if keep is not None:
-        groups = groups_beside(molecule, keep)
-    elif replace is not None:
-        groups = [match(molecule, replace, "replace")]
+    original = None
+    if keep is None and replace is None:
+        with_sites = joined(molecule)
     else:
-        return _template(joined(molecule), lengths, sampled)
-    with_sites, tokens_now = freed(molecule, groups)
-    if None not in lengths:
-        as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
-        lengths = as_now | lengths
-    return _template(with_sites, lengths, sampled, smiles)
+        original = smiles
+        groups = groups_to_free(molecule, keep, replace)
+        with_sites, tokens_now = freed(molecule, groups)
+        if None not in lengths:
+            as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
+            lengths = as_now | lengths
+    # texts, with the number of a site between two of them
+    pieces = SITE.split(to_smiles(with_sites, sampled))
+    lengths_of_sites = _lengths_of_sites(list(map(int, pieces[1::2])), lengths)
+    return _template(pieces[::2], lengths_of_sites, original, without_points(with_sites))
 
 
 def _template(
-    molecule: Chem.Mol, lengths: Lengths, sampled: bool, original: str | None = None
+    texts: Sequence[str],
+    lengths_of_sites: Sequence[Iterable[int]],
+    original: str | None = None,
+    core: Chem.Mol | None = None,
 ) -> Template:
-    """The template of a molecule whose attachment points have the numbers of their sites."""
-    # texts, with the number of a site between two of them
-    pieces = SITE.split(to_smiles(molecule, sampled))
-    texts = pieces[::2]
-    numbers = list(map(int, pieces[1::2]))
-    lengths_of_sites = _lengths_of_sites(numbers, lengths)
+    """The template of `texts` with a site between two of them."""
     masked_texts = []
     sites_of_masks = []
     for choice in product(*lengths_of_sites):
@@ -149,7 +210,7 @@ def _template(
             site_of_mask += [site] * length
         masked_texts.append(masked)
         sites_of_masks.append(site_of_mask)
-    return Template(masked_texts, sites_of_masks, original, without_points(molecule))
+    return Template(masked_texts, sites_of_masks, original, core)
 
 
 def _lengths_of_sites(numbers: Sequence[int], lengths: Lengths) -> list[range]:

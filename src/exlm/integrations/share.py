@@ -38,23 +38,28 @@ def share(model: str, directory: str) -> Path:
             f"{model} is a baseline, which is made of the rows that it learned from; "
             "give a pre-training or a fine-tuning"
         )
-    folders = sorted({source, *seeds})
-    files = [file for folder in folders for file in _files_of_model(folder)]
+    folders = {source, *seeds}
+    files = {file for folder in folders for file in _files_of_model(folder)}
     if (source / GRID_REPORT).is_file():
-        files.append(source / GRID_REPORT)
-    left_out = _names_left_out(folders, files)
+        files.add(source / GRID_REPORT)
+    to_copy = {path for file in files for path in (file, *file.parents)}
+    left_out = set[str]()
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        ignored = {name for name in names if Path(folder, name) not in to_copy}
+        left_out.update(name for name in ignored if not name.startswith("."))
+        return ignored
+
     with new_directory(Path(directory), advice=" or empty it") as copy:
-        for file in files:
-            target = copy / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if file.name == GRID_REPORT:
-                write_json(target, _without_folders(read_or_empty(file)))
-            else:
-                shutil.copyfile(file, target)
+        shutil.copytree(
+            source, copy, ignore=ignore, copy_function=shutil.copyfile, dirs_exist_ok=True
+        )
+        if (copy / GRID_REPORT).is_file():
+            write_json(copy / GRID_REPORT, _without_folders(read_or_empty(copy / GRID_REPORT)))
     size = sum(file.stat().st_size for file in files) / 1e6
     copied = sorted({file.name for file in files})
     print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")
-    print(f"left out: {listed(left_out) or 'nothing'}")
+    print(f"left out: {listed(sorted(left_out)) or 'nothing'}")
     return Path(directory)
 
 
@@ -68,13 +73,6 @@ def _files_of_model(folder: Path) -> list[Path]:
         )
     names = [*read_or_empty(folder / MANIFEST)["files"], MANIFEST, MODEL_CARD]
     return [folder / name for name in names if (folder / name).is_file()]
-
-
-def _names_left_out(folders: list[Path], files: list[Path]) -> list[str]:
-    """The names of what is in the folders of models, but neither copied with `files` nor hidden."""
-    copied = {path for file in files for path in (file, *file.parents)}
-    entries = [entry for folder in folders for entry in folder.glob("[!.]*")]
-    return sorted({entry.name for entry in entries if entry not in copied})
 
 
 def _without_folders(content: Any) -> Any:

@@ -1,7 +1,6 @@
 """Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
 
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, get_args
 
@@ -16,11 +15,11 @@ from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
-from exlm.storage.models import check_model, load_model, longest_text, model_path, weight_hash
+from exlm.storage.models import check_model, load_model, longest_text, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
-from exlm.tasks.rows.table import make_table
-from exlm.train import distributed
+from exlm.tasks.rows.table import unlabelled_table
+from exlm.train import devices
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads
 # would leave them so.
@@ -44,13 +43,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
             cut, and a longer molecule cannot be used.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
-            and charges (`parent`), or not (`none`); None: as in the training of the model. A note
-            says if many are spelled otherwise than RDKit spells them.
+            and charges (`parent`), or not (`none`); None: as in the training of the model.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
             vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
-
-    standardize: Standardize | None = None  # a pickle of an earlier version has none
 
     def __init__(
         self,
@@ -96,10 +92,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        table = make_table(_rows(texts), "the input", "text", [])
+        table = unlabelled_table(_rows(texts), "the input", "text")
         reader = reader_for(
             table,
-            "the input",
             tokenizer,
             self.max_length or longest_text(tokenizer),
             remembered(network.config),
@@ -117,11 +112,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return embeddings(network, tokenizer, tokens, usable_rows, self.pooling)
 
     def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+        weights = weight_hash(self.model)
+        # Without `fit` nobody said which weights.
+        if getattr(self, "weights_", weights) != weights:
+            raise InputError(
+                f"{self.model} is no longer the model that this Embedder was fitted with; "
+                "put that model there, or fit again what uses its vectors"
+            )
         with LOADING:
-            # Without `fit` nobody said which weights.
-            weights = getattr(self, "weights_", None)
-            files = _files(self.model)
-            return _loaded(self.model, self.layers, self.device, weights, files)
+            return _loaded(self.model, self.layers, self.device, weights)
 
     @property
     def _n_features_out(self) -> int:
@@ -143,28 +142,14 @@ def _rows(texts: list[str]) -> FileRows:
     return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_PROBLEM))
 
 
-def _files(model: str) -> tuple[tuple[str, int, int, int], ...]:
-    """What a model's directory holds now: every file with its number, size and time, so that
-    another model under the same path is noticed."""
-    files = []
-    for file in sorted(Path(model_path(model)).resolve().glob("*")):
-        state = file.stat()
-        files.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
-    return tuple(files)
-
-
 @lru_cache(maxsize=2)
 def _loaded(
-    model: str, layers: int | None, device: str, weights: str | None, files: tuple[Any, ...]
+    model: str, layers: int | None, device: str, weights: str
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    """A model and its tokenizer. `files` (`_files`) only distinguish what is kept in memory."""
-    if weights not in (None, weight_hash(model)):
-        raise InputError(
-            f"{model} is no longer the model that this Embedder was fitted with; "
-            "put that model there, or fit again what uses its vectors"
-        )
+    """A model and its tokenizer. `weights` is their hash, so that another model under the same path
+    is noticed."""
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     return network, tokenizer
 
 
@@ -174,16 +159,10 @@ def strings(X: Any) -> list[str]:
     values = np.asarray(X, dtype=object)
     if values.shape[1:] == (1,):
         values = values[:, 0]
-    if values.ndim != 1:
+    texts = pd.Series([*values.ravel()], dtype=object).fillna("").tolist()
+    if values.ndim != 1 or not all(isinstance(text, str) for text in texts):
         raise InputError(
             "the input is not one column of strings; give a list of strings, or select the column "
             "(two texts of a row are read together by exlm embed, with pair_column)"
         )
-    texts = pd.Series(values, dtype=object).fillna("").tolist()
-    for row, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise InputError(
-                f"row {row} is {text!r}, not a string; give SMILES or texts (two texts of a row "
-                "are read together by exlm embed, with pair_column)"
-            )
     return texts

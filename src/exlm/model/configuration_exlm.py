@@ -10,7 +10,6 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.model.objectives import OBJECTIVES
-from exlm.ops.transition import NO_PRIOR, PriorStrength
 
 # Settings of an architecture that must be at least 1, in [0, 1), or not negative.
 SIZES = (
@@ -183,12 +182,8 @@ class ArchitectureConfig:
             return 1
         return 2 if reads_copies or self.rotary == "2d" else 1
 
-    def build(
-        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: PriorStrength = NO_PRIOR
-    ) -> "ExLMConfig":
-        """The model's configuration for a tokenizer; `prior` is the order prior at the end of
-        training."""
-        order, sticky = prior if self.has_links else NO_PRIOR
+    def build(self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1) -> "ExLMConfig":
+        """The model's configuration for a tokenizer, without an order prior."""
         return ExLMConfig(
             **asdict(self),
             bos_token_id=tokenizer.bos_token_id,
@@ -198,8 +193,6 @@ class ArchitectureConfig:
             mask_token_id=tokenizer.mask_token_id,
             vocab_size=len(tokenizer),
             repeat=repeat,
-            order_prior=order,
-            sticky_prior=sticky,
         )
 
 

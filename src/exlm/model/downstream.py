@@ -43,8 +43,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
         [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         `hidden_states` end with the layer that is read."""
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
@@ -86,8 +85,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
 
         If the model repeats its input, logits and `hidden_states` are those of each token's first
         repeat. `hidden_states` end with the layer that is read."""
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
@@ -125,8 +123,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
         [B] are given. Padding has a finite logit that is never chosen. `hidden_states` end with the
         layer that is read."""
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )

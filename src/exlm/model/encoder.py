@@ -16,6 +16,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.dropout import Dropout
 from exlm.ops.dropout import dropout as drop
 from exlm.ops.expansion import EncoderInput, tensors_to
+from exlm.ops.precision import is_plain
 from exlm.ops.rotary import apply_rotary
 
 # What `torch.nn.attention.varlen.varlen_attn` calls. Unlike that function it takes dropout.
@@ -43,22 +44,18 @@ class Layout:
     """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
     sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
-    sequences: EncoderInput  # the input itself, still on the device that it came from
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
+    first_copy: Tensor  # [B, S] position in its sequence of the first copy of each input token
     # [R, N] the only positions that the last layer computes; None for all
     output_positions: Tensor | None
+    inputs_embeds: Tensor | None  # [R, L, D] in place of the embeddings of `input_ids`
+    attention_options: dict[str, Any]
     # [R, L] late expansion: where in the row of unexpanded tokens each was copied from
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
     unpadded: Unpadded | None = None  # None if padded
-
-    def in_rows(self, vectors: Tensor) -> Tensor:
-        """Vectors [B, L, D] of all positions as [R, L, D], on the device of the layers."""
-        if self.unpadded is not None:
-            vectors = vectors[self.sequences.attention_mask][None]
-        return vectors.to(self.input_ids.device)
 
     def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden states [R, N, D] as [B, N, D]. Entries after the end of a
@@ -67,7 +64,7 @@ class Layout:
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
-        return at_tokens(self.by_sequence(hidden), self.sequences)
+        return at_tokens(self.by_sequence(hidden), self.first_copy)
 
 
 def arrange(
@@ -88,10 +85,12 @@ def arrange(
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
     layout = Layout(
-        sequences=sequences,
         input_ids=sequences.input_ids,
         position_ids=sequences.position_ids,
+        first_copy=sequences.first_copy,
         output_positions=output_positions,
+        inputs_embeds=sequences.inputs_embeds,
+        attention_options=sequences.attention_options,
         origin=None if sequences.unexpanded is None else sequences.source_token,
         mask=None if whole else mask[:, None, None, :],
     )
@@ -102,6 +101,7 @@ def _unpadded(
     sequences: EncoderInput, output_positions: Tensor | None, count: Tensor | None
 ) -> Layout:
     mask = sequences.attention_mask
+    embeds = sequences.inputs_embeds
     real = mask.flatten().nonzero()[:, 0]
     places = _places_among(mask)
     origin = None
@@ -116,10 +116,12 @@ def _unpadded(
         is_output = index < count[:, None]
         places_of_output = places.gather(1, output_positions)[is_output][None]
     return Layout(
-        sequences=sequences,
         input_ids=sequences.input_ids.flatten()[real][None],
         position_ids=sequences.position_ids.flatten(0, 1)[real][None],
+        first_copy=sequences.first_copy,
         output_positions=places_of_output,
+        inputs_embeds=None if embeds is None else embeds[mask][None],
+        attention_options=sequences.attention_options,
         origin=origin,
         unpadded=Unpadded(_spans(mask), _spans(is_output), _places_among(is_output)),
     )
@@ -136,11 +138,11 @@ def _spans(selected: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
-def at_tokens(hidden: Tensor, sequences: EncoderInput) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D], of the first copy of every input token.
-    The entry of a padding token means nothing."""
-    first = sequences.first.clamp(max=hidden.shape[1] - 1)
-    return gather_positions(hidden, first.to(hidden.device))
+def at_tokens(hidden: Tensor, first_copy: Tensor) -> Tensor:
+    """hidden [B, L, D] of expanded positions -> [B, S, D], at the first copy of every input token
+    (`first_copy` [B, S], on any device). The entry of a padding token means nothing."""
+    position = first_copy.clamp(max=hidden.shape[1] - 1)
+    return gather_positions(hidden, position.to(hidden.device))
 
 
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
@@ -261,7 +263,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.sequences.attention_options,
+                **layout.attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
@@ -271,14 +273,14 @@ class ExLMAttention(nn.Module):
         """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
         if output_positions is None:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-        elif type(self.qkv) is nn.Linear:
+        elif is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
             query_hidden = gather_positions(hidden, output_positions)
             query = F.linear(query_hidden, query_weight, query_bias)
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
-        else:  # an adapter, or a quantised layer: more than a weight
+        else:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
             query = gather_positions(query, output_positions)
         return self._heads(query), self._heads(key), self._heads(value)

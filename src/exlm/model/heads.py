@@ -14,8 +14,8 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops import transition
 from exlm.ops.emission import cross_entropy, emission
 from exlm.ops.expansion import Lattice
-from exlm.ops.precision import at_least_float32, input_type, linear
-from exlm.ops.transition import NO_PRIOR, LinkPrior, PriorStrength
+from exlm.ops.precision import at_least_float32, is_plain, linear
+from exlm.ops.transition import LinkPrior, PriorStrength
 
 
 class ExLMPredictionHead(nn.Module):
@@ -35,11 +35,11 @@ class ExLMPredictionHead(nn.Module):
 
     def emission_inputs(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `exlm.ops.emission` takes besides targets: hidden states [..., D] in the precision
-        of autocast, weight [V, D] and bias [V]. InputError if the layer was quantised."""
-        if not isinstance(self.decoder.weight, Tensor):
+        of autocast, weight [V, D] and bias [V]. InputError unless the layer `is_plain`."""
+        if not is_plain(self.decoder):
             raise InputError(
                 "the loss of a masked language model needs the weights of its head, which are "
-                "quantised; quantise model.exlm alone"
+                "quantised or have an adapter; adapt or quantise model.exlm alone"
             )
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
@@ -65,7 +65,7 @@ class ExLMTransitionHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
-        self.default_prior = PriorStrength(config.order_prior, config.sticky_prior)
+        self.config = config
         self.is_gated = config.transition == "gated"
         self.is_sparse = config.dag == "sparse"
         self.heads = config.num_attention_heads if self.is_gated else 1
@@ -85,11 +85,10 @@ class ExLMTransitionHead(nn.Module):
         target_of_state = lattice.target_of_state if self.is_sparse else None
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
         if prior is None:
-            prior = self.default_prior
+            prior = PriorStrength(self.config.order_prior, self.config.sticky_prior)
         link_prior = None
-        if prior != NO_PRIOR:
+        if any(prior):
             link_prior = LinkPrior(prior, lattice.target_of_state, lattice.state_copy)
-        states = states.to(input_type(self.query))
         if not self.is_gated:
             query, key = linear(states, self.query), linear(states, self.key)
             return transition.single(query, key, edges, link_prior)

@@ -55,23 +55,20 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         labels: Tensor | None = None,
         lattice: Lattice | None = None,
         prior: PriorStrength | None = None,
-        return_logits: bool | None = None,
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> ExLMMaskedLMOutput:
-        """The loss if `labels` or a lattice are given; logits without a loss, or if `return_logits`
-        asks for them.
+        """The loss if `labels` or a lattice are given; logits without a loss, or in evaluation
+        mode: they need much time.
 
         Args:
             input_ids, attention_mask: [B, S] with [MASK] in place.
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
             lattice: the result of `expand` for these three, and in place of them.
             prior: the order prior, if it is not the configuration's (a schedule over training).
-            return_logits: whether to return logits, which need much time, with a loss. Default: in
-                evaluation mode.
             token_type_ids: as for `ExLMModel.task_input`.
             position_ids, inputs_embeds, output_attentions: InputError unless None or false.
             output_hidden_states: whether to return the hidden states of the embedding and of every
@@ -79,9 +76,9 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         check_token_types(token_type_ids)
         reason = "the masks are found by their ids, and their copies numbered, inside the model"
         refuse(reason, position_ids=position_ids, inputs_embeds=inputs_embeds)
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         wants_loss = lattice is not None or labels is not None
+        wants_logits = not (wants_loss and self.training)
         if lattice is not None:
             reason = "the lattice has all of its batch"
             refuse(reason, input_ids=input_ids, attention_mask=attention_mask, labels=labels)
@@ -89,18 +86,15 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             raise InputError("give input_ids")
         else:
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
-        if return_logits is None or not wants_loss:
-            return_logits = not (self.training and wants_loss)
 
-        logits = hidden_states = None
-        if return_logits or every_layer:
+        hidden_states = None
+        if wants_logits or every_layer:
             hidden, hidden_states = self.exlm.encode(lattice, every_layer=every_layer)
             states = gather_positions(hidden, lattice.state_index.to(hidden.device))
         else:
             states = self.lattice_states(lattice)
         output = self.lattice_output(lattice, states, prior)
-        if return_logits:
-            logits = self._logits(hidden, output)
+        logits = self._logits(hidden, output) if wants_logits else None
         if not wants_loss:
             return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
         loss = self.objective.loss(output)
@@ -117,7 +111,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
         lattice states."""
         lattice = output.lattice
-        logits = self.head(at_tokens(hidden, lattice))
+        logits = self.head(at_tokens(hidden, lattice.first_copy))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         places = lattice.target_index[rows, targets]
         logits[rows, places] = output.marginals[rows, targets].to(logits.dtype)

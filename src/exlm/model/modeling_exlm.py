@@ -63,14 +63,13 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 with torch.no_grad():
                     module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def wants_every_layer(self, output_hidden_states: bool | None) -> bool:
-        """Whether hidden states of every layer are asked for, here or in the configuration."""
+    def wants_every_layer(
+        self, output_hidden_states: bool | None, output_attentions: bool | None
+    ) -> bool:
+        """Whether hidden states of every layer are asked for, in a call or else in the
+        configuration; InputError if attentions are."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        return bool(output_hidden_states)
-
-    def refuse_attentions(self, output_attentions: bool | None) -> None:
-        """Raises InputError if attentions are asked for, here or in the configuration."""
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_attentions:
@@ -78,6 +77,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
                 "output_attentions cannot be used: the weights of the attention are not kept, and "
                 "they lie between copies that are not in the input; use output_hidden_states"
             )
+        return bool(output_hidden_states)
 
 
 class ExLMModel(ExLMPreTrainedModel):
@@ -146,66 +146,64 @@ class ExLMModel(ExLMPreTrainedModel):
                 positions are those of the unexpanded sequence.
             every_layer: whether to return the hidden states of every layer, too, which are
                 normalised after the last."""
-        config = self.config
-        layer_count = config.num_hidden_layers if read_layers is None else read_layers
-        if not 1 <= layer_count <= config.num_hidden_layers:
+        layer_count = self.config.num_hidden_layers if read_layers is None else read_layers
+        if not 1 <= layer_count <= self.config.num_hidden_layers:
             raise InputError(
-                f"{layer_count} layers are to be read; the model has {config.num_hidden_layers}"
+                f"{layer_count} layers are to be read; the model has "
+                f"{self.config.num_hidden_layers}"
             )
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        # Late expansion: masks are copied between two of the layers that are read, and so there are
-        # two inputs: the unexpanded one, which the first layer reads, and the expanded one.
-        first_input = sequences.unexpanded or sequences
-        expands_late = 0 < config.unexpanded_layers < layer_count
-        copied_after = config.unexpanded_layers if expands_late else 0
-        last_input = sequences if expands_late else first_input
-        computed_positions = None if every_layer else output_positions
-        layout = arrange(last_input, device, without_padding, computed_positions, count)
-        first_layout = arrange(first_input, device, without_padding) if expands_late else layout
-        hidden = self._embed(first_layout)
-        hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
-        if expands_late:
-            hidden, first_states = self._run(range(copied_after), hidden, first_layout, every_layer)
-            hidden_states += first_states
-            hidden = self._copied(hidden, layout)
-        last_layers = range(copied_after, layer_count)
-        hidden, last_states = self._run(last_layers, hidden, layout, every_layer)
-        hidden_states += last_states
+        hidden: Tensor | None = None
+        hidden_states: list[Tensor] = []
+        for stage_input, layers in self._stages(sequences, layer_count):
+            is_last_stage = layers.stop == layer_count
+            computed = output_positions if is_last_stage and not every_layer else None
+            layout = arrange(stage_input, device, without_padding, computed, count)
+            hidden = self._embed(layout) if hidden is None else self._copied(hidden, layout)
+            if every_layer and not hidden_states:
+                hidden_states.append(layout.at_tokens(hidden))
+            tables = self._rotary_tables(layout, layers)
+            for index in layers:
+                is_last = index == layer_count - 1
+                positions = layout.output_positions if is_last else None
+                hidden = self.layers[index](hidden, tables, layout, positions)
+                if every_layer:
+                    hidden_states.append(layout.at_tokens(hidden))
+        assert hidden is not None
         hidden = layout.by_sequence(self.norm(hidden))
         if not every_layer:
             return Encoded(hidden, None)
-        hidden_states[-1] = at_tokens(hidden, layout.sequences)
+        hidden_states[-1] = at_tokens(hidden, layout.first_copy)
         if output_positions is not None:
             hidden = gather_positions(hidden, output_positions.to(device))
         return Encoded(hidden, tuple(hidden_states))
 
+    def _stages(
+        self, sequences: EncoderInput, layer_count: int
+    ) -> list[tuple[EncoderInput, range]]:
+        """What is read, and by which of the first `layer_count` layers. A late expansion has two
+        stages, if some of its last layers are read: before and after the masks are copied."""
+        without_copies = sequences.unexpanded or sequences
+        unexpanded_layers = self.config.unexpanded_layers
+        if layer_count <= unexpanded_layers:
+            return [(without_copies, range(layer_count))]
+        last_stage = (sequences, range(unexpanded_layers, layer_count))
+        if unexpanded_layers == 0:
+            return [last_stage]
+        return [(without_copies, range(unexpanded_layers)), last_stage]
+
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
-        embeds = layout.sequences.inputs_embeds
-        hidden = self.embeddings(layout.input_ids) if embeds is None else layout.in_rows(embeds)
+        hidden = layout.inputs_embeds
+        if hidden is None:
+            hidden = self.embeddings(layout.input_ids)
         return self.dropout(self._add_copies(hidden, layout))
-
-    def _run(
-        self, indices: range, hidden: Tensor, layout: Layout, every_layer: bool
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Hidden states [R, L, D] after the layers with these indices, or [R, N, D] if the layout
-        has output positions; and with `every_layer` those of the input tokens [B, S, D] after each
-        of the layers."""
-        reads_copies = self.config.expands and indices.start >= self.config.unexpanded_layers
-        tables = self._rotary_tables(layout, reads_copies)
-        hidden_states = []
-        for index in indices:
-            output_positions = layout.output_positions if index == indices[-1] else None
-            hidden = self.layers[index](hidden, tables, layout, output_positions)
-            if every_layer:
-                hidden_states.append(layout.at_tokens(hidden))
-        return hidden, hidden_states
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Late expansion: hidden states [R, L, D] of the layout's positions, from those of the
         unexpanded tokens."""
-        if layout.origin is not None:
+        if layout.origin is not None:  # else nothing is masked, as in tasks
             hidden = gather_positions(hidden, layout.origin)
         return self._add_copies(hidden, layout)
 
@@ -213,10 +211,10 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states plus the embedding of every position's copy index."""
         return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
 
-    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for layers that read copies of masks, or do not, in the precision of
-        their products."""
+    def _rotary_tables(self, layout: Layout, layers: range) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for the layers of a stage, in the precision of their products."""
         config, weight = self.config, self.embeddings.weight
+        reads_copies = config.expands and layers.start >= config.unexpanded_layers
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
@@ -246,8 +244,7 @@ class ExLMModel(ExLMPreTrainedModel):
             output_attentions: InputError unless false.
             output_hidden_states: adds those of the embedding and of every layer that is read.
             attention_options: for an implementation of attention that is not the model's own."""
-        self.refuse_attentions(output_attentions)
-        every_layer = self.wants_every_layer(output_hidden_states)
+        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
             input_ids,
             attention_mask,
@@ -259,12 +256,8 @@ class ExLMModel(ExLMPreTrainedModel):
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states)
 
-    def task_states(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> BaseModelOutput:
-        """`forward`, under the name that sentence-transformers finds in directories of earlier
-        versions."""
-        return self(input_ids, attention_mask)
+    # The name that sentence-transformers finds in directories of earlier versions.
+    task_states = forward
 
     def task_input(
         self,
@@ -326,7 +319,7 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
-        vectors = self._of_repeats(at_tokens(hidden, sequences), repeats)
+        vectors = self._of_repeats(at_tokens(hidden, sequences.first_copy), repeats)
         return Encoded(vectors, self._each_of_repeats(hidden_states, repeats))
 
     def embedding(

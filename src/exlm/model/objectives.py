@@ -59,11 +59,6 @@ class LatticeOutput:
         return self.links.new_zeros(*self.lattice.targets.shape, self.links.shape[1])
 
     @cached_property
-    def log_weight_of_all_paths(self) -> Tensor:
-        """[B] in float64, of all paths of T states together, by the links alone."""
-        return sum_over_paths(self.no_emission, self.links, self.lattice)
-
-    @cached_property
     def visits(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
         the links alone, whatever the targets are."""
@@ -72,6 +67,13 @@ class LatticeOutput:
             self.no_emission, self.links, lattice.target_lengths, lattice.state_lengths
         )
         return visits
+
+    def log_likelihood(self, emission: Tensor) -> Tensor:
+        """log f [B], summed over all paths along the links, for an emission [B, T, N]."""
+        lattice = self.lattice
+        return alignment.log_likelihood(
+            emission, self.links, lattice.target_lengths, lattice.state_lengths
+        )
 
 
 class Objective(ABC):
@@ -108,12 +110,9 @@ class ExLM(Objective):
 
     def loss(self, output: LatticeOutput) -> LossSum:
         """-log f / T, normalised by the number of targets as in the release."""
-        lattice = output.lattice
-        value = alignment.log_likelihood(
-            output.emission, output.links, lattice.target_lengths, lattice.state_lengths
-        )
+        value = output.log_likelihood(output.emission)
         infeasible = value == -torch.inf
-        loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
+        loss = torch.where(infeasible, 0.0, -value / output.lattice.target_lengths)
         return LossSum(loss.sum(), value.new_full((), len(value)), infeasible.sum())
 
     def marginals(self, output: LatticeOutput) -> Tensor:
@@ -127,8 +126,8 @@ class ExLM(Objective):
     def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the scored targets, and of none."""
         emission_of_scored = torch.where(scored[:, :, None], output.emission, 0.0)
-        emitting_paths = sum_over_paths(emission_of_scored, output.links, output.lattice)
-        return emitting_paths - output.log_weight_of_all_paths
+        emitting_paths = output.log_likelihood(emission_of_scored).double()
+        return emitting_paths - output.log_likelihood(output.no_emission).double()
 
 
 class VanillaMLM(Objective):
@@ -214,13 +213,6 @@ class CTC(Objective):
 
 # The names are those of `ArchitectureConfig.objective`.
 OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
-
-
-def sum_over_paths(emission: Tensor, links: Tensor, lattice: Lattice) -> Tensor:
-    """log f [B] in float64 for `emission` [B, T, N] and `links` [B, N, N]."""
-    return alignment.log_likelihood(
-        emission, links, lattice.target_lengths, lattice.state_lengths
-    ).double()
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.expansion import IGNORED, Lattice
-from exlm.ops.transition import PriorStrength
 
 Passes = int | Literal["all"]  # `all` reveals one mask in each pass
 
@@ -46,12 +45,7 @@ def most_certain(certainty: Tensor, masks: Tensor, passes_left: int) -> Tensor:
 
 
 @torch.no_grad()
-def nll_in_passes(
-    model: ExLMForMaskedLM,
-    batch: dict[str, Tensor],
-    passes: Passes,
-    prior: PriorStrength | None = None,
-) -> Tensor:
+def nll_in_passes(model: ExLMForMaskedLM, batch: dict[str, Tensor], passes: Passes) -> Tensor:
     """-log-probability [B] of all masked tokens of each sequence in nats, float64; 0 without
     masks.
 
@@ -59,8 +53,7 @@ def nll_in_passes(
         model: in evaluation mode, of any objective.
         batch: input_ids, attention_mask and labels, each [B, S]; labels are -100 on tokens
             without a mask.
-        passes: at most so many passes; 1 gives the `joint_nll` of `evaluate_batch`.
-        prior: the order prior, if it is not the configuration's."""
+        passes: at most so many passes; 1 gives the `joint_nll` of `evaluate_batch`."""
     attention_mask = batch["attention_mask"]
     input_ids, labels = batch["input_ids"].clone(), batch["labels"].clone()
     nll = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
@@ -68,7 +61,7 @@ def nll_in_passes(
     for passes_left in range(passes_needed(passes, most_masks), 0, -1):
         rows = (labels != IGNORED).any(1).nonzero()[:, 0]
         lattice = model.exlm.expand(input_ids[rows], attention_mask[rows], labels=labels[rows])
-        revealed, values = _one_pass(model, lattice, passes_left, prior)
+        revealed, values = _one_pass(model, lattice, passes_left)
         nll[rows] += values.to(nll.device)
         row, target = revealed.to(labels.device).nonzero(as_tuple=True)
         places = rows[row], lattice.target_index[row, target]
@@ -77,11 +70,9 @@ def nll_in_passes(
     return nll
 
 
-def _one_pass(
-    model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: PriorStrength | None
-) -> tuple[Tensor, Tensor]:
+def _one_pass(model: ExLMForMaskedLM, lattice: Lattice, passes_left: int) -> tuple[Tensor, Tensor]:
     """Which targets [B, T] the pass reveals, and -log of their joint probability [B]."""
-    output = model.lattice_output(lattice, prior=prior)
+    output = model.lattice_output(lattice)
     certainty = output.marginals.amax(-1)
     revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)
     return revealed, -model.objective.joint(output, revealed)

@@ -35,6 +35,8 @@ from exlm.ops.fused import triton_works
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
+# Offsets within a sequence then fit int32, and the tiles of its links fit a grid.
+MOST_STATES_OF_TRITON = 23_000
 
 
 @cache
@@ -64,15 +66,9 @@ def _c(
     state_lengths: Tensor,
     gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end for float32 on a CPU: `_alignment.c` through ctypes. Other inputs go to the
-    PyTorch back end."""
-    is_float32 = emission.dtype == transition.dtype == torch.float32
-    on_cpu = emission.device.type == transition.device.type == "cpu"
-    library = compiled_library() if is_float32 and on_cpu else None
-    if library is None:
-        return alignment_torch.forward_backward(
-            emission, transition, target_lengths, state_lengths, gradients
-        )
+    """The back end for float32 on a CPU: `_alignment.c` through ctypes."""
+    library = compiled_library()
+    assert library is not None
     batch, targets, states = emission.shape
     emission, transition = emission.contiguous(), transition.contiguous()
     target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
@@ -98,18 +94,16 @@ def _c(
 
 
 def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end for float32 on a GPU. Where Triton does not work, it is not imported."""
-    forward_backward: Backend = alignment_torch.forward_backward
-    if triton_works():
-        from exlm.ops import alignment_triton
+    """The back end for float32 on a GPU. It is imported here since Triton may be missing."""
+    from exlm.ops import alignment_triton
 
-        forward_backward = alignment_triton.forward_backward
+    forward_backward: Backend = alignment_triton.forward_backward
     return forward_backward(*inputs, gradients=gradients)
 
 
 # Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
 # the states [B, T, N], expected use of the links [B, N, N]); the posteriors are None if called with
-# `gradients=False`. The compiled ones pass inputs that they cannot handle to the PyTorch one.
+# `gradients=False`.
 BACKENDS: dict[str, Backend] = {
     "torch": alignment_torch.forward_backward,
     "c": _c,
@@ -117,11 +111,21 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-def _backend(name: str, emission: Tensor) -> Backend:
-    """The back end called `name`; `auto` means Triton on a GPU and C elsewhere."""
+def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
+    """The back end called `name`, where `auto` means Triton on a GPU and C elsewhere; `torch` where
+    that one is not installed or cannot take these tensors."""
     if name == "auto":
         name = "triton" if emission.is_cuda else "c"
-    return BACKENDS[name]
+    if name not in ("c", "triton"):
+        return name
+    is_float32 = emission.dtype == transition.dtype == torch.float32
+    devices = {emission.device.type, transition.device.type}
+    if name == "c":
+        is_usable = devices == {"cpu"} and compiled_library() is not None
+    else:
+        fits = emission.numel() > 0 and emission.shape[2] <= MOST_STATES_OF_TRITON
+        is_usable = devices == {"cuda"} and fits and triton_works()
+    return name if is_float32 and is_usable else "torch"
 
 
 class _LogLikelihood(torch.autograd.Function):
@@ -132,8 +136,8 @@ class _LogLikelihood(torch.autograd.Function):
     def forward(
         ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor
     ) -> Tensor:
-        forward_backward = _backend(backend, emission)
-        value, state_posterior, link_use = forward_backward(
+        backend = usable_backend(backend, emission, transition)
+        value, state_posterior, link_use = BACKENDS[backend](
             emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
         )
         ctx.save_for_backward(state_posterior, link_use)
@@ -174,7 +178,8 @@ def posterior(
     link. The first sums to 1 over the states of every real target, the second to T - 1. Without a
     path both are 0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    _, state_posterior, link_use = _backend(backend, emission)(*inputs, gradients=True)
+    backend = usable_backend(backend, emission, transition)
+    _, state_posterior, link_use = BACKENDS[backend](*inputs, gradients=True)
     assert state_posterior is not None and link_use is not None
     return state_posterior, link_use
 

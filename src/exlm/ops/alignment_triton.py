@@ -1,4 +1,4 @@
-"""The GPU back end in Triton, for float32 on CUDA. Anything else goes to the PyTorch back end.
+"""The GPU back end in Triton, for float32 on CUDA.
 
 * `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by
   the peak of the row before. Only the value sums the shifts, in float64, so float32 rounding does
@@ -20,14 +20,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from exlm.ops import alignment_torch
 from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW
 from exlm.ops.fused import LOG2E
 
 # With at most so many states one program computes all rows; else many programs share each row.
 PERSISTENT = 768
-# The most states. Offsets within a sequence then fit int32, and the tiles of its links fit a grid.
-LONGEST = 23_000
 LANES = 128  # states of a sweep's tile
 ROWS = 4  # predecessors of a sweep's tile that are read in parallel
 UNROLL = 8  # how many times as many are read in turn
@@ -61,14 +58,14 @@ def _origins(state, low, high, backward):
     return begin, tl.where(backward, high, tl.minimum(state, high))
 
 
-@triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
+@triton.jit(do_not_specialize=["batch", "T", "N", "first_row", "end_row"])
 def _sweep(
     emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks,
-    batch, T, N, first, last,
+    batch, T, N, first_row, end_row,
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
     PADDING: tl.constexpr, LOG2E: tl.constexpr, LOG_ZERO: tl.constexpr, NO_PATH_BELOW: tl.constexpr,
 ):  # fmt: skip
-    """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
+    """Rows `first_row` to `end_row` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
     transposed  [batch, N, N]  links with axes swapped: the backward sweep reads in order
@@ -88,14 +85,14 @@ def _sweep(
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
     # The sweep begins at the only state of its first row.
-    begins = (first == 0) & (targets > 0) & (tl.program_id(1) == 0)
+    begins = (first_row == 0) & (targets > 0) & (tl.program_id(1) == 0)
     i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
     start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
     tl.store(rows + i * stride + u, tl.where(start < LOG_ZERO, LOG_ZERO, start), mask=begins)
     tl.store(sums + i * N + u, 0.0, mask=begins & (not backward))
     tl.debug_barrier()
 
-    for step in range(tl.maximum(first, 1), tl.minimum(last, targets)):
+    for step in range(tl.maximum(first_row, 1), tl.minimum(end_row, targets)):
         i = tl.where(backward, targets - 1 - step, step)
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
@@ -166,21 +163,13 @@ def _link_posterior(
     sums += b * T * N
     state_posterior += b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
-    first = tl.maximum(tl.maximum(u0 + 1, v0) - slack, 1)
-    for i in range(first, tl.minimum(tl.minimum(u0 + 1, v0) + TILE, targets)):
+    first_target = tl.maximum(tl.maximum(u0 + 1, v0) - slack, 1)
+    for i in range(first_target, tl.minimum(tl.minimum(u0 + 1, v0) + TILE, targets)):
         share = tl.load(state_posterior + i * N + v, mask=v < N, other=0.0)[None, :]
         total = tl.load(sums + i * N + v, mask=v < N, other=0.0)[None, :]
         score = tl.load(rows + (i - 1) * (N + PADDING) + u)[:, None] + link
         used += share * tl.exp2(tl.minimum(score - total, 0.0))
     tl.store(link_use + tile, used, mask=inside)
-
-
-def usable(emission: Tensor, transition: Tensor) -> bool:
-    """Whether this back end can take these tensors: float32 on CUDA, or on any device in Triton's
-    interpreter."""
-    if not emission.dtype == transition.dtype == torch.float32 or emission.shape[-1] > LONGEST:
-        return False
-    return triton.knobs.runtime.interpret or (emission.is_cuda and transition.is_cuda)
 
 
 def forward_backward(
@@ -195,10 +184,6 @@ def forward_backward(
     Returns:
         log f [B]; and, if asked for, the posterior of the states [B, T, N] and the expected use of
         the links [B, N, N]."""
-    if not usable(emission, transition) or not emission.numel():
-        return alignment_torch.forward_backward(
-            emission, transition, target_lengths, state_lengths, gradients
-        )
     emission, transition = emission.contiguous(), transition.contiguous()
     target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
     batch, targets, states = emission.shape
@@ -218,7 +203,7 @@ def forward_backward(
                 emission=emission, transition=transition, transposed=transposed,
                 target_lengths=target_lengths, state_lengths=state_lengths,
                 rows=rows, sums=sums, peaks=peaks, batch=batch, T=targets, N=states,
-                first=i, last=i + steps, WIDTH=width, LANES=lanes, ROWS=ROWS, UNROLL=UNROLL,
+                first_row=i, end_row=i + steps, WIDTH=width, LANES=lanes, ROWS=ROWS, UNROLL=UNROLL,
                 PADDING=PADDING, LOG2E=LOG2E, LOG_ZERO=LOG_ZERO, NO_PATH_BELOW=NO_PATH_BELOW,
                 num_warps=lanes * ROWS // 32,
             )  # fmt: skip

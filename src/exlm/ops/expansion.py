@@ -18,12 +18,12 @@ IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entro
 
 
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with the tensors of its fields on `device`, also those in a NamedTuple. A field
-    that is a dataclass itself stays where it is: what was given remains beside what was made of
-    it (`Layout.sequences`). Copies to a GPU do not wait for it."""
+    """A dataclass with the tensors of its fields on `device`, also those in a NamedTuple, but not
+    those of a field that is a dataclass itself. Copies to a GPU do not wait for it."""
 
     def move(tensor: Tensor) -> Tensor:
-        if tensor.device.type == "cpu" and device.type == "cuda":
+        is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
+        if is_copied_to_gpu and not tensor.requires_grad:
             return tensor.contiguous().pin_memory().to(device, non_blocking=True)
         return tensor.to(device)
 
@@ -40,7 +40,7 @@ class EncoderInput:
     # [B, L, 2] token position and copy index, which is 0 on ordinary tokens and 1..k on copies
     position_ids: Tensor
     source_token: Tensor  # [B, L] the input token each position was copied from
-    first: Tensor  # [B, S] position of the first copy of each input token
+    first_copy: Tensor  # [B, S] position of the first copy of each input token
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
@@ -97,7 +97,7 @@ def unexpanded_input(
         attention_mask=real,
         position_ids=without_copies(token_position),
         source_token=position,
-        first=position,
+        first_copy=position,
     )
 
 
@@ -142,9 +142,10 @@ def expand(
     copies = torch.where(boundary, states_per_boundary, real.long())
     copies = torch.where(masked, states_per_mask, copies)
 
-    first, source_token, position, attended = _place_copies(copies)
+    first_copy, source_token, position, attended = _place_copies(copies)
     has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
-    copy_index = (position - first.gather(1, source_token) + 1) * (has_copy_index & attended)
+    copy_index = position - first_copy.gather(1, source_token) + 1
+    copy_index = copy_index * (has_copy_index & attended)
     token_position = position
     if not count_copies:
         rank_of_token = (real.cumsum(1) - 1).clamp_(min=0)
@@ -159,7 +160,7 @@ def expand(
         attention_mask=attended,
         position_ids=torch.stack([token_position, copy_index], dim=-1),
         source_token=source_token,
-        first=first,
+        first_copy=first_copy,
         state_index=state_index,
         state_lengths=state_lengths,
         target_of_state=target_of_token.gather(1, source_token.gather(1, state_index)),

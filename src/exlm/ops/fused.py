@@ -15,13 +15,11 @@ LOG2E = math.log2(math.e)
 
 @cache
 def triton_works() -> bool:
-    """Whether Triton can build and run kernels on this machine's GPU, or has its interpreter
-    switched on; if not, the log has one warning."""
+    """Whether Triton can build and run kernels on this machine's GPU; if not, the log has one
+    warning."""
     try:
         import triton
 
-        if triton.knobs.runtime.interpret:
-            return True
         target = triton.runtime.driver.active.get_current_target()
         if target.arch < 80:
             raise RuntimeError(f"{target} is too old")
@@ -51,21 +49,17 @@ def fused(function: Callable) -> Callable:
     @wraps(function)
     def dispatch(first: Tensor, *others: Any) -> Any:
         if not torch.compiler.is_compiling() and compiles_on(first.device):
+            # Tensors that need a gradient would need kernels of their own, also where none is
+            # computed.
             if not torch.is_grad_enabled():
                 first = first.detach()
-                others = tuple(map(_without_gradient, others))
+                others = tuple(x.detach() if isinstance(x, Tensor) else x for x in others)
             # With autocast a forward pass would need kernels of its own.
             with torch.autocast(first.device.type, enabled=False):
                 return compiled(function)(first, *others)
         return function(first, *others)
 
     return dispatch
-
-
-def _without_gradient(argument: Any) -> Any:
-    """A tensor that needs no gradient: the compiler would make further kernels for one that does,
-    also where none is computed."""
-    return argument.detach() if isinstance(argument, Tensor) else argument
 
 
 def exp_(x: Tensor) -> Tensor:

@@ -38,9 +38,6 @@ class PriorStrength(NamedTuple):
     sticky: float = 0.0
 
 
-NO_PRIOR = PriorStrength()
-
-
 class LinkPrior(NamedTuple):
     """The order prior for the states of a lattice."""
 

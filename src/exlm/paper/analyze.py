@@ -8,14 +8,14 @@ import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError, check_at_least
 from exlm.filling.explore import explore
 from exlm.paper.cost import measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import measure_run
+from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
@@ -24,18 +24,11 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.datasets import file_hashes, resolve
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
-
-
-class ModelSettings(TypedDict):
-    """What `exlm pretrain` needs to make one model, but for its seed."""
-
-    data: DataConfig
-    model: ArchitectureConfig
-    train: LoopConfig
+Json = dict[str, Any]  # the settings of a pre-training by section
 
 
 @dataclass(frozen=True)
@@ -91,20 +84,20 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
         own_processes: a new process for each training; without it memory grows and updates become
             slower.
         options: the settings of `Study`."""
-    if distributed.started_by_torchrun():
+    if devices.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")
     study = Study(**options)
     data = replace(study.data, mask_ratio=study.data.one_mask_ratio)
     # MLM++ has more updates, but the same warm-up
     study = replace(study, data=data, train=study.train.with_warmup_steps())
-    # all jobs now, to refuse early what one of them could not do; the steps of MLM++ need the cost
-    jobs = study.jobs(experiment)
+    study.check(experiment)
     write_yaml(Path(study.output) / "recipe.yaml", study)
+    cost_ratio = 1.0
     if experiment in ("efficiency", "ablations"):
         cost = study.cost_job()
         run_jobs([cost], own_processes)
-        jobs = study.jobs(experiment, read_or_empty(cost.result)["ratio"])
-    run_jobs(jobs, own_processes)
+        cost_ratio = read_or_empty(cost.result)["ratio"]
+    run_jobs(study.jobs(experiment, cost_ratio), own_processes)
     print(
         f"all of {experiment} is in {study.output}; "
         f"exlm report {study.output} --output DIR makes tables and figures of it"
@@ -148,136 +141,119 @@ class Study:
     def __post_init__(self) -> None:
         check_at_least(self, cost_steps=1)
 
-    def cost_job(self) -> Job:
-        """Measures how many times the cost of an update of the MLM one of ExLM costs."""
-        settings = {
-            "data": replace(self.data, repeat=1),
-            "model": replace(self.model, objective="exlm"),
-            "precision": self.train.precision,
-            "steps": self.cost_steps,
-            "prior": self.prior,
-        }
-        result = Path(self.output) / "efficiency.json"
-        run = partial(measure_cost, result, **settings)
-        return Job("measuring the cost", result, run, settings)
-
-    def jobs(self, experiment: Experiment, cost_ratio: float = 1.0) -> list[Job]:
-        """Pre-trains every model of an experiment with every seed, and fine-tunes it on the tasks.
-        Only models with links between states are drawn. InputError if there are no models or one of
-        them cannot be built, OSError if a file of a task is missing."""
-        models = variants(experiment, self.data, self.model, self.train, self.space, cost_ratio)
+    def check(self, experiment: Experiment) -> None:
+        """InputError if there are no models or one of them cannot be built, OSError if a file of a
+        task is missing."""
+        models = self.models(experiment)
         if experiment != "efficiency" and not (models and self.seeds and self.pretrain_seeds):
             raise InputError(
                 f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
                 "and give every list of the recipe a value"
             )
-        is_tuned = experiment not in ("entropy", "efficiency")
-        tasks = self.tasks if self.tasks and is_tuned else {}
-        files = {task: file_hashes(resolve(config.task)[0]) for task, config in tasks.items()}
+        tokenizer = load_tokenizer(Corpus(self.data.corpus).path)
+        for name, settings in models.items():
+            try:
+                check_positions(settings["data"], settings["model"])
+                settings["model"].build(tokenizer, settings["data"].repeat)
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
+        for config in self.tasks_of(experiment).values():
+            file_hashes(resolve(config.task)[0])
+
+    def models(self, experiment: Experiment, cost_ratio: float = 1.0) -> dict[str, Json]:
+        """What `exlm pretrain` needs to make the models of an experiment, but for the seed, by the
+        name of their directories; none for `efficiency`. MLM++ is an MLM that has `cost_ratio`
+        times as many updates, so that its training costs as much as ExLM's, unless
+        `space.plus_plus` says how many."""
+        models: dict[str, Json] = {}
+
+        def add(
+            p: float,
+            ending: str = "",
+            repeat: int = 1,
+            train: LoopConfig = self.train,
+            **switches: Any,
+        ) -> None:
+            """Adds a model with mask ratio p: `model` with these switches."""
+            architecture = replace(self.model, **switches)
+            name = f"{architecture.objective}-p{100 * p:g}"
+            if architecture.expands:
+                name += f"-k{architecture.num_states}"
+            elif repeat > 1:
+                name += f"-r{repeat}"
+            models[name + ending] = {
+                "data": replace(self.data, mask_ratio=p, repeat=repeat),
+                "model": architecture,
+                "train": train,
+            }
+
+        if experiment == "ablations":  # paper, section 5.3 and appendix
+            p = self.data.one_mask_ratio
+            times = self.space.plus_plus or cost_ratio
+            steps = max(self.train.optimizer.warmup_steps, round(self.train.steps * times), 1)
+            add(p, objective="mlm")
+            add(p, objective="exlm")
+            add(p, objective="ctc")
+            add(p, "-1d", objective="exlm", rotary="1d")
+            add(p, "-sparse", objective="exlm", dag="sparse")
+            add(p, "-plus-plus", train=replace(self.train, steps=steps), objective="mlm")
+        if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
+            for p, r in self.space.grid():
+                add(p, repeat=r, objective="mlm")
+        if experiment in ("sweep", "entropy"):  # section 5.3
+            for p in self.space.sweep_mask_ratios:
+                add(p, objective="mlm")
+                for k in self.space.states:
+                    add(p, objective="exlm", num_states=k)
+        return models
+
+    def tasks_of(self, experiment: Experiment) -> dict[str, DownstreamConfig]:
+        """The tasks on which the models of an experiment are fine-tuned."""
+        return {} if experiment in ("entropy", "efficiency") else self.tasks or {}
+
+    def cost_job(self) -> Job:
+        """Measures how many times the cost of an update of the MLM one of ExLM costs."""
+        result = Path(self.output) / "efficiency.json"
+        measure = partial(
+            measure_cost,
+            result,
+            data=replace(self.data, repeat=1),
+            model=replace(self.model, objective="exlm"),
+            precision=self.train.precision,
+            steps=self.cost_steps,
+            prior=self.prior,
+        )
+        return Job("measuring the cost", result, measure)
+
+    def jobs(self, experiment: Experiment, cost_ratio: float) -> list[Job]:
+        """Pre-trains every model of an experiment with every seed, and fine-tunes it on the tasks.
+        Only models with links between states are drawn."""
+        models = self.models(experiment, cost_ratio)
         jobs = []
         for seed, (name, settings) in itertools.product(self.pretrain_seeds, models.items()):
-            _check(name, settings)
-            pretraining = self._pretraining(name, settings, seed)
-            jobs.append(pretraining)
-            jobs += [self._finetuning(pretraining, task, files[task]) for task in tasks]
+            run_dir = Path(self.output) / "pretrain" / name / f"seed-{seed}"
+            recipe = {**settings, "seed": seed}
+            case = None
+            if settings["model"].has_links:
+                recipe["prior"] = self.prior
+                case = self.case
+            train = partial(pretrain_and_measure, run_dir, recipe, case)
+            jobs.append(Job("pre-training", run_dir / MEASUREMENTS, train))
+            for task, config in self.tasks_of(experiment).items():
+                output = Path(self.output) / "finetune" / name / f"seed-{seed}" / task
+                tune = partial(
+                    finetune, str(output), str(run_dir), config.task, config.train, self.seeds
+                )
+                result = output / GRID_REPORT
+                jobs.append(Job(f"fine-tuning on {task}", result, tune, run_dir / RUN_RESULT))
         return jobs
 
-    def _pretraining(self, name: str, settings: ModelSettings, seed: int) -> Job:
-        run_dir = Path(self.output) / "pretrain" / name / f"seed-{seed}"
-        training: dict[str, Any] = {**settings, "seed": seed}
-        case = None
-        if settings["model"].has_links:
-            training["prior"] = self.prior
-            case = self.case
-        corpus = Corpus(self.data.corpus).corpus_hash
-        return Job(
-            "pre-training",
-            result=run_dir / "measurements.json",
-            run=partial(pretrain_and_measure, run_dir, training, case),
-            settings={**training, "corpus": corpus, "case": case},
-        )
 
-    def _finetuning(self, pretraining: Job, task: str, files: dict[str, str]) -> Job:
-        """Fine-tunes the model of a pre-training on a task, whose files have these checksums."""
-        assert self.tasks
-        run_dir = pretraining.result.parent
-        root = Path(self.output)
-        output = root / "finetune" / run_dir.relative_to(root / "pretrain") / task
-        tuning: dict[str, Any] = {**vars(self.tasks[task]), "seeds": self.seeds}
-        model = {key: value for key, value in pretraining.settings.items() if key != "case"}
-        return Job(
-            f"fine-tuning on {task}",
-            result=output / GRID_REPORT,
-            run=partial(finetune, str(output), str(run_dir), **tuning),
-            settings={**tuning, "model": model, "files": files},
-            needs=run_dir / RUN_RESULT,
-        )
-
-
-def _check(name: str, settings: ModelSettings) -> None:
-    """InputError if a model cannot be built."""
-    data = settings["data"]
-    model = settings["model"]
-    try:
-        check_positions(data, model)
-        model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from error
-
-
-def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
+def pretrain_and_measure(run_dir: Path, recipe: Json, case: str | None) -> None:
     """Pre-trains a model, measures it, and draws its states for the text `case`, if any."""
+    is_measured = (run_dir / RUN_RESULT).exists() and (run_dir / MEASUREMENTS).exists()
     pretrain(str(run_dir), **recipe)
-    measure_run(run_dir, recipe["data"], recipe["seed"])
+    if not is_measured:
+        measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
         explore(str(run_dir), case, str(run_dir / "case.svg"))
-
-
-def variants(
-    experiment: Experiment,
-    data: DataConfig,
-    model: ArchitectureConfig,
-    train: LoopConfig,
-    space: Space,
-    cost_ratio: float = 1.0,
-) -> dict[str, ModelSettings]:
-    """The models of an experiment by the name of their directories; none for `efficiency`. MLM++ is
-    an MLM that has `cost_ratio` times as many updates, so that its training costs as much as
-    ExLM's, unless `space.plus_plus` says how many."""
-    models: dict[str, ModelSettings] = {}
-
-    def add(
-        p: float, ending: str = "", repeat: int = 1, steps: int = train.steps, **switches: Any
-    ) -> None:
-        """Adds a model with mask ratio p: `model` with these switches."""
-        architecture = replace(model, **switches)
-        name = f"{architecture.objective}-p{100 * p:g}"
-        if architecture.expands:
-            name += f"-k{architecture.num_states}"
-        elif repeat > 1:
-            name += f"-r{repeat}"
-        models[name + ending] = {
-            "data": replace(data, mask_ratio=p, repeat=repeat),
-            "model": architecture,
-            "train": replace(train, steps=steps),
-        }
-
-    if experiment == "ablations":  # paper, section 5.3 and appendix
-        p = data.one_mask_ratio
-        times = space.plus_plus or cost_ratio
-        steps = max(train.optimizer.warmup_steps, round(train.steps * times), 1)
-        add(p, objective="mlm")
-        add(p, objective="exlm")
-        add(p, objective="ctc")
-        add(p, "-1d", objective="exlm", rotary="1d")
-        add(p, "-sparse", objective="exlm", dag="sparse")
-        add(p, "-plus-plus", steps=steps, objective="mlm")
-    if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-        for p, r in space.grid():
-            add(p, repeat=r, objective="mlm")
-    if experiment in ("sweep", "entropy"):  # section 5.3
-        for p in space.sweep_mask_ratios:
-            add(p, objective="mlm")
-            for k in space.states:
-                add(p, objective="exlm", num_states=k)
-    return models

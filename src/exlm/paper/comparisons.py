@@ -1,19 +1,27 @@
-"""The tables of the report that decide: which model is best on a data set, whether ExLM is worth
-its price, and which claims of the paper our runs show."""
+"""The tables of the report that decide whether ExLM is worth its price and which claims of the
+paper our runs show, and the rule by which a difference counts."""
 
-from collections import defaultdict
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from statistics import fmean, variance
+from typing import Any, Literal
 
-from exlm.paper.display import ACCURACY, COMPARED_WITH_PLUS, HOURS, METHODS, title, yaml_content
-from exlm.paper.estimates import Number, Term, decide, spread, weighted_sum
-from exlm.paper.finished_runs import ScoredRun
-from exlm.paper.groups import RunGroup
-from exlm.paper.page import Table, TableRow
-from exlm.paper.runs import Runs
-from exlm.paper.tables import as_table, variant_row
-from exlm.paper.variants import EXLM, MLM, PLUS, Variant, describe
-from exlm.tasks.labels.metrics import goodness
+from exlm.paper.display import (
+    ACCURACY,
+    CLAIMS,
+    COMPARED_WITH_PLUS,
+    DIGITS,
+    HOURS,
+    METHODS,
+    Row,
+    title,
+)
+from exlm.paper.groups import Means, RunGroup
+from exlm.paper.models import EXLM, MLM, MODEL_COLUMNS, PLUS, Model, describe
+from exlm.paper.page import Table
+from exlm.paper.tables import as_table, mean_entries, model_row
+
+Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
 
 # what the tables say of each result of `decide`
 UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
@@ -21,129 +29,50 @@ AHEAD = {"yes": METHODS[EXLM], "no": METHODS[PLUS], **UNDECIDED}
 VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 
 
-@dataclass(frozen=True)
-class ClaimTerm:
-    """A term of a claim's weighted sum; claims.yaml says what absent entries mean."""
-
-    weight: float
-    method: str
-    k: int | None = None
-    p: float | None = None
-    r: int = 1
-    quantity: str | None = None
-
-
-CLAIMS: dict[str, list[ClaimTerm]] = {}
-for _claim, _entries in yaml_content("claims.yaml").items():
-    CLAIMS[_claim] = [ClaimTerm(**term) for term in _entries]
-
-
-def mine_table(runs: Runs) -> Table:
-    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
-    scored_runs = [*runs.finetunings, *runs.baselines]
-    by_heading: defaultdict[str, list[ScoredRun]] = defaultdict(list)
-    for heading, run in zip(_headings(scored_runs), scored_runs, strict=True):
-        by_heading[heading].append(run)
-    rows: list[TableRow] = []
-    for heading, same_rows in sorted(by_heading.items()):
-        different = _different_options(same_rows)
-        for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
-            settings = []
-            for name, value in run.options.items():
-                if value and name in different:
-                    settings.append(f"{name} = {value}")
-            row: TableRow = {
-                "group": heading,
-                "model": run.model,
-                "settings": ", ".join(settings),
-                "score": Number(run.mean, spread(run.scores), run.digits),
-                "interval": run.interval,
-                "rows": "" if run.rows is None else run.rows,
-                "seeds": len(run.scores),
-                "runs": run.id,
-            }
-            rows.append(row)
-    return as_table("mine", rows)
-
-
-def _headings(scored_runs: Sequence[ScoredRun]) -> list[str]:
-    """For each run, its heading. Where other data or other rows were scored under the same one, it
-    names these, too: their scores cannot be compared."""
-    headings = [run.heading for run in scored_runs]
-    data = []
-    for run in scored_runs:
-        checksums = " ".join(checksum[:8] for checksum in run.checksums)
-        data.append(f", data {checksums} (not compared with other files or formats)")
-    rows = [f", rows scored: {run.rows_scored}" for run in scored_runs]
-    return _told_apart(_told_apart(headings, data), rows)
-
-
-def _told_apart(headings: Sequence[str], endings: Sequence[str]) -> list[str]:
-    """The headings; those that are equal and have different endings end in these."""
-    endings_of = defaultdict(set)
-    for heading, ending in zip(headings, endings, strict=True):
-        endings_of[heading].add(ending)
-    result = []
-    for heading, ending in zip(headings, endings, strict=True):
-        result.append(heading + ending if len(endings_of[heading]) > 1 else heading)
-    return result
-
-
-def _different_options(scored_runs: Sequence[ScoredRun]) -> set[str]:
-    """The names of those options that are not the same in all runs that have them."""
-    values = defaultdict(set)
-    for run in scored_runs:
-        for name, value in run.options.items():
-            values[name].add(value)
-    return {name for name in values if len(values[name]) > 1}
-
-
 def worth_table(groups: Sequence[RunGroup]) -> Table:
     """ExLM beside the MLM of equal cost (MLM++), in joint nll, in as many passes as were tried, and
     in the mean over the tasks that both have."""
-    rows: list[TableRow] = []
+    rows: list[Row] = []
     for group in groups:
         for exlm in group.select(EXLM):
             for quantity in COMPARED_WITH_PLUS:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
-            tasks = group.shared_tasks([exlm, Variant(PLUS, 1, exlm.p)])
+            tasks = group.shared_tasks([exlm, Model(PLUS, 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
-    return as_table("worth", rows)
+    columns = ["model", "score", METHODS[EXLM], METHODS[PLUS], "ExLM better by", "interval"]
+    return as_table("worth", [*columns, "ahead", "cost", "seeds", "runs"], rows)
 
 
-def _gain(
-    group: RunGroup, exlm: Variant, quantities: list[str], sign: int, digits: int
-) -> list[TableRow]:
+def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     quantities. `sign` is -1 where lower is better."""
-    plus = Variant(PLUS, 1, exlm.p)
-    row = variant_row("worth", group, exlm, {METHODS[EXLM]: quantities}, group.results)
-    number_of_plus = group.results.number(plus, *quantities)
-    if not (row[METHODS[EXLM]] and number_of_plus):
+    plus = Model(PLUS, 1, exlm.p)
+    row = model_row(group, exlm, {METHODS[EXLM]: quantities}, group.means)
+    row |= mean_entries(plus, {METHODS[PLUS]: quantities}, group.means)
+    if row[METHODS[EXLM]] is None or row[METHODS[PLUS]] is None:
         return []
-    hours = group.results.numbers([exlm, plus], HOURS)
-    terms = [Term(sign, exlm, quantities), Term(-sign, plus, quantities)]
-    gain, error = weighted_sum(group.results, terms)
+    gain, error = weighted_sum(group.means, [(sign, exlm, quantities), (-sign, plus, quantities)])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    compared: TableRow = {
+    hours = group.means.by_model([exlm, plus], HOURS)
+    compared: Row = {
         "group": group.label,
+        "digits": digits,
         "model": exlm.description,
         "score": ", ".join(map(title, quantities)),
-        METHODS[PLUS]: number_of_plus,
-        "ExLM better by": Number(gain, digits=digits),
+        "ExLM better by": gain,
         "interval": interval,
         "ahead": AHEAD[decide(gain, error)],
-        "cost": Number(hours[exlm].value / hours[plus].value, digits=2),
+        "cost": hours[exlm][0] / hours[plus][0],
     }
     return [row | compared]
 
 
 def claims_table(groups: Sequence[RunGroup]) -> Table:
-    """All claims whose variants were run, each once: two claims may have the same terms, if the
+    """All claims whose models were run, each once: two claims may have the same terms, if the
     ablations have the mask ratio of one."""
-    rows: list[TableRow] = []
+    rows: list[Row] = []
     for group in groups:
         meanings = set()
         for claim, claimed in CLAIMS.items():
@@ -151,53 +80,83 @@ def claims_table(groups: Sequence[RunGroup]) -> Table:
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
                 rows += _finding(group, claim, terms)
-    return as_table("findings", rows, count=len(rows))
+    return as_table("findings", ["claim", "our runs", "numbers"], rows, count=len(rows))
 
 
-def _terms(group: RunGroup, claimed: Sequence[ClaimTerm]) -> list[Term]:
-    """The terms of a claim for the variants of a group; none if a variant was not run. A claim
-    without a quantity compares the mean over the tasks that its variants share. Without such tasks
-    it compares held-out accuracy, but only if p and r are the same in all variants."""
-    variants = [_variant_of(group, term) for term in claimed]
-    if any(variant not in group.variants for variant in variants):
+def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
+    """The terms of a claim for the models of a group; none if a model was not run. A claim without
+    a quantity compares the mean over the tasks that its models share. Without such tasks it
+    compares held-out accuracy, but only if p and r are the same in all models."""
+    models = [_model_of(group, term) for term in claimed]
+    if any(model not in group.models for model in models):
         return []
-    usual_quantities = group.shared_tasks(variants)
-    if not usual_quantities and len({(variant.p, variant.r) for variant in variants}) == 1:
+    usual_quantities = group.shared_tasks(models)
+    if not usual_quantities and len({(model.p, model.r) for model in models}) == 1:
         usual_quantities = [ACCURACY]
-    terms = []
-    for term, variant in zip(claimed, variants, strict=True):
-        quantities = [term.quantity] if term.quantity else usual_quantities
-        terms.append(Term(term.weight, variant, tuple(quantities)))
+    terms: list[Term] = []
+    for term, model in zip(claimed, models, strict=True):
+        quantities = [term["quantity"]] if "quantity" in term else usual_quantities
+        terms.append((term["weight"], model, tuple(quantities)))
     return terms
 
 
-def _variant_of(group: RunGroup, term: ClaimTerm) -> Variant:
-    """The variant of a claim's term, with the p and the k of the ablations where it says none."""
-    p = term.p or group.base_ratio
-    k = term.k or group.base_states
-    return Variant(term.method, 1 if term.method in (MLM, PLUS) else k, p, term.r)
+def _model_of(group: RunGroup, term: dict[str, Any]) -> Model:
+    """The model of a claim's term, with the p and the k of the ablations where it says none."""
+    k = 1 if term["method"] in (MLM, PLUS) else term.get("k", group.base_states)
+    return Model(term["method"], k, term.get("p", group.base_ratio), term.get("r", 1))
 
 
-def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[TableRow]:
+def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     """A row with the verdict on a claim; none if a number is missing."""
-    numbers = []
-    for term in terms:
-        number = group.results.number(term.variant, *term.quantities)
-        if not number:
-            return []
-        numbers.append(number)
-    difference, error = weighted_sum(group.results, terms)
-    digits = max([2, *(number.digits for number in numbers)])
+    titles = [", ".join(map(title, quantities)) for _, _, quantities in terms]
+    digits = max(2, *(DIGITS.get(name, 1) for name in titles))
     summands = []
-    for claimed, number in zip(CLAIMS[claim], numbers, strict=True):
-        name = describe(claimed.method, claimed.k, claimed.p, claimed.r)
-        summands.append(f"{claimed.weight:+g} × {number.value:.{digits}f} {name}")
+    for claimed, (weight, model, quantities) in zip(CLAIMS[claim], terms, strict=True):
+        mean = group.means.mean(model, *quantities)
+        if not mean:
+            return []
+        given = {name: claimed[name] for name in MODEL_COLUMNS if name in claimed}
+        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {describe(**given)}")
+    difference, error = weighted_sum(group.means, terms)
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
-    titles = " and ".join(dict.fromkeys(", ".join(map(title, term.quantities)) for term in terms))
-    row: TableRow = {
+    of_what = " and ".join(dict.fromkeys(titles))
+    row: Row = {
         "group": group.label,
         "claim": claim,
         "our runs": VERDICTS[decide(difference, error)],
-        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(summands)} ({titles})",
+        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(summands)} ({of_what})",
     }
     return [row]
+
+
+def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:
+    """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
+    models; None if a model has one seed. Models are independent. Several quantities of the same
+    runs are not, so they are added up in every run. ValueError if the weights of a model differ in
+    more than sign: seeds of a model vary by one weight."""
+    total = 0.0
+    sums: dict[Model, Any] = {}  # of each run, by its id
+    weights: dict[Model, float] = {}
+    for weight, model, quantities in terms:
+        values = means.run_by_run(model, *quantities)
+        total += weight * fmean(values)
+        sums[model] = sums.get(model, 0) + weight * values
+        if weights.setdefault(model, abs(weight)) != abs(weight):
+            raise ValueError(f"{model} has the weights {weights[model]} and {abs(weight)}")
+    by_seed = {model: (values / weights[model]).dropna() for model, values in sums.items()}
+    seeds = {model: len(values) for model, values in by_seed.items()}
+    if min(seeds.values()) < 2:
+        return total, None
+    squares = sum((seeds[model] - 1) * variance(values) for model, values in by_seed.items())
+    pooled = squares / sum(count - 1 for count in seeds.values())
+    share = sum(weights[model] ** 2 / count for model, count in seeds.items())
+    return total, math.sqrt(pooled * share)
+
+
+def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
+    """Whether a difference is positive. It is decided if it is more than two standard errors."""
+    if error is None:
+        return "one seed"
+    if abs(difference) <= 2 * error:
+        return "unclear"
+    return "yes" if difference > 0 else "no"

@@ -26,7 +26,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import to_json_types, write_json
 from exlm.storage.runs import finished_result, machine
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.update import update
 
@@ -57,7 +57,7 @@ def compare(
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
-    device = distributed.device().type
+    device = devices.device().type
     begin_training = {}
     for name in ("mlm", "exlm"):
         architecture = replace(model, objective=name)
@@ -103,7 +103,7 @@ def updates(
     corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
-    distributed.place_model(network)
+    devices.place_model(network)
     half = used_precision(network.device, precision) == "bf16"
     settings = OptimizerConfig()
     optimizer = build_optimizer(network, settings)

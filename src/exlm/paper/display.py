@@ -1,5 +1,5 @@
-"""How the report shows what it has: titles, columns and quantities (display.yaml), and sentences
-(texts.yaml).
+"""What the report knows before it reads a run: titles, digits and columns (display.yaml), sentences
+(texts.yaml) and claims (claims.yaml).
 
 A quantity is a named number of a run. `mnli` is the metric of a run on this task, of test data if
 there are any, else of validation data. `mnli f1` is another metric of these data, `mnli mismatched`
@@ -7,9 +7,11 @@ the run's metric of another part. Quantities on held-out data are named by their
 `entropy/mean`."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
+
+Row = dict[str, Any]  # of a table or a frame, by column
 
 
 def yaml_content(name: str) -> dict[str, Any]:
@@ -17,11 +19,12 @@ def yaml_content(name: str) -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
+CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
 TEXTS = yaml_content("texts.yaml")
 _DISPLAY = yaml_content("display.yaml")
-COLUMNS: dict[str, list[str]] = _DISPLAY["columns"]
-# What a row of a table has under names of its own; no data set may be called so.
-COLUMN_NAMES = {"group", "source", "avg."}.union(*COLUMNS.values())
+EXPERIMENTS: dict[str, dict[str, Any]] = _DISPLAY["experiments"]
+# What rows of tables with tasks have under names of their own; no data set may be called so.
+COLUMN_NAMES: list[str] = _DISPLAY["column_names"]
 COMPARED_WITH_PLUS: list[str] = _DISPLAY["compared_with_plus"]
 LISTED: list[str] = _DISPLAY["listed"]
 CURVES: dict[str, str] = _DISPLAY["curves"]
@@ -35,29 +38,22 @@ ENTROPY = "entropy/mean"
 STATE_ENTROPY = "entropy/states/mean"
 HOURS = "training/hours"
 
-
-class HeldOutQuantity(NamedTuple):
-    """How a quantity on held-out data is shown: its title, the factor that gives it the unit of the
-    tables, its digits after the decimal point, and the place of its standard error over tokens."""
-
-    title: str
-    factor: float
-    digits: int
-    error_place: str | None = None
-
-
-HELD_OUT = {place: HeldOutQuantity(*entry) for place, entry in _DISPLAY["held_out"].items()}
-DIGITS = {HOURS: 2} | {place: quantity.digits for place, quantity in HELD_OUT.items()}  # else 1
-_TITLES: dict[str, str] = _DISPLAY["titles"]
-_TITLES |= {place: quantity.title for place, quantity in HELD_OUT.items()}
+# By quantity on held-out data: its title, factor, digits, place of its standard error.
+HELD_OUT: dict[str, list[Any]] = _DISPLAY["held_out"]
+TITLES: dict[str, str] = _DISPLAY["titles"]
+# By the title of a column, the digits after the decimal point; others have 1.
+DIGITS: dict[str, int] = _DISPLAY["digits"]
+for _quantity, (_title, _, _digits, _) in HELD_OUT.items():
+    TITLES[_quantity] = _title
+    DIGITS[_title] = _digits
 
 
 def title(name: str) -> str:
     """The title of a quantity or a baseline in tables."""
-    return _TITLES.get(name, name)
+    return TITLES.get(name, name)
 
 
-def texts(section: str, name: str, **phrases: str | int) -> tuple[str, str]:
+def wording(section: str, name: str, **phrases: str | int) -> tuple[str, str]:
     """Title and sentences of a section or a table; `phrases` replace their names in braces."""
     heading, sentences = TEXTS[section][name]
     return heading.format(**phrases), sentences.format(**phrases)
@@ -65,3 +61,16 @@ def texts(section: str, name: str, **phrases: str | int) -> tuple[str, str]:
 
 def percent(share: float) -> str:
     return f"{100 * share:.4g}%"
+
+
+def as_text(value: str | float | None, spread: float | None = None, digits: int = 1) -> str:
+    """A cell of a table as text: a number with its standard deviation, if there is one; integers
+    without decimals, and a dash for None."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        digits = 0
+    text = f"{value:,.{digits}f}"
+    return text if spread is None else f"{text} ± {spread:,.{digits}f}"

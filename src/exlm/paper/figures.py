@@ -18,18 +18,18 @@ from exlm.paper.display import (
     ACCURACY,
     CORRUPTION,
     CURVES,
+    DIGITS,
     ENTROPY,
     STATE_ENTROPY,
     STYLE,
     TEXTS,
+    as_text,
     percent,
     title,
 )
-from exlm.paper.estimates import Number
-from exlm.paper.finished_runs import PretrainedRun
 from exlm.paper.groups import RunGroup
+from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Drawing
-from exlm.paper.variants import EXLM, MLM, PLUS, Variant
 from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
@@ -55,33 +55,38 @@ def repeated_figures(group: RunGroup) -> list[Drawing]:
     grid = group.grid()
     panels = {}
     for quantity in (*group.tasks, ACCURACY, CORRUPTION, ENTROPY):
-        numbers = group.results.numbers(grid, quantity)
-        if numbers:
-            panels[title(quantity)] = numbers
-    labels = {variant: f"r = {variant.r}" for variant in grid if variant in group.variants}
+        means = group.means.by_model(grid, quantity)
+        if means:
+            panels[title(quantity)] = means
+    labels = {model: f"r = {model.r}" for model in grid if model in group.models}
     shown = ["loss", "accuracy", "perplexity"]
     curves = _training_curves("repeated-curves", group, labels, shown)
     if not panels:
         return curves
     across = min(len(panels), 3)
     down = math.ceil(len(panels) / across)
-    height = 0.72 * len({variant.p for variant in grid}) + 0.95
+    height = 0.72 * len({model.p for model in grid}) + 0.95
     plot = Figure(figsize=(4.0 * across, height * down))
-    for number, (heading, numbers) in enumerate(panels.items(), 1):
+    for number, (heading, means) in enumerate(panels.items(), 1):
         axis = plot.add_subplot(down, across, number)
         axis.set_title(heading)
-        _heat_map(axis, grid, numbers)
+        _heat_map(axis, grid, means, DIGITS.get(heading, 1))
     return [_figure("repeated-mlm", group, plot), *curves]
 
 
-def _heat_map(axis: Axes, grid: Sequence[Variant], numbers: Mapping[Variant, Number]) -> None:
+def _heat_map(
+    axis: Axes,
+    grid: Sequence[Model],
+    means: Mapping[Model, tuple[float, float | None]],
+    digits: int,
+) -> None:
     """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
     since its pʳ is almost 0."""
-    ratios = sorted({variant.p for variant in grid})
-    repeats = sorted({variant.r for variant in grid})
+    ratios = sorted({model.p for model in grid})
+    repeats = sorted({model.r for model in grid})
     values = np.full((len(ratios), len(repeats)), np.nan)
-    for variant, number in numbers.items():
-        values[ratios.index(variant.p), repeats.index(variant.r)] = number.value
+    for model in means:
+        values[ratios.index(model.p), repeats.index(model.r)] = means[model][0]
     low = float(np.nanmin(values))
     span = float(np.nanmax(values)) - low or 1.0
     axis.pcolormesh(
@@ -93,11 +98,12 @@ def _heat_map(axis: Axes, grid: Sequence[Variant], numbers: Mapping[Variant, Num
         linewidth=1.5,
     )
     axis.set_facecolor("#e3e6e9")
-    for variant in grid:
-        x = repeats.index(variant.r) + 0.5
-        y = ratios.index(variant.p) + 0.5
-        text = str(numbers.get(variant, "–")).replace(" ± ", "\n± ")
-        is_dark = variant in numbers and numbers[variant].value > low + 0.62 * span
+    for model in grid:
+        x = repeats.index(model.r) + 0.5
+        y = ratios.index(model.p) + 0.5
+        mean, spread = means.get(model, (None, None))
+        text = as_text(mean, spread, digits).replace(" ± ", "\n± ")
+        is_dark = mean is not None and mean > low + 0.62 * span
         ink = "white" if is_dark else "#101418"
         axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8.5)
     axis.invert_yaxis()
@@ -111,28 +117,28 @@ def _heat_map(axis: Axes, grid: Sequence[Variant], numbers: Mapping[Variant, Num
 @styled
 def entropy_bars(group: RunGroup) -> list[Drawing]:
     """Bars by mask ratio: filled ones are the marginal entropy, hatched ones that per state."""
-    variants = group.sweep()
-    ratios = sorted({variant.p for variant in variants})
-    states = sorted({variant.k for variant in variants})
+    models = group.sweep()
+    ratios = sorted({model.p for model in models})
+    states = sorted({model.k for model in models})
     series = []
     for k, quantity in product(states, (ENTROPY, STATE_ENTROPY)):
-        with_k = [variant for variant in variants if variant.k == k]
-        numbers = group.results.numbers(with_k, quantity)
-        if numbers:
-            series.append((k, quantity, numbers))
+        with_k = [model for model in models if model.k == k]
+        means = group.means.by_model(with_k, quantity)
+        if means:
+            series.append((k, quantity, means))
     width = 0.84 / len(series)
     plot = Figure(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
     axis = plot.subplots()
-    for i, (k, quantity, numbers) in enumerate(series):
+    for i, (k, quantity, means) in enumerate(series):
         colour = COLOURS[states.index(k) % len(COLOURS)]
         is_per_state = quantity == STATE_ENTROPY
         name = "MLM" if k == 1 else f"ExLM, k = {k}"
         shift = (i - (len(series) - 1) / 2) * width
         axis.bar(
-            x=[ratios.index(variant.p) + shift for variant in numbers],
-            height=[number.value for number in numbers.values()],
+            x=[ratios.index(model.p) + shift for model in means],
+            height=[mean for mean, _ in means.values()],
             width=0.92 * width,
-            yerr=[number.spread or 0.0 for number in numbers.values()],
+            yerr=[spread or 0.0 for _, spread in means.values()],
             label=f"{name}, per state" if is_per_state else name,
             color="none" if is_per_state else colour,
             hatch="////" if is_per_state else None,
@@ -149,7 +155,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
 @styled
 def sweep_curves(group: RunGroup) -> list[Drawing]:
     """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
-    labels = {variant: variant.label for variant in group.sweep()}
+    labels = {model: model.label for model in group.sweep()}
     shown = ["accuracy", "perplexity", "joint_perplexity", "own_states"]
     return _training_curves("sweep-curves", group, labels, shown)
 
@@ -157,39 +163,39 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
 @styled
 def cost_curves(group: RunGroup) -> list[Drawing]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
-    ratios = {variant.p for variant in group.select(PLUS)}
-    variants = [variant for variant in group.select(EXLM, MLM, PLUS) if variant.p in ratios]
-    labels = {variant: variant.label for variant in variants}
+    ratios = {model.p for model in group.select(PLUS)}
+    models = [model for model in group.select(EXLM, MLM, PLUS) if model.p in ratios]
+    labels = {model: model.label for model in models}
     return _training_curves("cost-curves", group, labels, ["joint_perplexity"], over_hours=True)
 
 
 def _training_curves(
     name: str,
     group: RunGroup,
-    labels: Mapping[Variant, str],
+    labels: Mapping[Model, str],
     shown: Sequence[str],
     over_hours: bool = False,
 ) -> list[Drawing]:
     """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
-    several variants with logs. `labels` are those of the lines. Of the CURVES that are to be
+    several models with logs. `labels` are those of the lines. Of the CURVES that are to be
     `shown`, one without any log gets no column; without columns there is no figure."""
-    logs = {variant: _mean_log(group.variants[variant], over_hours) for variant in labels}
-    logs = {variant: log for variant, log in logs.items() if not log.empty}
-    variants_with_ratio = Counter(variant.p for variant in logs)
-    ratios = sorted(p for p, count in variants_with_ratio.items() if count > 1)
-    logged = {curve for variant in logs if variant.p in ratios for curve in logs[variant]}
+    logs = {model: _mean_log(group.runs_of(model), over_hours) for model in labels}
+    logs = {model: log for model, log in logs.items() if not log.empty}
+    models_with_ratio = Counter(model.p for model in logs)
+    ratios = sorted(p for p, count in models_with_ratio.items() if count > 1)
+    logged = {curve for model in logs if model.p in ratios for curve in logs[model]}
     columns = [curve for curve in shown if curve in logged]
     if not columns:
         return []
     plot = Figure(figsize=(3.7 * len(columns), 2.2 * len(ratios) + 0.3))
     axes = plot.subplots(len(ratios), len(columns), squeeze=False, sharex=True)
     for axis, (p, curve) in zip(axes.flat, product(ratios, columns), strict=True):
-        variants = [variant for variant in logs if variant.p == p]
-        for variant, colour in zip(variants, cycle(COLOURS), strict=False):
-            if curve in logs[variant]:
-                line = logs[variant][curve].dropna()
+        models = [model for model in logs if model.p == p]
+        for model, colour in zip(models, cycle(COLOURS), strict=False):
+            if curve in logs[model]:
+                line = logs[model][curve].dropna()
                 line = line[:: max(1, len(line) // POINTS)]
-                axis.plot(line, label=labels[variant], color=colour, linewidth=1.4)
+                axis.plot(line, label=labels[model], color=colour, linewidth=1.4)
         axis.set_title(f"{CURVES[curve]}, p = {percent(p)}")
         axis.set_yscale("log" if curve.endswith("perplexity") else "linear")
         # 2.5, and neither 2.5 x 10^0 nor a distance from 0.9999
@@ -205,10 +211,10 @@ def _training_curves(
     return [_figure(name, group, plot)]
 
 
-def _mean_log(runs: Sequence[PretrainedRun], over_hours: bool) -> pd.DataFrame:
-    """The logs of a variant, as means over its seeds: a row per update or hour, a column for each
+def _mean_log(runs: pd.DataFrame, over_hours: bool) -> pd.DataFrame:
+    """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
+    log = pd.DataFrame([line for path in runs["path"] for line in read_log(path / "log.jsonl")])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, in earlier runs as `loss`.
@@ -217,5 +223,5 @@ def _mean_log(runs: Sequence[PretrainedRun], over_hours: bool) -> pd.DataFrame:
     means = log.groupby("step").mean(numeric_only=True)
     means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
     if over_hours:
-        means.index *= fmean(run.hours / run.steps for run in runs)
+        means.index *= fmean(runs["hours"] / runs["steps"])
     return means

@@ -1,24 +1,39 @@
-"""What is known of a finished run: the content of its result file, with checked numbers."""
+"""From the content of a result file to a row of the frame of all runs. What earlier versions left
+out or called otherwise is made equal here to what is written now.
+
+A row has the numbers of its run: tuples of a quantity, the place of the fine-tuning seed among
+those of the run, the value in the unit of the tables, and the standard error over tokens or None.
+KeyError, TypeError or ValueError: the file is damaged."""
 
 import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import COLUMN_NAMES, HELD_OUT, HOURS, title, yaml_content
-from exlm.paper.variants import Variant
+from exlm.paper.display import (
+    COLUMN_NAMES,
+    HELD_OUT,
+    HOURS,
+    LISTED,
+    METHODS,
+    Row,
+    percent,
+    title,
+    yaml_content,
+)
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
-Json = dict[str, Any]  # the content of a file, which an earlier version may have written
+Json = dict[str, Any]  # the content of a file
+Number = tuple[str, int, float, float | None]
 
 _COMPARABLE = yaml_content("comparable.yaml")
 _USUAL_VALUES = {
@@ -33,57 +48,53 @@ _VARIED = {*EXLM_ONLY, *_COMPARABLE["varied"]}
 _ROW_SETTINGS: dict[str, list[Any]] = _COMPARABLE["row_settings"]
 
 
-class RunValue(NamedTuple):
-    """A quantity of a run and its value in the unit of the tables, with the place of its
-    fine-tuning seed among those of the run, and the standard error over tokens, if it is known."""
-
-    quantity: str
-    value: float
-    seed: int = 0
-    error: float | None = None
-
-
-class PretrainedRun:
-    """A pre-trained model, from the content of its result.json. KeyError, TypeError or ValueError
-    if this is damaged.
-
-    Attributes:
-        places: its directory, now and where it was first written.
-        study: the output directory of the `exlm analyze` that made it, if one did.
-        settings: the settings that comparable runs have in common, as names and JSON.
-        exlm_only: those settings of EXLM_ONLY that it uses, with its values."""
-
-    def __init__(self, path: Path, result: Json) -> None:
-        recipe = result["recipe"]
-        data = recipe["data"]
-        identity = result["identity"]
-        self.path = path
-        self.places = {path, Path(recipe.get("output", path))}
-        studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
-        self.study = next(studies, None)
-        self.id = _identifier(identity)
-        self.device = device_of(result)
-        self.seed = int(recipe["seed"])
-        self.steps = int(recipe["train"]["steps"])
-        self.hours = float(result["training_seconds"]) / 3600
-        self.parameters = int(result["parameters"])
-        self.corpus = corpus_name(data["corpus"])
-        self.tokens_per_batch = int(data["tokens_per_batch"])
-        # Earlier recipes have other settings, and lack some.
-        names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-        self.model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
-        low, high = share_bounds(data["mask_ratio"])
-        repeat = int(data.get("repeat", 1))
-        method = method_of(self.model)
-        self.variant = Variant(method, self.model.states_per_mask, (low + high) / 2, repeat)
-        settings = {name: identity[name] for name in identity.keys() - _VARIED}
-        if low < high:
-            # Such runs are compared among themselves, as variants of their mean share.
-            settings["data.mask_ratio"] = (low, high)
-        self.settings = frozenset((name, json.dumps(value)) for name, value in settings.items())
-        self.exlm_only = _exlm_only(self.model, identity)
-        evaluation = held_out_values({"evaluation": result["evaluation"]})
-        self.values = [RunValue(HOURS, self.hours), *evaluation]
+def pretraining_row(path: Path, result: Json) -> Row | None:
+    """The row of a pre-trained model, from its result.json. None for a result with `scores`: it is
+    one seed of a fine-tuning, see results.json."""
+    if "scores" in result:
+        return None
+    recipe = result["recipe"]
+    identity = result["identity"]
+    data = {"repeat": 1} | recipe["data"]
+    names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
+    model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
+    low, high = share_bounds(data["mask_ratio"])
+    settings = {name: identity[name] for name in identity.keys() - _VARIED}
+    if low < high:
+        # Such runs are compared among themselves, as models with their mean share.
+        settings["data.mask_ratio"] = (low, high)
+    studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
+    hours = float(result["training_seconds"]) / 3600
+    numbers = [
+        (HOURS, 0, hours, None),
+        *held_out_numbers(path, {"evaluation": result["evaluation"]}),
+    ]
+    values = {quantity: value for quantity, _, value, _ in numbers}
+    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
+    identifier = _identifier(identity)
+    return {
+        "id": identifier,
+        "pretraining": identifier,
+        "path": path,
+        "first_path": Path(recipe.get("output", path)),
+        "study": next(studies, None),
+        "device": device_of(result),
+        "seed": int(recipe["seed"]),
+        "steps": int(recipe["train"]["steps"]),
+        "hours": hours,
+        "parameters": int(result["parameters"]),
+        "corpus": corpus_name(data["corpus"]),
+        "size": f"{model.num_hidden_layers} layers × {model.hidden_size}",
+        "tokens_per_batch": int(data["tokens_per_batch"]),
+        "method": method_of(model),
+        "k": model.states_per_mask,
+        "p": (low + high) / 2,
+        "r": int(data["repeat"]),
+        "settings": frozenset((name, json.dumps(value)) for name, value in settings.items()),
+        "exlm_only": _exlm_only(model, identity),
+        "result": ", ".join(listed),
+        "numbers": numbers,
+    }
 
 
 def method_of(model: ArchitectureConfig) -> str:
@@ -110,122 +121,99 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
     return frozenset(settings)
 
 
-def held_out_values(content: Json) -> list[RunValue]:
-    """The values on held-out data that a file has."""
+def held_out_numbers(_: Path, content: Json) -> list[Number]:
+    """The numbers on held-out data that a file has."""
     # Keys are then such as `entropy/mean`.
-    numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
-    values = []
-    for place, quantity in HELD_OUT.items():
+    by_place = pd.json_normalize(content, sep="/").iloc[0].to_dict()
+    numbers: list[Number] = []
+    for quantity, (_, factor, _, error_place) in HELD_OUT.items():
         # The entropy is null if every token had a visible copy.
-        if numbers.get(place) is not None:
-            value = quantity.factor * float(numbers[place])
-            error = float(numbers[quantity.error_place]) if quantity.error_place else None
-            values.append(RunValue(place, value, error=error))
-    return values
+        if by_place.get(quantity) is not None:
+            value = factor * float(by_place[quantity])
+            numbers.append((quantity, 0, value, by_place.get(error_place)))
+    return numbers
 
 
-class ScoredRun:
-    """Scores on one task with several seeds, from the content of a results.json; what a fine-tuning
-    and a baseline have in common.
-
-    Attributes:
-        model: what tables call the model or the baseline.
-        model_id: the id of the pre-training that it started from, if that is known.
-        options: the settings that compared runs may differ in, as text, empty where one is null:
-            hyper-parameters, options of the task, precision, and the fine-tuning that it started
-            from.
-        departures: how the data differ from the published ones.
-        task: the name of the task, which no column of a table has.
-        values: all its values; the quantity called as the task is the metric of the reported part.
-        scores: these values of the metric, one for each seed.
-        rows: how many rows were scored, as the median over seeds.
-        interval: of the metric over rows, as medians over seeds; empty if it is not known.
-        heading: the task, part, metric and split, and the unusual ones of those settings that
-            choose rows and labels. Only scores with the same heading and checksums are compared.
-        checksums: those of the data; questions have one for each part.
-        rows_scored: how many rows were scored, for headings. With the same heading and checksums,
-            runs whose text here is equal were scored on the same rows."""
-
-    model: str
-    model_id: str | None = None
-
-    def __init__(self, path: Path, result: Json) -> None:
-        settings = result["settings"]
-        task_settings = settings["task"]
-        first_seed = result["runs"][0]
-        self.path = path
-        self.options = _options(first_seed["settings"])
-        self.id = _identifier([first_seed["settings"], result["seeds"], result["best"]])
-        self.device = device_of(result)
-        self.seeds: list[int] = result["seeds"]
-        self.departures: list[str] = settings.get("departures") or []
-        # Runs of earlier versions have only the columns that a user named.
-        columns = first_seed.get("label_columns") or task_settings.get("label_columns")
-        task = file_task(task_settings["dataset"], columns)
-        self.task = f"data set {task}" if task in COLUMN_NAMES else task
-        self.metric = str(result["metric"])
-        is_questions = task_settings.get("task_type") == "question_answering"
-        self.in_percent = is_questions or metric_of(self.metric).is_share
-        part = "test" if "test" in result else "valid"  # the reported one
-        self.values = _task_values(result, self.task, part, is_questions)
-        self.scores = [entry.value for entry in self.values if entry.quantity == self.task]
-        rows = _medians(result, "counts", part).get("rows")
-        self.rows = None if rows is None else int(rows)
-        self.digits = 1 if self.in_percent else 3  # after the decimal point
-        factor = _factor(self.metric, is_questions)
-        bounds = _medians(result, "interval", part).values()
-        numbers = [f"{factor * bound:.{self.digits}f}" for bound in bounds if bound is not None]
-        self.interval = " to ".join(numbers)
-        split = task_settings.get("split")
-        unit = ", %" if self.in_percent else ""
-        scored = f"{part} {self.metric}{unit}, split {split or 'parts'}"
-        row_settings = _row_settings(task_settings, self.task, columns)
-        self.heading = ", ".join([f"{title(self.task)}: {scored}", *row_settings])
-        data_sha256 = settings.get("data_sha256")
-        checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
-        self.checksums = [str(checksum or "unknown") for checksum in checksums]
-        self.rows_scored = _rows_scored(result["runs"], part, split)
-
-    @property
-    def mean(self) -> float:
-        """The mean score over seeds."""
-        return fmean(self.scores)
+def scored_row(path: Path, result: Json) -> Row | None:
+    """The row of a fine-tuning or a baseline, from its results.json. None if no seed has a
+    score, as without labels."""
+    settings = result["settings"]
+    task_settings = settings["task"]
+    first_seed = result["runs"][0]
+    # Earlier versions have only the columns that a user named.
+    columns = first_seed.get("label_columns") or task_settings.get("label_columns")
+    task = file_task(task_settings["dataset"], columns)
+    task = f"data set {task}" if task in COLUMN_NAMES else task
+    metric = str(result["metric"])
+    part = "test" if "test" in result else "valid"  # the reported one
+    is_questions = task_settings.get("task_type") == "question_answering"
+    in_percent = is_questions or metric_of(metric).is_share
+    digits = 1 if in_percent else 3
+    numbers = _task_numbers(result, task, part, is_questions)
+    scores = [value for quantity, _, value, _ in numbers if quantity == task]
+    if not (task and scores):
+        return None
+    bounds = [_median(result, "interval", part, name) for name in ("low", "high")]
+    factor = _factor(metric, is_questions)
+    rows = _median(result, "counts", part, "rows")
+    split = task_settings.get("split")
+    scored = f"{part} {metric}{', %' if in_percent else ''}, split {split or 'parts'}"
+    heading = [f"{title(task)}: {scored}", *_row_settings(task_settings, task, columns)]
+    return {
+        "id": _identifier([first_seed["settings"], result["seeds"], result["best"]]),
+        "path": path,
+        "device": device_of(result),
+        "task": task,
+        "metric": metric,
+        "in_percent": in_percent,
+        "digits": digits,
+        "scores": scores,
+        "mean": fmean(scores),
+        "result": f"{metric} {fmean(scores):.2f}",
+        "interval": " to ".join(f"{factor * x:.{digits}f}" for x in bounds if x is not None),
+        "rows": "" if rows is None else int(rows),
+        "seeds": result["seeds"],
+        "departures": settings.get("departures") or [],
+        "options": _options(first_seed["settings"]),
+        "heading": ", ".join(heading),
+        "rows_scored": _rows_scored(result["runs"], part, split),
+        "numbers": numbers,
+        **_data_and_model(result),
+    }
 
 
-class FineTuning(ScoredRun):
-    """A model fine-tuned on one task with several seeds.
-
-    Attributes:
-        best: the best hyper-parameters of a grid.
-        compared: what must be equal to compare models: hyper-parameters or their grid, data, and
-            whether it started from an earlier fine-tuning."""
-
-    def __init__(self, path: Path, result: Json, model_id: str | None) -> None:
-        super().__init__(path, result)
-        settings = result["settings"]
-        self.model_id = model_id
-        self.from_scratch = bool(settings.get("from_scratch"))
-        start = "/".join(Path(settings.get("model", "")).parts[-3:])
-        self.model = f"random weights of {start}" if self.from_scratch else start
-        self.best = result["best"] or "one setting"
-        grid = result.get("cells")
-        training = result["runs"][0]["settings"]["train"] if grid is None else sorted(grid)
-        task_options = _task_options(settings["task"])
-        starts_later = settings.get("start_from") is not None
-        compared = [training, task_options, self.checksums, starts_later]
-        self.compared = json.dumps(compared, sort_keys=True)
-
-
-class Baseline(ScoredRun):
-    """A baseline trained on one task with several seeds."""
-
-    def __init__(self, path: Path, result: Json) -> None:
-        super().__init__(path, result)
-        self.model = title(result["settings"]["baseline"])
+def _data_and_model(result: Json) -> Row:
+    """What a row has of the data and of the model that was fine-tuned on them."""
+    settings = result["settings"]
+    data_sha256 = settings.get("data_sha256")  # of questions one for each part
+    checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
+    data = tuple(str(checksum or "unknown") for checksum in checksums)
+    path = Path(settings.get("model", ""))
+    model = "/".join(path.parts[-3:])
+    from_scratch = bool(settings.get("from_scratch"))
+    baseline = settings.get("baseline")
+    if baseline:
+        model = title(baseline)
+    elif from_scratch:
+        model = f"random weights of {model}"
+    grid = result.get("cells")
+    training = result["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
+    starts_later = settings.get("start_from") is not None
+    compared = [training, _task_options(settings["task"]), data, starts_later]
+    return {
+        "data": data,
+        "model": model,
+        "model_path": path,
+        "model_sha256": settings.get("model_sha256"),
+        "is_baseline": bool(baseline),
+        "from_scratch": from_scratch,
+        "best": result["best"] or "one setting",
+        "compared": json.dumps(compared, sort_keys=True),
+    }
 
 
 def _options(settings: Json) -> dict[str, str]:
-    """The `options` of a run; without `start_from`, it started from no fine-tuning."""
+    """The settings that compared runs may differ in, as text, empty where one is null."""
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
     for name, value in _task_options(settings["task"]).items():
         options[f"task.{name}"] = value
@@ -241,21 +229,22 @@ def _task_options(task_settings: Json) -> Json:
     return {name: value for name, value in task_settings.items() if name not in places}
 
 
-def _task_values(result: Json, task: str, main_part: str, is_questions: bool) -> list[RunValue]:
-    """All metrics of the main part, and the run's own metric of all parts."""
-    values = []
+def _task_numbers(result: Json, task: str, main_part: str, is_questions: bool) -> list[Number]:
+    """All metrics of the main part, and the run's own metric of all parts. The quantity called as
+    the task is the run's own metric of the main part."""
+    numbers: list[Number] = []
     for seed, run in enumerate(result["runs"]):
         for part, metrics in run["scores"].items():
-            for metric, value in metrics.items():
+            for metric, score in metrics.items():
                 is_own = metric == result["metric"]
-                if not isinstance(value, int | float) or not (part == main_part or is_own):
+                if not isinstance(score, int | float) or not (part == main_part or is_own):
                     continue
-                value *= _factor(metric, is_questions)
+                value = _factor(metric, is_questions) * score
                 name = metric if part == main_part else part
-                values.append(RunValue(f"{task} {name}", value, seed))
+                numbers.append((f"{task} {name}", seed, value, None))
                 if part == main_part and is_own:
-                    values.append(RunValue(task, value, seed))
-    return values
+                    numbers.append((task, seed, value, None))
+    return numbers
 
 
 def _factor(metric: str, is_questions: bool) -> float:
@@ -263,10 +252,10 @@ def _factor(metric: str, is_questions: bool) -> float:
     return 100.0 if metric_of(metric).is_share and not is_questions else 1.0
 
 
-def _medians(result: Json, entry: str, part: str) -> dict[str, float | None]:
-    """The medians over seeds of an entry about a part; earlier versions have no such entries."""
+def _median(result: Json, entry: str, part: str, name: str) -> float | None:
+    """A median over seeds of an entry about a part; earlier versions have no such entries."""
     summaries = result.get(entry, {}).get(part, {})
-    return {name: summary["median"] for name, summary in summaries.items()}
+    return summaries[name]["median"] if name in summaries else None
 
 
 def _row_settings(task_settings: Json, task: str, columns: list[str] | None) -> list[str]:
@@ -285,54 +274,41 @@ def _row_settings(task_settings: Json, task: str, columns: list[str] | None) -> 
     return settings
 
 
-def _rows_scored(results: list[Json], part: str, split: str | None) -> str:
+def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
     """How many rows of a part were scored with each seed. Of equal data and settings, these rows
     differ in two ways: a model leaves out what it cannot read, so that they are fewer; and seeds,
     which are then named, may sample other rows."""
-    counts = [result.get("counts", {}).get(part, {}).get("rows", "unknown") for result in results]
+    counts = [seed.get("counts", {}).get(part, {}).get("rows", "unknown") for seed in seed_results]
     if len(set(counts)) == 1:
         counts = counts[:1]
     rows = ", ".join(map(str, counts))
-    splits = {result.get("split_sha256") for result in results}
+    splits = {seed.get("split_sha256") for seed in seed_results}
     # Without a test part, valid may be sampled of train.
     if split == "random" or (part == "valid" and len(splits) > 1):
-        return f"{rows} with seeds {' '.join(str(result['seed']) for result in results)}"
+        return f"{rows} with seeds {' '.join(str(seed['seed']) for seed in seed_results)}"
     return rows
 
 
-class StepCost(NamedTuple):
-    """What a training step of a model takes, as efficiency.json has it."""
-
-    seconds_per_step: float
-    tokens_per_second: float
-    peak_memory_bytes: float
-
-
-def _step_cost(content: Json) -> StepCost:
-    return StepCost(*(float(content[name]) for name in StepCost._fields))
-
-
-class Cost:
-    """The cost of a step of ExLM and of the MLM, from the content of efficiency.json.
-
-    Attributes:
-        ratio: how many times the cost of the MLM that of ExLM is.
-        quartiles: the lower and the upper quartile of this ratio, over pairs of steps."""
-
-    def __init__(self, path: Path, content: Json) -> None:
-        self.path = path
-        self.device = device_of(content)
-        self.mask_ratio = float(content["mask_ratio"])
-        self.num_states = int(content["num_states"])
-        recipe = content.get("recipe", {})
-        self.expanded_layers = recipe.get("model", {}).get("expanded_layers", "all")
-        self.pairs = int(content["pairs"])
-        self.clock = str(content["clock"])
-        self.mlm = _step_cost(content["models"]["mlm"])
-        self.exlm = _step_cost(content["models"]["exlm"])
-        self.ratio = float(content["ratio"])
-        low, high = content["ratio_quartiles"]
-        self.quartiles = (float(low), float(high))
+def cost_row(path: Path, content: Json) -> Row:
+    """The cost of a step of ExLM and of the MLM, from the content of efficiency.json: `ratio`, how
+    many times the cost of the MLM that of ExLM is, and the `rows` of the table of costs."""
+    setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
+    group = f"ours: {path}, {setting}, {device_of(content)}"
+    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+    quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
+    rows: dict[str, Row] = {
+        "mlm": {"model": METHODS["mlm"], "times MLM": 1.0},
+        "exlm": {"model": exlm, "times MLM": content["ratio"], "quartiles": quartiles},
+    }
+    for name, row in rows.items():
+        step = content["models"][name]
+        row["group"] = group
+        row["clock"] = content["clock"]
+        row["ms per step"] = 1000 * step["seconds_per_step"]
+        row["tokens per second"] = round(step["tokens_per_second"])
+        row["memory, GB"] = step["peak_memory_bytes"] / 1e9
+    return {"study": path, "ratio": content["ratio"], "rows": list(rows.values())}
 
 
 def device_of(result: Json) -> str:

@@ -1,4 +1,4 @@
-"""Runs jobs one after the other, usually each in a new process. Every job writes a result file."""
+"""Runs jobs one after the other, usually each in a new process."""
 
 import multiprocessing
 import os
@@ -9,15 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import transformers
 
 from exlm.data.processes import end_with_parent
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage.files import write_json
-from exlm.storage.runs import made_with
 from exlm.train.loop import on_signals
 
 Result = TypeVar("Result")
@@ -25,40 +23,27 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Job:
-    """A function that writes a result file, unless there is one made with the same settings."""
+    """A function that writes a result file, or ends at once if it finds it finished."""
 
     title: str  # what it does, for messages
     result: Path
     run: Callable[[], object]
-    settings: dict[str, Any]  # everything that the result depends on
     needs: Path | None = None  # a file without which the job cannot be done
-
-    @property
-    def settings_file(self) -> Path:
-        """It has the settings of the finished job: `result.settings.json` for `result.json`."""
-        return self.result.with_suffix(".settings.json")
-
-    def finished(self) -> bool:
-        """Whether the result file exists and was made with these settings."""
-        return self.result.exists() and made_with(self.settings, self.settings_file)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
-    """Runs the unfinished jobs in order. If a training stops itself (diverges), only the jobs that
-    need its result are skipped, and TrainingStopped names it at the end."""
-    unfinished = [job for job in jobs if not job.finished()]
-    if len(unfinished) < len(jobs):
-        finished = len(jobs) - len(unfinished)
-        print(f"{finished} of {len(jobs)} jobs are finished already", flush=True)
+    """Runs the jobs in order. If a training stops itself (diverges), only the jobs that need its
+    result are skipped, and TrainingStopped names it at the end."""
     stopped = []
-    for number, job in enumerate(unfinished, 1):
-        print(f"job {number} of {len(unfinished)}: {job.title}, {job.result.parent}", flush=True)
+    for number, job in enumerate(jobs, 1):
+        print(f"job {number} of {len(jobs)}: {job.title}, {job.result.parent}", flush=True)
         if job.needs and not job.needs.exists():
             print(f"passed over, since there is no {job.needs}", flush=True)
             continue
         begin = time.monotonic()
         try:
-            if own_processes:
+            # what is finished trains nothing
+            if own_processes and not job.result.exists():
                 in_own_process(job.run)
             else:
                 job.run()
@@ -66,7 +51,6 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
             stopped.append(f"{job.result.parent}: {error}")
             print(f"stopped: {error}", flush=True)
             continue
-        write_json(job.settings_file, job.settings)
         print(f"done in {time.monotonic() - begin:.0f} s", flush=True)
     if stopped:
         raise TrainingStopped("; ".join(stopped))

@@ -1,96 +1,104 @@
-"""The tables of the report that list what was found on disk: runs, what is in no other table, and
-measurements of cost."""
+"""The tables of the report that list what was found on disk: scores on every data set, costs, runs,
+and what is in no other table."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from exlm.paper.display import LISTED, METHODS, percent, title
-from exlm.paper.estimates import Number
-from exlm.paper.finished_runs import Cost, PretrainedRun, ScoredRun, StepCost
-from exlm.paper.groups import RunGroup
-from exlm.paper.page import Entry, Table, TableRow
-from exlm.paper.paper_numbers import PAPER_COST
-from exlm.paper.runs import Runs
+import pandas as pd
+
+from exlm.paper.display import Row, title
+from exlm.paper.groups import RunGroup, spread
+from exlm.paper.models import PAPER_COST, model_of
+from exlm.paper.page import SPREAD, Table
+from exlm.paper.runs import Runs, records
 from exlm.paper.tables import as_table
-from exlm.paper.variants import MLM
+from exlm.tasks.labels.metrics import goodness
 
 
-def efficiency_table(costs: Iterable[Cost]) -> Table:
+def mine_table(runs: Runs) -> Table:
+    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
+    scored = pd.concat([runs.finetunings, runs.baselines])
+    checksums = scored["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    data = ", data " + checksums + " (not compared with other files or formats)"
+    # Where other data or other rows were scored under a heading, it names these, too.
+    for ending in (data, ", rows scored: " + scored["rows_scored"]):
+        is_ambiguous = ending.groupby(scored["heading"]).transform("nunique") > 1
+        scored["heading"] += ending.where(is_ambiguous, "")
+    rows: list[Row] = []
+    for heading, same_rows in scored.groupby("heading"):
+        different = pd.DataFrame(list(same_rows["options"])).nunique() > 1
+        for run in sorted(records(same_rows), key=lambda run: -goodness(run.mean, run.metric)):
+            options = []
+            for name, value in run.options.items():
+                if value and different[name]:
+                    options.append(f"{name} = {value}")
+            row: Row = {
+                "group": heading,
+                "model": run.model,
+                "settings": ", ".join(options),
+                "score": run.mean,
+                "score" + SPREAD: spread(run.scores),
+                "digits": run.digits,
+                "interval": run.interval,
+                "rows": run.rows,
+                "seeds": len(run.scores),
+                "runs": run.id,
+            }
+            rows.append(row)
+    columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
+    return as_table("mine", columns, rows)
+
+
+def efficiency_table(costs: Iterable[Row]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
-    rows: list[TableRow] = []
-    for cost in costs:
-        setting = f"p = {percent(cost.mask_ratio)}, {cost.pairs} pairs, {cost.device}"
-        both: TableRow = {"group": f"ours: {cost.path}, {setting}", "clock": cost.clock}
-        exlm = f"ExLM, k = {cost.num_states}, expanded layers: {cost.expanded_layers}"
-        low, high = cost.quartiles
-        rows.append(both | _step_cost(cost.mlm, 1.0) | {"model": METHODS[MLM]})
-        row = both | _step_cost(cost.exlm, cost.ratio)
-        rows.append(row | {"model": exlm, "quartiles": f"{low:.2f}–{high:.2f}"})
-    of_paper: TableRow = {**PAPER_COST}
-    return as_table("efficiency", [of_paper, *rows] if rows else [])
-
-
-def _step_cost(step: StepCost, times: float) -> TableRow:
-    return {
-        "ms per step": 1000 * step.seconds_per_step,
-        "tokens per second": round(step.tokens_per_second),
-        "memory, GB": Number(step.peak_memory_bytes / 1e9, digits=2),
-        "times MLM": Number(times, digits=2),
-    }
+    rows = [row for cost in costs for row in cost["rows"]]
+    columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
+    columns += ["quartiles", "clock"]
+    return as_table("efficiency", columns, [PAPER_COST, *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
-    rows = [row for group in groups for row in _rows_of_group(group)]
+    rows: list[Row] = []
+    for group in groups:
+        for run in records(group.runs):
+            row = _run_row(run, "pre-training", model_of(run).label, [run.seed]) | {
+                "p, %": 100 * run.p,
+                "r": run.r,
+                "updates": run.steps,
+                "hours": run.hours,
+            }
+            rows.append(row | {"group": group.label})
+            tunings = group.finetunings[group.finetunings["pretraining"] == run.id]
+            for tuning in records(tunings.sort_values("task")):
+                what = f"{title(tuning.task)} from {run.id}, {tuning.best}"
+                rows.append(
+                    _run_row(tuning, "fine-tuning", what, tuning.seeds) | {"group": group.label}
+                )
     others = "other fine-tunings: of other models, of random weights, or with rarer settings"
-    for tuning in runs.finetunings:
-        row = _scored_row(tuning, "fine-tuning", f"{title(tuning.task)} from {tuning.model}")
+    for tuning in records(runs.finetunings):
+        what = f"{title(tuning.task)} from {tuning.model}"
+        row = _run_row(tuning, "fine-tuning", what, tuning.seeds)
         rows.append(row | {"group": others if groups else "fine-tunings"})
-    for baseline in sorted(runs.baselines, key=lambda run: (run.model, run.task)):
-        row = _scored_row(baseline, "baseline", f"{title(baseline.task)}, {baseline.model}")
+    for baseline in records(runs.baselines.sort_values(["model", "task"])):
+        what = f"{title(baseline.task)}, {baseline.model}"
+        row = _run_row(baseline, "baseline", what, baseline.seeds)
         rows.append(row | {"group": "baselines"})
     # A vanilla MLM may belong to several groups, but is listed once.
-    by_id: dict[Entry, TableRow] = {}
+    by_id: dict[str, Row] = {}
     for row in rows:
         by_id.setdefault(row["run"], row)
-    return as_table("runs", list(by_id.values()))
+    columns = ["run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device"]
+    return as_table("runs", [*columns, "directory"], by_id.values())
 
 
-def _rows_of_group(group: RunGroup) -> list[TableRow]:
-    rows = []
-    for variant, runs in group.variants.items():
-        for run in runs:
-            rows.append(_pretraining_row(run, variant.label))
-            for tuning in sorted(group.finetunings_of(run), key=lambda tuning: tuning.task):
-                what = f"{title(tuning.task)} from {run.id}, {tuning.best}"
-                rows.append(_scored_row(tuning, "fine-tuning", what))
-    return [row | {"group": group.label} for row in rows]
-
-
-def _pretraining_row(run: PretrainedRun, what: str) -> TableRow:
-    values = {entry.quantity: entry.value for entry in run.values}
-    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
-    return {
-        "run": run.id,
-        "kind": "pre-training",
-        "what": what,
-        "p, %": 100 * run.variant.p,
-        "r": run.variant.r,
-        "updates": run.steps,
-        "seeds": str(run.seed),
-        "result": ", ".join(listed),
-        "hours": Number(run.hours, digits=2),
-        "device": run.device,
-        "directory": str(run.path),
-    }
-
-
-def _scored_row(run: ScoredRun, kind: str, what: str) -> TableRow:
+def _run_row(run: Any, kind: str, what: str, seeds: Iterable[int]) -> Row:
     return {
         "run": run.id,
         "kind": kind,
         "what": what,
-        "seeds": " ".join(map(str, run.seeds)),
-        "result": f"{run.metric} {run.mean:.2f}",
+        "seeds": " ".join(map(str, seeds)),
+        "result": run.result,
         "device": run.device,
         "directory": str(run.path),
     }
@@ -98,15 +106,10 @@ def _scored_row(run: ScoredRun, kind: str, what: str) -> TableRow:
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
     """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
-    used = {run.id for group in groups for run in group.runs}
-    rows: list[TableRow] = []
-    for path in sorted(runs.damaged, key=lambda path: path.parent):
-        rows.append({"file": str(path), "why": "damaged", "what": runs.damaged[path]})
-    for path, run_id in runs.repeated.items():
-        why = "a repetition with the same settings and seeds"
-        rows.append({"file": str(path), "why": why, "what": f"run {run_id}"})
-    for run in runs.pretrainings:
+    used = {run_id for group in groups for run_id in group.runs["id"]}
+    rows = list(runs.left_out)
+    for run in records(runs.pretrainings):
         if run.id not in used:
-            what = f"{run.variant.description}, seed {run.seed}"
+            what = f"{model_of(run).description}, seed {run.seed}"
             rows.append({"file": str(run.path), "why": "another run has its seed", "what": what})
-    return as_table("left-out", rows)
+    return as_table("left-out", ["file", "why", "what"], rows)

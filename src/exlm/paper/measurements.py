@@ -19,8 +19,9 @@ from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.models import load_model
-from exlm.train import distributed
+from exlm.train import devices
 
+MEASUREMENTS = "measurements.json"
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
 # float64: 1 GB.
 LOGITS = 2**25
@@ -31,7 +32,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
-    distributed.place_model(model)
+    devices.place_model(model)
     batches = list(HeldOutData(data, tokenizer, seed).batches())
     alignment = None
     if model.transition is not None:
@@ -43,7 +44,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
         "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
         "alignment": alignment,
     }
-    write_json(run_dir / "measurements.json", result)
+    write_json(run_dir / MEASUREMENTS, result)
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:

@@ -5,27 +5,17 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from exlm.paper.display import LATEX
-from exlm.paper.estimates import Number
+from exlm.paper.display import DIGITS, LATEX, Row, as_text
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
-Entry = Number | str | float | None  # of a table; None if there is no number
-TableRow = dict[str, Entry]  # by the title of the column
-
-
-def as_text(entry: Entry) -> str:
-    """An entry as text: integers without decimals, floats with one, and a dash for None."""
-    if isinstance(entry, int | float):
-        return str(Number(entry, digits=0 if isinstance(entry, int) else 1))
-    return "–" if entry is None else str(entry)
-
+SPREAD = " s.d."  # ends the titles of columns with standard deviations
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -36,53 +26,63 @@ TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 TEMPLATES.globals["paper"] = PAPER
-TEMPLATES.filters["as_text"] = as_text
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
 TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """A table with a caption. Its files are called `name`. Every row has all columns and two more
-    keys. `group` is a heading above the rows that share it. `source` is `paper` for the paper's own
-    results, `quoted` for results of other systems in the paper, else `ours`. Ids of runs in a
-    column `runs` become links."""
+    """A table with a caption. Its files are called `name`.
+
+    A row has, by the title of every column, a text, a number, or None if there is no number; the
+    standard deviation of a number in MNLI is `MNLI s.d.`. `digits` are those of columns that have
+    none of their own. `group` is a heading above the rows that share it. `source` is `paper` for
+    the paper's own results, `quoted` for results of other systems in the paper, else `ours`. Ids of
+    runs in a column `runs` become links."""
 
     name: str
     title: str
     caption: str
     columns: Sequence[str]
-    rows: Sequence[TableRow]
-    lacking: Sequence[str] = ()  # the variants of ours that still lack a number
+    rows: Sequence[Row]
+    lacking: Sequence[str] = ()  # the models of ours that still lack a number
+
+    def is_of_paper(self, row: Row, column: str) -> bool:
+        """Whether an entry is quoted from the paper."""
+        return row["source"] != "ours" or column.startswith(PAPER)
+
+    def text(self, row: Row, column: str) -> str:
+        """An entry as text. Numbers of the paper have one digit after the decimal point."""
+        digits = row.get("digits", 1)
+        if column in DIGITS and not self.is_of_paper(row, column):
+            digits = DIGITS[column]
+        return as_text(row[column], row.get(column + SPREAD), digits)
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
         lines of 6 cm."""
-        entries = [row[column] for row in self.rows]
-        if any(not isinstance(entry, str | None) for entry in entries):
+        if any(not isinstance(row[column], str | None) for row in self.rows):
             return "r"
-        return "p{6cm}" if max(len(as_text(entry)) for entry in entries) > 60 else "l"
+        return "p{6cm}" if max(len(self.text(row, column)) for row in self.rows) > 60 else "l"
 
     def write(self, directory: Path) -> None:
         """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX
         table (booktabs)."""
-        frame = pd.DataFrame()
-        for title in ("group", "source", *self.columns):
-            entries = [row[title] for row in self.rows]
-            frame[title] = [
-                entry.value if isinstance(entry, Number) else entry for entry in entries
-            ]
-            spreads = [entry.spread if isinstance(entry, Number) else None for entry in entries]
-            if any(spread is not None for spread in spreads):
-                frame[f"{title} s.d."] = spreads
+        frame = pd.DataFrame(self.rows, dtype=object)
+        columns = ["group", "source"]
+        for column in self.columns:
+            columns.append(column)
+            if column + SPREAD in frame and frame[column + SPREAD].notna().any():
+                columns.append(column + SPREAD)
         latex = TEMPLATES.get_template("table.tex").render(table=self)
-        write_text(directory / "tables" / f"{self.name}.csv", frame.to_csv(index=False))
+        csv = frame[columns].to_csv(index=False)
+        write_text(directory / "tables" / f"{self.name}.csv", csv)
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Drawing:
     """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
     file."""
@@ -114,26 +114,16 @@ class Section:
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
-    figures as files."""
-    sections = _with_different_names(sections)
+    figures as files. Tables, and drawings, of one name belong to several groups; from the second on
+    their names end in -2, -3 and so on."""
+    counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for block in section.blocks:
+            counts[type(block), block.name] += 1
+            count = counts[type(block), block.name]
+            if count > 1:  # of another group
+                block.name = f"{block.name}-{count}"
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))
-
-
-def _with_different_names(sections: list[Section]) -> list[Section]:
-    """Tables, and drawings, of one name belong to several groups; from the second on their names
-    end in -2, -3 and so on."""
-    counts: Counter[tuple[type, str]] = Counter()
-    result = []
-    for section in sections:
-        blocks = []
-        for block in section.blocks:
-            counts[type(block), block.name] += 1
-            count = counts[type(block), block.name]
-            blocks.append(replace(block, name=f"{block.name}-{count}") if count > 1 else block)
-        result.append(replace(section, blocks=blocks))
-    return result

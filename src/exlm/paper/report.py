@@ -1,10 +1,10 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs (finished_runs.py), and their numbers into one data frame.
-`group_runs` (groups.py) puts runs that can be compared into groups, and sorts them by `Variant`
-(variants.py), that is by what the experiments vary. `Results` (estimates.py) has the numbers of a
-variant as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
+`find_runs` (runs.py) reads all runs into data frames, with a row for each run (finished_runs.py),
+and for each of their numbers. `group_runs` (groups.py) puts runs that can be compared into groups.
+In a group, runs belong to a `Model` (models.py), by what the experiments vary; `Means` has its
+numbers as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
 those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
 writes all of it."""
 
@@ -12,16 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 
+import pandas as pd
+
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.comparisons import claims_table, mine_table, worth_table
-from exlm.paper.display import texts
+from exlm.paper.comparisons import claims_table, worth_table
+from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.listings import efficiency_table, left_out_table, runs_table
+from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
+from exlm.paper.models import MAIN_TABLES, model_of
 from exlm.paper.page import Drawing, Section, Table, write_report
-from exlm.paper.paper_numbers import MAIN_TABLES
-from exlm.paper.runs import Runs, find_runs
+from exlm.paper.runs import DAMAGED, Runs, find_runs, records
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -47,12 +49,12 @@ def report(runs: list[str], output: str = "report") -> None:
     lists = _section("runs", [runs_table(groups, all_runs), left_out])
     experiments = _experiments(all_runs, groups)
     if any(section.blocks for section in experiments):
-        title, lead = texts("page", "experiments")
+        title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
         commands = _section("not-run", [], missing=not_run)
         sections = [mine, *_findings(groups), *experiments, lists, commands]
     else:
-        title, lead = texts("page", "scores")
+        title, lead = wording("page", "scores")
         sections = [mine, lists]
     filled = [section for section in sections if section.blocks or section.missing]
     summary = _summary(all_runs, groups, left_out)
@@ -80,7 +82,7 @@ def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [efficiency_table(runs.costs.values())], _analyze("efficiency", groups)),
+        _section("cost", [efficiency_table(runs.costs)], _analyze("efficiency", groups)),
     ]
 
 
@@ -92,7 +94,7 @@ def _summary(runs: Runs, groups: Sequence[RunGroup], left_out: Table) -> str:
         "Baselines": len(runs.baselines),
         "Measurements of cost": len(runs.costs),
         "Left out": len(left_out.rows),
-        "Of these, damaged": len(runs.damaged),
+        "Of these, damaged": sum(row["why"] == DAMAGED for row in runs.left_out),
     }
     return " ".join(f"{phrase}: {count}." for phrase, count in counts.items() if count)
 
@@ -105,7 +107,7 @@ def _section(
 ) -> Section:
     """A section with its sentences and those blocks that are not empty tables."""
     filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
-    title, about = texts("sections", name)
+    title, about = wording("sections", name)
     return Section(title, about, start, filled, missing)
 
 
@@ -125,37 +127,37 @@ def _experiment_section(
         figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
         if table.lacking:
-            variants = f"{group.label}: {'; '.join(table.lacking)}"
-            missing.append((variants, _analyze(name, [group])))
+            models = f"{group.label}: {'; '.join(table.lacking)}"
+            missing.append((models, _analyze(name, [group])))
     return _section(name, blocks, _analyze(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    main = MAIN_TABLES[name]
-    tasks = [task for its_tasks in main.finetune.values() for task in its_tasks]
+    recipes = MAIN_TABLES[name]["finetune"]
+    tasks = [task for its_tasks in recipes.values() for task in its_tasks]
     tuned = [group for group in groups if set(tasks) & set(group.tasks)]
-    data = [(run.heading, run.checksums) for group in tuned for run in group.finetunings]
-    baselines = [
-        run for run in runs.baselines if run.task in tasks and (run.heading, run.checksums) in data
-    ]
-    table = tables.main_table(name, tuned, baselines, runs.values)
-    start = f"exlm pretrain {main.pretrain}\n{_finetune(main.finetune, tasks)}"
+    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
+    if not tuned:
+        return _section(name, [], start)
+    finetunings = pd.concat([group.finetunings for group in tuned])
+    same_rows = runs.baselines.merge(finetunings[["heading", "data"]].drop_duplicates())
+    baselines = same_rows[same_rows["task"].isin(tasks)]
+    table = tables.main_table(name, tuned, baselines, runs.numbers)
     missing = []
     for group in tuned:
         lacking = _lacking_tasks(group, tasks)
         if lacking:
-            finetune = _finetune(main.finetune, lacking)
+            finetune = _finetune(recipes, lacking)
             missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
-    return _section(name, [table] if tuned else [], start, missing)
+    return _section(name, [table], start, missing)
 
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    tuned = {(tuning.model_id, tuning.task) for tuning in group.finetunings}
-    variants = tables.main_variants(group)
-    ids = [run.id for variant in variants for run in group.variants[variant]]
-    return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
+    tuned = set(group.finetunings[["pretraining", "task"]].itertuples(index=False, name=None))
+    main_runs = pd.concat(group.runs_of(model) for model in tables.main_models(group))
+    return [task for task in tasks if any((run, task) not in tuned for run in main_runs["id"])]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
@@ -173,18 +175,19 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for group in groups:
-        for run in group.runs:
+        for run in records(group.runs):
             drawing = run.path / "case.svg"
             if drawing.is_file():
-                model = f"{run.variant.description}, seed {run.seed}"
-                caption = f"{model}, run {run.id} ({group.label})."
+                caption = (
+                    f"{model_of(run).description}, seed {run.seed}, run {run.id} ({group.label})."
+                )
                 figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
-    runs = groups[0].runs if groups else []
+    runs = records(groups[0].runs) if groups else []
     recipes = [run.study / "recipe.yaml" for run in runs if run.study]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"

@@ -1,32 +1,38 @@
-"""Finds finished runs on disk. All their numbers together are one data frame, with a row for each
-run, quantity and seed."""
+"""Finds finished runs on disk, as data frames."""
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
 from exlm.errors import InputError
+from exlm.paper.display import Row
 from exlm.paper.finished_runs import (
-    Baseline,
-    Cost,
-    FineTuning,
     Json,
-    PretrainedRun,
-    RunValue,
-    ScoredRun,
-    held_out_values,
+    cost_row,
+    held_out_numbers,
+    pretraining_row,
+    scored_row,
 )
+from exlm.paper.measurements import MEASUREMENTS
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
-Parsed = TypeVar("Parsed")
-Run = TypeVar("Run", bound=PretrainedRun | ScoredRun)
+DAMAGED = "damaged"
+# Frames have these columns even if they are empty.
+PRETRAINING_COLUMNS = (
+    "id pretraining path first_path study weights device seed steps hours parameters corpus size "
+    "tokens_per_batch method k p r settings exlm_only result"
+)
+SCORED_COLUMNS = (
+    "id pretraining path device task metric in_percent digits scores mean result interval rows "
+    "seeds departures options heading data rows_scored is_baseline model from_scratch best compared"
+)
 
 
 @dataclass(frozen=True)
@@ -34,21 +40,26 @@ class Runs:
     """Everything that was found on disk.
 
     Attributes:
-        costs: by directory.
-        damaged: for each unusable file, what is wrong with it.
-        repeated: by directory, the id of a run that is not listed because another run has its
-            settings and seeds.
-        values: all numbers, one a row: `source`, the id of the run that has it; `run`, the id of
-            the pre-training that this run began with, if it was found; and the fields of
-            `RunValue`."""
+        pretrainings: pre-trained models, one a row.
+        finetunings: models fine-tuned on a task with several seeds, one a row.
+        baselines: baselines trained on a task, with the same columns.
+        numbers: all numbers of these runs, one a row: `id`, that of the run; `pretraining`, the id
+            of the pre-training that it began with, if this was found; and the parts of a `Number`.
+        costs: measurements of what a step costs.
+        left_out: the files that are damaged, and the directories of runs that are left out because
+            another run has their settings and seeds; as rows of the table of what is left out."""
 
-    pretrainings: list[PretrainedRun]
-    finetunings: list[FineTuning]
-    baselines: list[Baseline]
-    costs: dict[Path, Cost]
-    damaged: dict[Path, str]
-    repeated: dict[Path, str]
-    values: pd.DataFrame
+    pretrainings: pd.DataFrame
+    finetunings: pd.DataFrame
+    baselines: pd.DataFrame
+    numbers: pd.DataFrame
+    costs: list[Row]
+    left_out: list[Row]
+
+
+def records(frame: pd.DataFrame) -> list[Any]:
+    """The rows of a frame, with its columns as attributes."""
+    return list(frame.itertuples())
 
 
 def find_runs(roots: list[str]) -> Runs:
@@ -57,102 +68,65 @@ def find_runs(roots: list[str]) -> Runs:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
-    folders = sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)})
-    results, bad_results = _read_all(folders, RUN_RESULT, _pretrained_run)
-    measurements, bad_measurements = _read_all(
-        results, "measurements.json", lambda _, content: held_out_values(content)
-    )
-    weights, bad_manifests = _read_all(results, MANIFEST, _weight_hash)
-    pretrainings, repeated_pretrainings = _once(results.values())
-
-    def scored_run(folder: Path, report: Json) -> FineTuning | Baseline:
-        settings = report["settings"]
-        if settings.get("baseline"):
-            return Baseline(folder, report)
-        return FineTuning(folder, report, _model_of(settings, pretrainings, weights))
-
-    reports, bad_reports = _read_all(folders, GRID_REPORT, scored_run)
-    # no seed has a score if, for example, the data have no labels
-    scored = [run for run in reports.values() if run.task and run.scores]
-    scored_once, repeated_scored = _once(scored)
-    costs, bad_costs = _read_all(folders, "efficiency.json", Cost)
-    damaged = bad_results | bad_measurements | bad_manifests | bad_reports | bad_costs
-    if not (pretrainings or scored_once or costs):
+    pretrained: list[Row] = []
+    scored: list[Row] = []
+    costs: list[Row] = []
+    left_out: list[Row] = []
+    for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
+        row = _read(folder / RUN_RESULT, pretraining_row, left_out)
+        if row:
+            measured = _read(folder / MEASUREMENTS, held_out_numbers, left_out)
+            row["numbers"] += measured or []
+            row["weights"] = _read(folder / MANIFEST, _weight_hash, left_out)
+            pretrained.append(row)
+        row = _read(folder / GRID_REPORT, scored_row, left_out)
+        if row:
+            scored.append(row)
+        row = _read(folder / "efficiency.json", cost_row, left_out)
+        if row:
+            costs.append(row)
+    if not (pretrained or scored or costs):
         raise InputError(
-            f"there is no finished run in {', '.join(roots)} ({len(damaged)} damaged); "
+            f"there is no finished run in {', '.join(roots)} ({len(left_out)} damaged); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    rows: list[tuple[Any, ...]] = []
-    for pretraining in pretrainings:
-        values = pretraining.values + measurements.get(pretraining.path, [])
-        rows += [(pretraining.id, pretraining.id, *value) for value in values]
-    for run in scored_once:
-        rows += [(run.id, run.model_id, *value) for value in run.values]
+    pretrained = _without_repeated(pretrained, left_out)
+    scored = _without_repeated(scored, left_out)
+    for row in scored:
+        row["pretraining"] = None if row["is_baseline"] else _pretraining_of(row, pretrained)
+    runs = pd.DataFrame(scored, columns=SCORED_COLUMNS.split())
+    is_baseline = runs["is_baseline"].astype(bool)
+    numbers = []
+    for row in [*pretrained, *scored]:
+        numbers += [(row["id"], row["pretraining"], *number) for number in row["numbers"]]
+    columns = ["id", "pretraining", "quantity", "seed", "value", "error"]
     return Runs(
-        pretrainings=pretrainings,
-        finetunings=[run for run in scored_once if isinstance(run, FineTuning)],
-        baselines=[run for run in scored_once if isinstance(run, Baseline)],
+        pretrainings=pd.DataFrame(pretrained, columns=PRETRAINING_COLUMNS.split()),
+        finetunings=runs[~is_baseline],
+        baselines=runs[is_baseline],
+        numbers=pd.DataFrame(numbers, columns=columns).astype({"error": float}),
         costs=costs,
-        damaged=damaged,
-        repeated=repeated_pretrainings | repeated_scored,
-        values=pd.DataFrame(rows, columns=["source", "run", *RunValue._fields]),
+        left_out=left_out,
     )
 
 
-def _read_all(
-    folders: Iterable[Path], name: str, parse: Callable[[Path, Json], Parsed | None]
-) -> tuple[dict[Path, Parsed], dict[Path, str]]:
-    """By folder, what `parse` makes of a folder and the content of the JSON file `name` in it; and
-    by path, what is wrong with those of the files that cannot be used."""
-    parsed = {}
-    damaged = {}
-    for folder in folders:
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            result = parse(folder, content)
-        # A damaged file, or one of another program, may raise anything.
-        except Exception as error:
-            damaged[path] = f"{type(error).__name__}: {error}"
-            continue
-        if result is not None:
-            parsed[folder] = result
-    return parsed, damaged
+def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -> Any:
+    """What `parse` makes of the folder and the content of a JSON file; None if there is no such
+    file, or if it cannot be used, which is then `left_out`."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+        return parse(path.parent, content)
+    # A damaged file, or one of another program, may raise anything.
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        left_out.append({"file": str(path), "why": DAMAGED, "what": what})
+        return None
 
 
-def _pretrained_run(path: Path, result: Json) -> PretrainedRun | None:
-    """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
-    return None if "scores" in result else PretrainedRun(path, result)
-
-
-def _once(runs: Collection[Run]) -> tuple[list[Run], dict[Path, str]]:
-    """The runs without those that have the id of an earlier one; and by directory the ids of these,
-    unless it is the directory of the earlier one under another name."""
-    by_id: dict[str, Run] = {}
-    for run in runs:
-        by_id.setdefault(run.id, run)
-    places = {run.path.resolve() for run in by_id.values()}
-    repeated = {run.path: run.id for run in runs if run.path.resolve() not in places}
-    return list(by_id.values()), repeated
-
-
-def _model_of(
-    settings: Json, pretrainings: list[PretrainedRun], weights: Mapping[Path, str]
-) -> str | None:
-    """The id of the pre-training that a fine-tuning with these settings started from: that with the
-    same weights or, if weights are not known, at the same path. `weights` are the hashes by
-    path."""
-    path = Path(settings.get("model", ""))
-    same_path = []
-    for run in pretrainings:
-        if settings.get("model_sha256") and run.path in weights:
-            if settings["model_sha256"] == weights[run.path]:
-                return run.id
-        elif path in run.places:
-            same_path.append(run.id)
-    return same_path[0] if same_path else None
+def _not_finite(name: str) -> None:
+    raise ValueError(f"a number is {name}")
 
 
 def _weight_hash(_: Path, manifest: Json) -> str | None:
@@ -162,5 +136,28 @@ def _weight_hash(_: Path, manifest: Json) -> str | None:
     return hashlib.sha256(sums.encode()).hexdigest() if sums else None
 
 
-def _not_finite(name: str) -> None:
-    raise ValueError(f"a number is {name}")
+def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
+    """The first row of each id. The others are `left_out`, unless theirs is the directory of a
+    first one under another name."""
+    by_id: dict[str, Row] = {}
+    for row in rows:
+        by_id.setdefault(row["id"], row)
+    directories = {row["path"].resolve() for row in by_id.values()}
+    for row in rows:
+        if row["path"].resolve() not in directories:
+            why = "a repetition with the same settings and seeds"
+            left_out.append({"file": str(row["path"]), "why": why, "what": f"run {row['id']}"})
+    return list(by_id.values())
+
+
+def _pretraining_of(finetuning: Row, pretrained: list[Row]) -> str | None:
+    """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
+    weights are not known, at the same path."""
+    same_path = None
+    for row in pretrained:
+        if finetuning["model_sha256"] and row["weights"]:
+            if finetuning["model_sha256"] == row["weights"]:
+                return row["id"]
+        elif same_path is None and finetuning["model_path"] in (row["path"], row["first_path"]):
+            same_path = row["id"]
+    return same_path

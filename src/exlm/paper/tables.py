@@ -1,5 +1,5 @@
 """The tables of the paper's experiments: the paper's tables with our numbers. Each is a list of
-rows and a caption; display.yaml has its columns."""
+rows and a caption."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -7,153 +7,151 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from exlm.paper.display import COLUMNS, ENTROPY, HELD_OUT, HOURS, METHODS, percent, texts, title
-from exlm.paper.estimates import Number, Results, RowResults
-from exlm.paper.finished_runs import Baseline, ScoredRun
-from exlm.paper.groups import RunGroup
-from exlm.paper.page import PAPER, Table, TableRow
-from exlm.paper.paper_numbers import ABLATIONS, MAIN_TABLES, REPEATED, SWEEP, MainTable, PrintedRow
-from exlm.paper.variants import EXLM, MLM, PLUS, Variant, describe, rank
+from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
+from exlm.paper.groups import Means, RunGroup
+from exlm.paper.models import (
+    ABLATIONS,
+    EXLM,
+    MAIN_TABLES,
+    MLM,
+    PLUS,
+    REPEATED,
+    SWEEP,
+    Model,
+    PrintedRow,
+    describe,
+    rank,
+)
+from exlm.paper.page import SPREAD, Table
+from exlm.paper.runs import records
+
+MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
 
 
 def as_table(
     name: str,
-    rows: list[TableRow],
-    quantities: Sequence[str] = (),
-    scored_runs: Iterable[ScoredRun] = (),
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    scored: pd.DataFrame | None = None,
     lacking: Sequence[str] = (),
     **phrases: str | int,
 ) -> Table:
-    """A table with the title, caption and columns that it has in the YAML files. `phrases` fill in
-    its title and caption, `quantities` its columns. The caption names the data of `scored_runs`
-    that differ from the published ones. Where a row lacks a column, the cell is empty. ValueError
-    if a row has a key that is no column."""
-    columns = list(COLUMNS[name])
-    if "QUANTITIES" in columns:
-        place = columns.index("QUANTITIES")
-        columns[place : place + 1] = quantities
-    heading, caption = texts("tables", name, **phrases)
-    departures = {f"{title(run.task)}: {text}" for run in scored_runs for text in run.departures}
+    """A table with its title and caption, in which `phrases` are filled in. The caption names the
+    data of `scored` runs that differ from the published ones. Where a row lacks a column, the cell
+    is empty."""
+    heading, caption = wording("tables", name, **phrases)
+    departures: set[str] = set()
+    for run in [] if scored is None else records(scored):
+        departures.update(f"{title(run.task)}: {text}" for text in run.departures)
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
-    empty: TableRow = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
-    unknown = {key for row in rows for key in row if key not in empty}
-    if unknown:
-        raise ValueError(f"the table {name} has no column {', '.join(sorted(unknown))}")
-    titled_rows = [{title(key): entry for key, entry in (empty | row).items()} for row in rows]
-    return Table(name, heading, caption, list(map(title, columns)), titled_rows, lacking)
+    empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
+    return Table(name, heading, caption, columns, [empty | row for row in rows], lacking)
 
 
-def variant_row(
-    name: str,
-    group: RunGroup,
-    variant: Variant,
-    columns: Mapping[str, Sequence[str]],
-    results: Results,
-) -> TableRow:
-    """The row of a variant of a group in the table `name`: what the table has of its settings,
-    seeds (pre-training × fine-tuning) and runs, and in each of the `columns` the mean of some
-    quantities."""
-    runs = group.variants.get(variant, [])
-    counts = _seed_counts(tuning for run in runs for tuning in group.finetunings_of(run))
-    about: TableRow = {
-        "model": variant.label,
-        "p, %": 100 * variant.p,
-        "r": variant.r,
-        "pʳ, %": Number(100 * variant.p**variant.r, digits=2),
-        "updates": runs[0].steps if runs else None,
-        "seeds": f"{len(runs)} × {counts or 0}" if runs else "",
-        "runs": " ".join(run.id for run in runs) or None,
+def model_row(
+    group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: Means
+) -> Row:
+    """The row of a model of a group: its settings, seeds (pre-training × fine-tuning) and runs, and
+    in each of the `columns` the mean of some quantities."""
+    runs = group.runs_of(model)
+    finetunings = group.finetunings
+    finetunings = finetunings[finetunings["pretraining"].isin(runs["id"])]
+    return {
+        "model": model.label,
+        "p, %": 100 * model.p,
+        "r": model.r,
+        "pʳ, %": 100 * model.p**model.r,
+        "updates": None if runs.empty else int(runs["steps"].iloc[0]),
+        "seeds": "" if runs.empty else f"{len(runs)} × {_seed_counts(finetunings) or 0}",
+        "runs": " ".join(runs["id"]) or None,
+        **mean_entries(model, columns, means),
     }
-    row = {column: about[column] for column in COLUMNS[name] if column in about}
+
+
+def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Means) -> Row:
+    """In each of the `columns`, the mean of some quantities of a model, with its spread."""
+    row: Row = {}
     for column, quantities in columns.items():
-        row[column] = results.number(variant, *quantities)
+        row[column], row[column + SPREAD] = means.mean(model, *quantities) or (None, None)
     return row
 
 
-def _seed_counts(scored_runs: Iterable[ScoredRun]) -> str:
+def _seed_counts(scored: pd.DataFrame) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    counts = {len(run.seeds) for run in scored_runs}
-    return "–".join(str(count) for count in sorted(counts))
+    return "–".join(str(count) for count in sorted(set(scored["seeds"].map(len))))
 
 
-def main_variants(group: RunGroup) -> list[Variant]:
-    """The variants of a group that stand in the main tables."""
-    variants = group.select(MLM, PLUS, EXLM)
-    return [variant for variant in variants if variant.p == group.base_ratio]
+def main_models(group: RunGroup) -> list[Model]:
+    """The models of a group that stand in the main tables."""
+    return [model for model in group.select(MLM, PLUS, EXLM) if model.p == group.base_ratio]
 
 
 def main_table(
-    name: str, groups: Sequence[RunGroup], baselines: Sequence[Baseline], values: pd.DataFrame
+    name: str, groups: Sequence[RunGroup], baselines: pd.DataFrame, numbers: pd.DataFrame
 ) -> Table:
-    """Other systems, then the paper's own, then ours by group, then baselines (of `values`)."""
+    """Other systems, then the paper's own, then ours by group, then baselines, with their
+    numbers."""
     main = MAIN_TABLES[name]
-    center = median if main.of_medians else fmean
-    rows = _printed_rows(main)
+    center = median if main["of_medians"] else fmean
+    rows: list[Row] = []
+    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
+        for model_name, printed in main[source].items():
+            heading = {"group": f"quoted from the paper: {whose}", "source": source}
+            row = heading | {"model": model_name}
+            rows.append(row | dict(zip(main["columns"], printed, strict=True)))
     for group in groups:
-        results = Results(group.values, center)
-        for variant in main_variants(group):
-            row = variant_row(name, group, variant, main.columns, results)
+        means = Means(group.numbers, center)
+        for model in main_models(group):
+            row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for model in dict.fromkeys(run.model for run in baselines):
-        runs = [run for run in baselines if run.model == model]
-        ids = {run.task: run.id for run in runs}
+    for baseline, runs in baselines.groupby("model", sort=False):
         # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_one_run = values[values["source"].isin(ids.values())].assign(run=model)
-        results_of_baseline = RowResults(as_one_run, center)
+        as_model = Model(str(baseline), 1, 0.0)
+        of_runs = numbers[numbers["id"].isin(runs.drop_duplicates("task", keep="last")["id"])]
+        of_runs = of_runs.assign(pretraining=baseline, **as_model._asdict())
         row = {
             "group": "ours: baselines on the same data",
-            "model": model,
+            "model": baseline,
             "seeds": _seed_counts(runs),
-            "runs": " ".join(run.id for run in runs),
+            "runs": " ".join(runs["id"]),
         }
-        for column, quantities in main.columns.items():
-            row[column] = results_of_baseline.number(*quantities)
-        rows.append(row)
-    finetunings = [tuning for group in groups for tuning in group.finetunings]
-    return as_table(name, rows, list(main.columns), [*finetunings, *baselines])
-
-
-def _printed_rows(main: MainTable) -> list[TableRow]:
-    """What the paper prints: results of other systems, then its own."""
-    rows: list[TableRow] = []
-    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
-        printed = main.quoted if source == "quoted" else main.paper
-        group = f"quoted from the paper: {whose}"
-        for model, numbers in printed.items():
-            row: TableRow = {"group": group, "source": source, "model": model}
-            rows.append(row | dict(zip(main.columns, numbers, strict=True)))
-    return rows
+        rows.append(row | mean_entries(as_model, main["columns"], Means(of_runs, center)))
+    columns = ["model", "updates", *main["columns"], "seeds", "runs"]
+    scored = pd.concat([*(group.finetunings for group in groups), baselines])
+    return as_table(name, columns, rows, scored)
 
 
 def _experiment_table(
     name: str,
     group: RunGroup,
-    variants: Iterable[Variant],
-    printed: Mapping[Variant, PrintedRow] = {},
+    models: Iterable[Model],
+    printed: Mapping[Model, PrintedRow] = {},
 ) -> Table:
-    """The table of an experiment: for each variant our tasks and their mean, quantities on held-out
+    """The table of an experiment: for each model our tasks and their mean, quantities on held-out
     data, and what the paper prints."""
-    tasks = {task: [task] for task in group.tasks if "QUANTITIES" in COLUMNS[name]}
-    averages = {"avg.": group.percent_tasks} if len(tasks) > 1 else {}
-    others = {column: [column] for column in COLUMNS[name] if column in (HOURS, *HELD_OUT)}
-    columns_of_paper = [column for column in COLUMNS[name] if column.startswith(PAPER)]
-    first = next(iter(others))
+    experiment = EXPERIMENTS[name]
+    tasks = group.tasks if experiment["tasks"] else []
+    means = {title(name): [name] for name in tasks}
+    if len(tasks) > 1:
+        means["avg."] = group.percent_tasks
+    means |= {title(name): [name] for name in experiment["quantities"]}
+    needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
     rows = []
     lacking = []
-    for variant in variants:
-        row = variant_row(name, group, variant, tasks | averages | others, group.results)
-        row |= zip_longest(columns_of_paper, printed.get(variant, []))
+    for model in models:
+        row = model_row(group, model, means, group.means)
+        row |= zip_longest(experiment["paper"], printed.get(model, []))
         if name == "ablations":  # k and p stand in the title
-            row["model"] = describe(variant.method)
+            row["model"] = describe(model.method)
         rows.append(row)
-        is_made = variant.method in METHODS  # by `exlm analyze`
-        if is_made and not all(row[column] for column in [first, *tasks]):
-            lacking.append(variant.description)
+        is_made = model.method in METHODS  # by `exlm analyze`
+        if is_made and any(row[column] is None for column in needed):
+            lacking.append(model.description)
     return as_table(
         name,
+        [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
         rows,
-        [*tasks, *averages],
         group.finetunings,
         lacking,
         label=group.label,
@@ -165,35 +163,35 @@ def _experiment_table(
 def ablation_table(group: RunGroup) -> Table:
     """ExLM with and without its parts, and the MLM. Empty if there is only one method."""
     k, p = group.base_states, group.base_ratio
-    variants = {}
-    for variant in group.variants:
-        if variant in (Variant(variant.method, 1, p), Variant(variant.method, k, p)):
-            variants[variant.method] = variant
-    if len(variants) < 2:
+    models = {}
+    for model in group.models:
+        if model in (Model(model.method, 1, p), Model(model.method, k, p)):
+            models[model.method] = model
+    if len(models) < 2:
         return _experiment_table("ablations", group, [])
     printed = {}
     for method, numbers in ABLATIONS.items():
-        usual = Variant(method, 1 if method in (MLM, PLUS) else k, p)
-        printed[variants.setdefault(method, usual)] = numbers
-    in_order = sorted(variants.values(), key=lambda variant: rank(variant.method))
+        usual = Model(method, 1 if method in (MLM, PLUS) else k, p)
+        printed[models.setdefault(method, usual)] = numbers
+    in_order = sorted(models.values(), key=lambda model: (rank(model.method), model.method))
     return _experiment_table("ablations", group, in_order, printed)
 
 
 def sweep_table(group: RunGroup) -> Table:
-    """Rows for each p and k (1: the vanilla MLM). Empty unless two variants are of ExLM."""
-    variants = {*group.sweep(), *SWEEP} if len(group.select(EXLM)) > 1 else set()
-    return _experiment_table("sweep", group, _by_ratio_and_states(variants), SWEEP)
+    """Rows for each p and k (1: the vanilla MLM). Empty unless two models are of ExLM."""
+    models = {*group.sweep(), *SWEEP} if len(group.select(EXLM)) > 1 else set()
+    return _experiment_table("sweep", group, _by_ratio_and_states(models), SWEEP)
 
 
 def entropy_table(group: RunGroup) -> Table:
     """The entropies of ExLM and the vanilla MLM. Empty unless there is the entropy of an ExLM."""
-    entropies = group.results.numbers(group.select(EXLM), ENTROPY)
-    variants = group.sweep() if entropies else []
-    return _experiment_table("entropy", group, _by_ratio_and_states(variants))
+    entropies = group.means.by_model(group.select(EXLM), ENTROPY)
+    models = group.sweep() if entropies else []
+    return _experiment_table("entropy", group, _by_ratio_and_states(models))
 
 
-def _by_ratio_and_states(variants: Iterable[Variant]) -> list[Variant]:
-    return sorted(variants, key=lambda variant: (variant.p, variant.k))
+def _by_ratio_and_states(models: Iterable[Model]) -> list[Model]:
+    return sorted(models, key=lambda model: (model.p, model.k, rank(model.method)))
 
 
 def repeated_table(group: RunGroup) -> Table:
@@ -204,11 +202,11 @@ def repeated_table(group: RunGroup) -> Table:
 def masks_table(groups: Sequence[RunGroup]) -> Table:
     """Marginal nll by the number of masks: a model should be good with few masks, of which a task
     has none."""
-    columns = {column: [column] for column in COLUMNS["masks"] if column in HELD_OUT}
+    columns = {title(quantity): [quantity] for quantity in MASKS}
     rows = []
     for group in groups:
-        for variant in group.variants:
-            row = variant_row("masks", group, variant, columns, group.results)
-            if any(row[column] for column in columns):
-                rows.append(row | {"group": group.label, "model": variant.description})
-    return as_table("masks", rows)
+        for model in group.models:
+            row = model_row(group, model, columns, group.means)
+            if any(row[column] is not None for column in columns):
+                rows.append(row | {"group": group.label, "model": model.description})
+    return as_table("masks", ["model", *columns, "seeds", "runs"], rows)

@@ -38,17 +38,18 @@ def complete_batch(
 
 
 def most_positions(
-    tokens: int, data: DataConfig, architecture: ArchitectureConfig, masks: int | None = None
+    tokens: int, data: DataConfig, architecture: ArchitectureConfig, by_masks: Sequence[int] = ()
 ) -> int:
-    """The largest number of positions that a masked sequence of `tokens` tokens (without BOS and
-    EOS) can expand to, with exactly so many `masks` if they are given."""
+    """The largest number of positions that a sequence of `tokens` tokens (without BOS and EOS) can
+    expand to, masked by the share of the settings or with one of the numbers `by_masks`."""
     length = (tokens + SPECIALS) * data.repeat
     # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
     if architecture.states_per_boundary > 1:
         return length * architecture.states_per_boundary
-    if masks is None:
-        largest_share = share_bounds(data.mask_ratio)[1]
-        masks = math.ceil(largest_share * (tokens * data.repeat))
+    repeated_tokens = tokens * data.repeat
+    largest_share = share_bounds(data.mask_ratio)[1]
+    scored = [masks for masks in by_masks if least_tokens(masks) <= repeated_tokens]
+    masks = max(math.ceil(largest_share * repeated_tokens), *scored, 0)
     return architecture.expanded_length(length, masks)
 
 
@@ -65,15 +66,10 @@ def check_positions(
     model has. `by_masks` are the numbers of masks with which held-out sequences are scored."""
     if not architecture.limits_positions:
         return
-    longest_of = {
-        part: int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in CORPUS_PARTS
-    }
-    longest = max(longest_of.values())
-    held_out = longest_of["valid"]
-    needed = most_positions(longest, data, architecture)
-    for masks in by_masks:
-        if least_tokens(masks) <= held_out * data.repeat:
-            needed = max(needed, most_positions(held_out, data, architecture, masks))
+    longest = max(
+        int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in CORPUS_PARTS
+    )
+    needed = most_positions(longest, data, architecture, by_masks)
     if needed > architecture.max_position_embeddings:
         raise InputError(
             f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "

@@ -52,23 +52,23 @@ class HeldOutData:
         self.order = np.argsort(key, kind="stable")
 
     def batches(
-        self, rows: np.ndarray | None = None, masks: int | None = None
+        self, numbers: np.ndarray | None = None, masks: int | None = None
     ) -> Iterator[dict[str, Tensor]]:
         """This process's share of the sequences with these numbers (without numbers, as many as the
         settings say), the longest first, masked by the share of the settings, or with exactly so
         many masks. An evaluation holds the predictions of every token, so a batch has no more
         tokens than a micro-batch."""
-        if rows is None:
-            rows = self.order[: self.data.eval_sequences or None]
-        lengths = self.repeated_token_counts[rows] + SPECIALS * self.data.repeat
+        if numbers is None:
+            numbers = self.order[: self.data.eval_sequences or len(self.order)]
+        lengths = self.repeated_token_counts[numbers] + SPECIALS * self.data.repeat
         rank, world = distributed.rank_and_world()
         all_batches = longest_first(lengths, self.data.tokens_per_micro_batch)
         for batch in islice(all_batches, rank, None, world):
-            tokens, token_counts = self.corpus.gather(rows[batch])
+            tokens, token_counts = self.corpus.gather(numbers[batch])
             yield mask_tokens(
                 token_ids=tokens,
                 token_counts=token_counts,
-                example_numbers=rows[batch],
+                example_numbers=numbers[batch],
                 tokenizer=self.tokenizer,
                 seed=self.seed,
                 epoch=HELD_OUT_EPOCH,
@@ -86,14 +86,14 @@ def evaluate_held_out(
     step: int,
 ) -> dict[str, Any]:
     """The scores of a network that was trained for `step` updates according to `recipe`, with the
-    prior of that moment; after the last update also what the recipe asks for at the end. `batches`
-    are those of `held_out`, which every evaluation uses again. The main process prints the most
-    important scores."""
+    prior of that moment; after the last update, when that is the prior of the network's
+    configuration, also what the recipe asks for at the end. `batches` are those of `held_out`,
+    which every evaluation uses again. The main process prints the most important scores."""
     prior = recipe.prior.at(step, recipe.train.steps)
     scores = score_held_out(network, batches, prior)
     if step == recipe.train.steps:
-        scores |= evaluate_by_masks(network, held_out, recipe.evaluate, prior)
-        scores |= evaluate_in_passes(network, batches, recipe.evaluate.passes, prior)
+        scores |= evaluate_by_masks(network, held_out, recipe.evaluate)
+        scores |= evaluate_in_passes(network, batches, recipe.evaluate.passes)
     if distributed.is_main():
         tqdm.write(f"step {step}: {describe_scores(scores)}")
         sys.stdout.flush()
@@ -108,10 +108,7 @@ def describe_scores(scores: dict[str, Any]) -> str:
 
 
 def evaluate_by_masks(
-    network: ExLMForMaskedLM,
-    held_out: HeldOutData,
-    config: EvaluateConfig,
-    prior: PriorStrength | None = None,
+    network: ExLMForMaskedLM, held_out: HeldOutData, config: EvaluateConfig
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
@@ -129,7 +126,7 @@ def evaluate_by_masks(
     nll = {}
     joint_nll = {}
     for masks in mask_counts:
-        scores = score_held_out(network, held_out.batches(long_enough, masks), prior)
+        scores = score_held_out(network, held_out.batches(long_enough, masks))
         nll[str(masks)] = scores["nll"]
         joint_nll[str(masks)] = scores["joint_nll"]
     return {
@@ -140,10 +137,7 @@ def evaluate_by_masks(
 
 
 def evaluate_in_passes(
-    network: ExLMForMaskedLM,
-    batches: list[dict[str, Tensor]],
-    passes: list[Passes],
-    prior: PriorStrength | None = None,
+    network: ExLMForMaskedLM, batches: list[dict[str, Tensor]], passes: list[Passes]
 ) -> dict[str, Any]:
     """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
     the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
@@ -151,17 +145,16 @@ def evaluate_in_passes(
     if not passes:
         return {}
     network.eval()
-    nats = {str(pass_count): 0.0 for pass_count in passes}
-    masked_tokens = 0.0
+    sums = [float(sum((batch["labels"] != IGNORED).sum() for batch in batches))]
     with in_precision(network.device, "fp32"):
-        for batch in batches:
-            masked_tokens += float((batch["labels"] != IGNORED).sum())
-            for pass_count in passes:
-                nll = nll_in_passes(network, batch, pass_count, prior)
-                nats[str(pass_count)] += float(nll.sum())
-    masked_tokens, *totals = distributed.sum_over_processes([masked_tokens, *nats.values()])
-    per_token = [total / max(masked_tokens, 1.0) for total in totals]
-    return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}
+        for count in passes:
+            sums.append(float(sum(nll_in_passes(network, batch, count).sum() for batch in batches)))
+    masked_tokens, *nats = distributed.sum_over_processes(sums)
+    per_token = {
+        str(count): total / max(masked_tokens, 1.0)
+        for count, total in zip(passes, nats, strict=True)
+    }
+    return {"joint_nll_in_passes": per_token}
 
 
 def score_held_out(
@@ -169,10 +162,9 @@ def score_held_out(
     batches: Iterable[dict[str, Tensor]],
     prior: PriorStrength | None = None,
 ) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
-    mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the
-    logarithm of the perplexity. `batches` are this process's share; `prior` replaces the
-    configuration's. The network is put in evaluation mode."""
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+    `batches` are this process's share; `prior` replaces the configuration's. The network is put in
+    evaluation mode."""
     network.eval()
     sums = zero_sums(network.config)
     with in_precision(network.device, "fp32"):
@@ -180,6 +172,4 @@ def score_held_out(
             for name, value in evaluate_batch(network, batch, prior).items():
                 sums[name] += value
     totals = distributed.sum_over_processes(list(sums.values()))
-    scores = summary(dict(zip(sums, totals, strict=True)))
-    loss = scores.pop("loss")
-    return {f"{network.config.objective}_loss": loss, **scores}
+    return summary(dict(zip(sums, totals, strict=True)))

@@ -34,7 +34,7 @@ from exlm.storage.manifest import damage
 from exlm.storage.models import save_model, weight_files
 from exlm.storage.runs import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
-from exlm.train import checkpoint, distributed
+from exlm.train import checkpoint, devices, distributed
 from exlm.train.loop import ADVICE, LoopConfig, fit
 
 ADVICE_WITH_CHECKPOINTS = (
@@ -133,7 +133,7 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     if recipe.start_from:
         identity["start"] = start_hash(recipe.start_from)
     # The precision `auto` means another one on another machine.
-    precision = used_precision(distributed.device(device), recipe.train.precision)
+    precision = used_precision(devices.device(device), recipe.train.precision)
     identity["train.precision"] = precision
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
@@ -147,7 +147,9 @@ def _build(
     goes on from a checkpoint does not read its start again."""
     torch.manual_seed(recipe.seed)
     steps = recipe.train.steps
-    config = recipe.model.build(tokenizer, recipe.data.repeat, recipe.prior.at(steps, steps))
+    config = recipe.model.build(tokenizer, recipe.data.repeat)
+    if config.has_links:
+        config.order_prior, config.sticky_prior = recipe.prior.at(steps, steps)
     config.molecules = corpus.molecules
     config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
@@ -155,7 +157,7 @@ def _build(
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     if recipe.compile:
         for layer in network.exlm.layers:
             layer.compile(dynamic=True)
@@ -226,13 +228,11 @@ def _result(
     log."""
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [entry for entry in log if entry["kind"] == "train"]
-    # Earlier versions did not log processor time.
-    processor_seconds = [entry.get("processor_seconds", entry["seconds"]) for entry in updates]
     return {
         "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
         "training_seconds": sum(entry["seconds"] for entry in updates),
-        "processor_seconds": sum(processor_seconds),
+        "processor_seconds": sum(entry["processor_seconds"] for entry in updates),
         "infeasible": sum(entry["infeasible"] for entry in updates),
         "machine": machine(),
         "identity": identity,

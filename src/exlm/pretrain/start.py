@@ -19,8 +19,6 @@ WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
 # differ.
 ROTARY_SETTINGS = ("rotary", "state_share", "rotary_base")
 ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
-# The rows of the first are by state index, those of the second by position.
-ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 
 
 def start_hash(path: str) -> str:
@@ -39,9 +37,9 @@ def start_hash(path: str) -> str:
 @torch.no_grad()
 def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, path: str) -> str:
     """Copies into `network`, a model for `tokenizer`, what fits of the pre-trained model in the
-    directory `path`: rows of tokens by their spelling, rows of states and positions by their
-    number, all else whole or not at all. Objective, states per mask, layers and vocabulary may
-    differ. Returns a line that says how much was taken of each module.
+    directory `path`: rows of tokens by their spelling, all others by their number. Objective,
+    states per mask, layers and vocabulary may differ. Returns a line that says how much was taken
+    of each module.
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
@@ -57,17 +55,13 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
         module = name.removeprefix("exlm.").split(".")[0]
         total[module] += len(parameter)
         source = weights.get(name)
-        if source is None:
+        # Rows of the other transition, gated or single, have another length.
+        if source is None or source.shape[1:] != parameter.shape[1:]:
             continue
         if name in ROWS_BY_TOKEN:
             rows, start_rows = shared_tokens
-        elif name in ROWS_BY_NUMBER:
-            rows = start_rows = torch.arange(min(len(parameter), len(source)))
-        # Weights of the other transition, gated or single, have other shapes.
-        elif parameter.shape == source.shape:
-            rows = start_rows = torch.arange(len(source))
         else:
-            continue
+            rows = start_rows = torch.arange(min(len(parameter), len(source)))
         parameter[rows] = source[start_rows]
         taken[module] += len(rows)
     counts = ", ".join(f"{module} {taken[module]} of {total[module]}" for module in total)

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from exlm.data.chemistry import standardize
-from exlm.data.tokenization import letter_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment
-from exlm.tasks.baselines.saved import predict_table, save_baseline
-from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
+from exlm.tasks.baselines.saved import SavedBaseline
+from exlm.tasks.baselines.texts import checked_texts, protein_letters
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.results import GridReport, SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -23,10 +21,9 @@ from exlm.tasks.finetune import run_task
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.settings import complete_config
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.task import class_of
+from exlm.tasks.task import ROW_TYPE, find_task_type
 
 
 def baseline(
@@ -35,7 +32,6 @@ def baseline(
     output: str | None = None,
     task: TaskConfig = TaskConfig(""),
     seeds: list[int] | None = None,
-    environments: str = "~/.cache/exlm/baselines",
     epochs: int | None = None,
 ) -> GridReport:
     """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
@@ -47,14 +43,14 @@ def baseline(
 
     Args:
         name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest,
-            nearest neighbours or logistic regression), chemprop (D-MPNN) or attentivefp; for text
-            tfidf-lr (TF-IDF with logistic regression).
+            nearest neighbours or logistic regression), chemprop (D-MPNN) or attentivefp (both get a
+            Python environment at first use, which needs a network, in ~/.cache/exlm/baselines or
+            the folder that the environment variable EXLM_BASELINES names); for text tfidf-lr
+            (TF-IDF with logistic regression).
         dataset: the labelled data, as in `task.dataset` of `exlm finetune`.
         output: directory; runs/baselines/NAME/DATASET where absent.
         task: what else there is to say of the data; leave out `task.dataset`.
         seeds: seeds of the baseline and of random splits; 0, 1 and 2 where absent.
-        environments: where chemprop and attentivefp get a Python environment, made at first use
-            (needs a network).
         epochs: the most epochs of chemprop (50 where absent) or attentivefp (100); lower it for
             large tables.
 
@@ -67,7 +63,7 @@ def baseline(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
-    table_baseline = TableBaseline(name, resolved_task, environments)
+    table_baseline = TableBaseline(name, resolved_task)
     if not packages:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
@@ -82,10 +78,9 @@ def baseline(
 class TableBaseline(TableTask):
     """Trains a baseline on a table."""
 
-    def __init__(self, name: str, config: TaskConfig, environments: str) -> None:
+    def __init__(self, name: str, config: TaskConfig) -> None:
         self.name = name
-        self.environments = environments
-        if class_of(config.task_type) is not TableFinetuning:
+        if find_task_type(config.task_type) is not ROW_TYPE:
             raise InputError(
                 f"{config.task_type} has no baseline; "
                 "use a table with labels for each row as a whole"
@@ -109,16 +104,15 @@ class TableBaseline(TableTask):
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
-        proteins = not molecules and are_proteins(table.texts)
-        checked = checked_texts(table, bool(molecules), proteins, config.on_invalid)
-        # As a model of proteins, whose splits a baseline must have, reads them.
-        letters = letter_tokenizer("protein") if are_single_words(table.texts) else None
+        # A model of proteins has the same splits, as it reads and spells them the same.
+        letters = None if molecules else protein_letters(table.texts)
+        checked = checked_texts(table, bool(molecules), letters, config.on_invalid)
         spelling = spelling_of(letters, bool(molecules), config.standardize or "none")
         super().__init__(config, checked, table.usable, spelling)
         # predictions and the seconds that they took, by what they depend on
         self._fitted = dict[tuple[str, int | None], tuple[np.ndarray, float]]()
         if BASELINES[name].packages:  # installed before anything is written
-            environment(BASELINES[name].packages, environments)
+            environment(BASELINES[name].packages)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedScores:
         """Trains with one seed. Returns the scores and the seconds it took. A baseline that is not
@@ -129,14 +123,12 @@ class TableBaseline(TableTask):
         saved_task = self.task_to_save(split["train"])
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
-        learned = BaselineInputs(
+        saved = SavedBaseline(
             name=self.name,
-            saved_task=saved_task,
+            task=saved_task,
             metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            environments=self.environments,
-            log=run_dir / "program.log",
             texts=[standardize(table.texts[row], saved_task.standardize) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
@@ -146,8 +138,8 @@ class TableBaseline(TableTask):
         decisive = (split_hash(split), seed if BASELINES[self.name].is_random else None)
         if decisive not in self._fitted:
             start = time.monotonic()
-            predictions = predict_table(learned, table)
+            predictions = saved.predict(table, run_dir / "program.log")
             self._fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
         predictions, seconds = self._fitted[decisive]
-        save_baseline(learned, run_dir)
+        saved.write(run_dir)
         return {"seconds": seconds, **self.write_predictions(run_dir, split, predictions)}

@@ -37,8 +37,8 @@ class TaskConfig:
             question_answering or token_classification (in the label column, a letter for every
             residue, a word for every word, or a list of labels; -100 is none).
         positive: the one of two classes that is label 1; it makes a column of any two values
-            binary, several columns of the same two multilabel. Where absent: active, yes or true
-            beside inactive, no or false, in any case.
+            binary, several columns of the same two multilabel. Where absent: active, positive, yes
+            or true beside inactive, negative, no or false, in any case.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type
             decides it.
         split: `scaffold`, `random`, `column:NAME`, `column:FOLD=3` (rows with 3 in the column FOLD
@@ -186,10 +186,11 @@ def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
 def _check_values(name: str, values: list[Any], hint: Any) -> None:
     """Raises InputError if a value of a grid is not of the type of its hyper-parameter, which is a
     type, a Literal, or one of them or None."""
-    accepted = [option for option in get_args(hint) or (hint,) if option is not type(None)]
+    accepted = list(get_args(hint) or (hint,))
     if float in accepted:
         accepted.append(int)
     for value in values:
         if value not in accepted and type(value) not in accepted:
             types = " or ".join(getattr(option, "__name__", option) for option in accepted)
+            types = types.replace("NoneType", "null")
             raise InputError(f"the grid's {name} has {value!r}; use {types}")

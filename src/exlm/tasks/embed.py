@@ -15,16 +15,17 @@ from exlm.data.layout import TableLayout
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
-from exlm.tasks.encoders.inference import row_outputs
+from exlm.tasks.encoders.inference import batch_outputs
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import (
     ReadOptions,
     TableTokens,
+    note_spelling,
     reader_for,
     remembered,
 )
-from exlm.tasks.rows.table import TextTable, make_table
-from exlm.train import distributed
+from exlm.tasks.rows.table import TextTable, unlabelled_table
+from exlm.train import devices
 
 
 def embed(
@@ -62,17 +63,18 @@ def embed(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.place_model(network, read_options.device)
+    devices.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_chunks(input, read_options.table_options, chunks.ROWS))
     saved_task = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
-    reader = reader_for(first, input, tokenizer, max_length, saved_task, standardize, read_options)
-
+    reader = reader_for(first, tokenizer, max_length, saved_task, standardize, read_options)
+    if reader.molecules and reader.form == "none":
+        note_spelling(first.texts, input)
     layout = chunks.output_layout(input, read_options.table_options, target)
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
-        table = make_table(rows, input, first.text_column, [], pair_column=pair_column)
+        table = unlabelled_table(rows, input, first.text_column, pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         usable_rows = np.flatnonzero(table.usable)
@@ -113,7 +115,7 @@ def _first_table(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "
             "texts of a row"
         )
-    return make_table(rows, path, text_column, [], pair_column=pair_column)
+    return unlabelled_table(rows, path, text_column, pair_column)
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout) -> None:
@@ -148,13 +150,15 @@ def embeddings(
     progress: str | None = None,
 ) -> np.ndarray:
     """The vectors of some rows: [all rows, width] float32, NaN for all others."""
-    return row_outputs(
+    width = network.config.hidden_size
+    vectors = np.full((len(tokens.examples), width), np.nan, dtype=np.float32)
+    batches = batch_outputs(
         network,
         partial(network.embedding, pooling=pooling),
-        network.config.hidden_size,
-        tokens.examples,
-        rows,
+        [tokens.examples[row] for row in rows],
         tokenizer,
-        precision="fp32",
         progress=progress,
     )
+    for numbers, vectors_of_batch in batches:
+        vectors[rows[numbers]] = vectors_of_batch
+    return vectors

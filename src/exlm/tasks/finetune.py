@@ -20,13 +20,13 @@ from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
-from exlm.tasks.encoders.results import GridReport, best_seed_directory
+from exlm.tasks.encoders.results import GridReport
 from exlm.tasks.grid import Grid
-from exlm.tasks.report import describe_report
+from exlm.tasks.printed_report import describe_report
 from exlm.tasks.rows.datasets import data_name, fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
-from exlm.tasks.task import Task, class_of
-from exlm.train import distributed
+from exlm.tasks.task import Task, find_task_type
+from exlm.train import devices
 
 
 def finetune(
@@ -37,7 +37,6 @@ def finetune(
     seeds: list[int] | None = None,
     from_scratch: bool = False,
     grid: dict[str, list[Any]] | None = None,
-    start_from: str | None = None,
     device: str = "auto",
     license: str | None = None,
 ) -> GridReport:
@@ -52,57 +51,53 @@ def finetune(
             labels (where train has its own file: for those of the others).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
-        model: directory or hub name of the pre-trained model: ExLM, or any encoder that
-            transformers knows.
+        model: directory or hub name of the pre-trained model: ExLM, or another for which
+            transformers has a head of this task. Of the output of another fine-tuning (often on
+            MNLI for RTE, MRPC and STS-B) the encoder of the best seed is taken, and a warning
+            counts the rows of valid and test that were in its training.
         task: the labelled data and their split.
         train: hyper-parameters.
         seeds: seeds of the head, order, dropout and random splits; 0, 1 and 2 where absent.
         from_scratch: keep the architecture and tokenizer of `model` but start from random weights.
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is
             reported.
-        start_from: output of another fine-tuning; training starts from the encoder of its best seed
-            (often from MNLI for RTE, MRPC and STS-B). A warning counts the rows of valid and test
-            that were in its training.
         device: auto, cpu, cuda or cuda:NUMBER.
         license: licence of the weights, for the model's card, as the Hugging Face hub names it
             (apache-2.0).
 
     Returns the content of `results.json`: scores of every seed, and for every part their median,
     mean and spread."""
-    if distributed.started_by_torchrun():
+    if devices.started_by_torchrun():
         raise InputError(
             "fine-tuning is one process; start it without torchrun, and other tasks beside it"
         )
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
-    settings: dict[str, Any] = {
+    resolved_task, defaults = resolve(task)
+    identity = {
         "model": model,
         "from_scratch": from_scratch,
-        "start_from": start_from,
         "model_sha256": encoder_hash(model),
+        # what auto means differs between machines
+        "precision": used_precision(devices.device(device), train.precision),
     }
-    start_directory = None
-    if start_from:
-        start_directory = str(best_seed_directory(start_from))
-        settings["start_sha256"] = encoder_hash(start_directory)
-    resolved_task, defaults = resolve(task)
-    # what auto means differs between machines
-    settings["precision"] = used_precision(distributed.device(device), train.precision)
-    encoder = EncoderSource(model, from_scratch, start_directory)
-    finetuning = class_of(resolved_task.task_type)(encoder, resolved_task, device)
-    hyper = fill_in(train, defaults, bool(finetuning.config.molecules))
+    encoder = EncoderSource(model, from_scratch)
+    finetuning = find_task_type(resolved_task.task_type).read(encoder, resolved_task, device)
+    molecules = bool(finetuning.config.molecules)
+    hyper_by_cell = {
+        name: fill_in(hyper, defaults, molecules)
+        for name, hyper in grid_cells(train, grid or {}).items()
+    }
     recipe = {
         "output": output,
         "model": model,
         "task": task,
         "from_scratch": from_scratch,
-        "start_from": start_from,
-        "train": hyper,
+        "train": fill_in(train, defaults, molecules),
         "grid": grid,
         "license": license,
     }
-    hyper_by_cell = grid_cells(hyper, grid or {})
-    return run_task(Path(output), finetuning, hyper_by_cell, seeds, settings, recipe)
+    return run_task(Path(output), finetuning, hyper_by_cell, seeds, identity, recipe)
 
 
 def run_task(
@@ -110,12 +105,12 @@ def run_task(
     task: Task,
     hyper_by_cell: Mapping[str, Any],
     seeds: list[int] | None,
-    settings: dict[str, Any],
+    identity: dict[str, Any],
     recipe: dict[str, Any],
 ) -> GridReport:
     """Runs all grid cells, whose hyper-parameters are given by name, prints what was inferred from
-    the data and what came out; returns `results.json`. `settings` are those that runs must share
-    besides the task's."""
+    the data and what came out; returns `results.json`. `identity` is what runs must share besides
+    the task's."""
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -124,28 +119,27 @@ def run_task(
             f"{directory} holds a pre-training, which would be overwritten; choose another output"
         )
     print(f"{data_name(task.config)}: {task.summary}")
-    for departure in task.data_settings["departures"]:
+    for departure in task.departures:
         note(f"{departure}; scores do not compare with published ones")
     if recipe["task"].label_columns:  # the command line cuts names at their commas
         recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
     if len(task.reported_rows):
         _print_reported_rows(task.reported_rows, task.config)
     with lock(directory):
-        all_settings = {**settings, "task": identity_of(task.config), **task.data_settings}
         grid = Grid(
             directory=directory,
             train_seed=task.train_seed,
             grid_cells=hyper_by_cell,
             seeds=seeds,
-            identity=to_json_types(all_settings),
+            identity=to_json_types({**identity, "task": identity_of(task.config), **task.identity}),
             metric=task.metric,
+            departures=task.departures,
         )
         # a run that is refused changes nothing here
-        to_train = [
-            seed for seed in seeds for name in hyper_by_cell if not grid.finished(name, seed)
-        ]
-        for seed in to_train:
-            task.split_of(seed)
+        for seed in seeds:
+            results = [grid.finished(name, seed) for name in hyper_by_cell]
+            if not all(results):
+                task.announce(seed)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(task.reported_rows, directory / "invalid_rows.csv")
         report = grid.run()

@@ -29,7 +29,6 @@ from exlm.tasks.encoders.results import (
     best_seed,
     leaves_model,
     summarise_parts,
-    summarise_scores,
 )
 from exlm.tasks.encoders.supervised import UNFINISHED
 from exlm.tasks.labels.metrics import goodness
@@ -44,7 +43,8 @@ class Grid:
         train_seed: trains one seed in a directory, with the hyper-parameters of a grid cell.
         grid_cells: hyper-parameters by the name of the grid cell.
         identity: what runs must share, besides their hyper-parameters, to be the same.
-        metric: its median on valid says which grid cell is the best."""
+        metric: its median on valid says which grid cell is the best.
+        departures: from the published data, in words, for the report."""
 
     directory: Path
     train_seed: Callable[[Path, Any, int], SeedScores]
@@ -52,6 +52,7 @@ class Grid:
     seeds: Sequence[int]
     identity: dict[str, Any]
     metric: str
+    departures: Sequence[str] = ()
 
     def run(self) -> GridReport:
         """Runs what is not finished; writes and returns `results.json`. InputError if a finished
@@ -64,7 +65,9 @@ class Grid:
         best, *_ = self.grid_cells
         is_single = len(self.grid_cells) == 1
         for name in tqdm(self.grid_cells, desc="grid", unit="cell", disable=is_single):
-            results[name] = [self._result_of(name, seed) for seed in self.seeds]
+            results[name] = [
+                self.finished(name, seed) or self._train(name, seed) for seed in self.seeds
+            ]
             # of equal ones the first is the best
             if self._goodness(results[name]) > self._goodness(results[best]):
                 self._remove_models(best)
@@ -104,17 +107,8 @@ class Grid:
 
     def _goodness(self, results: list[RunResult]) -> float:
         """How good a grid cell is on valid; higher is better."""
-        scores = summarise_scores(results)["valid"].get(self.metric, {})
-        return goodness(scores.get("median"), self.metric)
-
-    def _result_of(self, name: str, seed: int) -> RunResult:
-        """The result of a run, which is trained unless it is finished."""
-        result = self.finished(name, seed)
-        if result is None:
-            return self._train(name, seed)
-        # a kill may have left its checkpoints
-        shutil.rmtree(self.run_dir(name, seed) / UNFINISHED, ignore_errors=True)
-        return result
+        scores = summarise_parts([result["scores"] for result in results])
+        return goodness(scores["valid"].get(self.metric, {}).get("median"), self.metric)
 
     def _with_model(self, name: str, result: RunResult) -> RunResult:
         """The result of a run, which is trained again if its model was removed, as those of a grid
@@ -166,25 +160,24 @@ class Grid:
 
     def _report(self, results: dict[str, list[RunResult]], best: str) -> GridReport:
         """What all grid cells gave, and the best of them in detail."""
-        runs = results[best]
+        runs = cast(list[dict[str, Any]], results[best])
         report: dict[str, Any] = {
-            "settings": self.identity,
+            "settings": {**self.identity, "departures": list(self.departures)},
             "seeds": list(self.seeds),
             "metric": self.metric,
             "best": best,
-            **summarise_scores(runs),
+            **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
             "machine": machine(),
-            "best_seed": best_seed(runs, self.metric),
+            "best_seed": best_seed(results[best], self.metric),
         }
         if len(results) > 1:
-            report["cells"] = {name: summarise_scores(results[name]) for name in results}
-        # Not all have these: questions have no labels, and runs of earlier versions no counts.
-        details = {
-            "labels": summarise_parts([run.get("labels", {}) for run in runs]),
-            "label_rows": summarise_parts([run.get("label_rows", {}) for run in runs]),
-            "counts": summarise_parts([run.get("counts", {}) for run in runs]),
-            "interval": summarise_parts([run.get("interval", {}) for run in runs]),
-        }
-        report |= {name: parts for name, parts in details.items() if any(parts.values())}
+            report["cells"] = {
+                name: summarise_parts([run["scores"] for run in runs_of_cell])
+                for name, runs_of_cell in results.items()
+            }
+        for name in ("labels", "counts", "interval"):
+            summary = summarise_parts([run.get(name, {}) for run in runs])
+            if any(summary.values()):  # questions have no labels, say
+                report[name] = summary
         return cast(GridReport, report)

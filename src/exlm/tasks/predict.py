@@ -2,7 +2,6 @@
 labelled rows."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,20 @@ from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictor, load_baseline
+from exlm.tasks.baselines.saved import BaselinePredictor, SavedBaseline
 from exlm.tasks.encoders.results import is_baseline, seed_directories
 from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
-from exlm.tasks.rows.predictions import ChunkPredictor, PredictOptions, Predictor
+from exlm.tasks.rows.predictions import (
+    Predictions,
+    PredictOptions,
+    Predictor,
+    Scores,
+)
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.task import class_of
+from exlm.tasks.task import find_task_type
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -39,9 +43,10 @@ def predict(
 
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
-    probability (`confidence`). If some texts or molecules were in the training, the column
-    `in_training` says of every row whether its own was. If the label columns are present too, the
-    metrics are printed; such a table, questions and an .xlsx file need memory as a whole.
+    probability (`confidence`). The column `in_training` says of every row whether its text or
+    molecule was in the training, if the model keeps a record of it. If the label columns are
+    present too, the metrics are printed; such a table, questions and an .xlsx file need memory as a
+    whole.
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
@@ -54,47 +59,39 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     predictor = _predictor(model, input, predict_options)
-    # chunks of a workbook cannot be joined
-    predict_chunk = None if target.suffix == ".xlsx" else predictor.chunk_predictor()
-    if predict_chunk:
-        counts = _predict_in_chunks(predict_chunk, predictor, target)
+    if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
+        counts = _predict_in_chunks(predictor, target)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
     layout = output_layout(input, predict_options.table_options, target)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
-    if predictions.scorers:
-        scores = predictions.scorers[predictions.main](predictions.labelled)
-        metrics = "  ".join(f"{name} {in_digits(value)}" for name, value in scores.items())
-        print(f"{len(predictions.labelled)} labelled rows: {metrics}")
-        if predictor.models[0].saved_task.error_units:
-            print(ERRORS_IN_UNITS)
-        _warn_of_training(predictions.in_training)
+    if predictions.scores:
+        in_units = bool(predictor.models[0].saved_task.error_units)
+        _print_evaluation(_evaluation(predictions, predictions.scores, 0, 0), in_units)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
 
 
-def _predict_in_chunks(
-    predict_chunk: ChunkPredictor, predictor: Predictor, target: Path
-) -> dict[str, int]:
+def _predict_in_chunks(predictor: Predictor, target: Path) -> dict[str, int]:
     """Writes the predictions for a table that has no labels, in constant memory; returns the counts
     of its rows."""
     options = predictor.options
     layout = output_layout(predictor.path, options.table_options, target)
 
     def write(rows: FileRows, path: Path) -> dict[str, int]:
-        frame, counts = predict_chunk(rows)
-        write_frame(frame, path, header=rows.frame.index[0] == 0, layout=layout)
-        return counts
+        predictions = predictor.predict(rows)
+        begins_file = rows.frame.index[0] == 0
+        write_frame(predictions.frame, path, header=begins_file, layout=layout)
+        return predictions.counts
 
     models = [
         (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
         for model in predictor.models
     ]
-    # Chunks that an earlier version left unfinished have no column `in_training`.
-    settings = {"models": models, "options": options, "marks_training": True}
+    settings = {"models": models, "options": options}
     return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
@@ -116,7 +113,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
     predictor_class = BaselinePredictor if is_baseline(models[0].directory) else TablePredictor
-    predictor_class(models, "the text", options, row).predict_rows(row)
+    predictor_class(models, "the text", options, row).predict(row)
     print(f"1 prediction: {page}")
 
 
@@ -153,51 +150,59 @@ def evaluate(
     predictor = _predictor(model, input, PredictOptions(**options))
     saved_task = predictor.models[0].saved_task
     predictions = predictor.predict()
-    labelled = predictions.labelled
-    if not len(labelled):
-        problem = predictions.note or _no_label(saved_task.label_columns)
-        raise InputError(f"{input}: nothing can be scored: {problem}")
+    if predictions.scores is None:
+        problem = "no question has an answer; give them as `exlm finetune` takes them"
+        if saved_task.label_columns:  # questions have none
+            labels = listed(saved_task.label_columns, 5)
+            problem = f"no column has {labels}; name the column that has them with label_columns"
+        raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {
         "model": model,
         "input": input,
-        "labelled": len(labelled),
-        "unknown_labels": predictions.unknown_labels,
-        "unusable": predictions.counts.get(UNUSABLE, 0),
-        "in_training": predictions.in_training,
-        "resamples": resamples,
-        "seed": seed,
-        "metrics": {
-            name: with_intervals(score, labelled, resamples, seed, f"intervals of {name}")
-            for name, score in predictions.scorers.items()
-        },
-        "labels": predictions.label_scores,
-        "classes": predictions.class_scores,
-        "confusion": predictions.confusion,
+        **_evaluation(predictions, predictions.scores, resamples, seed),
     }
     write_json(target, report)
-    print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
-    if report["unknown_labels"] or report["unusable"]:
-        print(
-            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
-            f"know, {report['unusable']} rows that cannot be used"
-        )
+    print(in_words(predictions.counts))
     _print_evaluation(report, bool(saved_task.error_units))
     print(f"everything is in {target}")
     return report
 
 
-def _no_label(label_columns: list[str]) -> str:
-    """Says that no row has a label, and the way out; questions have no `label_columns`."""
-    if not label_columns:
-        return "no question has an answer; give them as `exlm finetune` takes them"
-    return (
-        f"no row has a prediction and a label in {listed(label_columns, 5)}; "
-        "name the column that has the labels with label_columns"
-    )
+def _evaluation(
+    predictions: Predictions, scores: Scores, resamples: int, seed: int
+) -> dict[str, Any]:
+    """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
+    `input`. The calibration error has no interval: samples repeat rows, which makes it larger."""
+    metrics = {
+        name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
+        for name, score in scores.scorers.items()
+    }
+    for scores_of_model in metrics.values():
+        if "calibration_error" in scores_of_model:
+            del scores_of_model["calibration_error"]["low"]
+            del scores_of_model["calibration_error"]["high"]
+    return {
+        "labelled": len(scores.rows),
+        "unknown_labels": scores.unknown_labels,
+        "unusable": predictions.counts.get(UNUSABLE, 0),
+        "in_training": scores.in_training,
+        "resamples": resamples,
+        "seed": seed,
+        "metrics": metrics,
+        "labels": scores.labels,
+        "classes": scores.classes,
+        "confusion": scores.confusion,
+    }
 
 
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
-    """Prints what `evaluate` found; `in_units`: whether errors are in `error_units`."""
+    """Prints an `_evaluation`; `in_units`: whether errors are in `error_units`."""
+    print(f"{report['labelled']} labelled rows")
+    if report["unknown_labels"] or report["unusable"]:
+        print(
+            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
+            f"know, {report['unusable']} rows that cannot be used"
+        )
     _warn_of_training(report["in_training"])
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
@@ -226,7 +231,7 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
 
 
 def _warn_of_training(count: int | None) -> None:
-    """Says of labelled rows how many of them were trained on (`Predictions.in_training`)."""
+    """Says of labelled rows how many of them were trained on (`Scores.in_training`)."""
     if count is None:
         note(
             "there is no record of the training beside the model, so that it cannot be told which "
@@ -259,7 +264,7 @@ def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:
     models = _seed_models(model, options)
     if is_baseline(models[0].directory):
         return BaselinePredictor.for_file(models, input, options)
-    return class_of(models[0].saved_task.task_type).predictor(models, input, options)
+    return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
@@ -271,10 +276,9 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
     models = []
     for run_dir in run_dirs:
         if is_baseline(run_dir):
-            saved_task = load_baseline(run_dir).saved_task
+            saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
-        model_classes = class_of(saved_task.task_type).model_classes
-        saved_task = replace(saved_task, precision=options.precision)
+        model_classes = find_task_type(saved_task.task_type).model_classes
         models.append(SeedModel(run_dir, saved_task, model_classes, options.device))
     return models

@@ -1,16 +1,14 @@
-"""What a task is, which types there are, and how their classes are named.
+"""What a task is, and which types there are.
 
-A `Task` is anything that is trained seed by seed; a `Finetuning` is a `Task` that trains encoders.
 For a table, `TextTable` are its rows, `TableTask` their splits and scores, and `TableFinetuning`
 and `TableBaseline` train.
 
 A further task type for the rows of a table, or for residues or words, is a class and its entry in
-LABEL_TYPES (`labels/label_types.py`). Any other is a `Finetuning` in a file of its own, and an
-entry of OTHER_TASK_TYPES."""
+LABEL_TYPES (`labels/label_types.py`). Any other is an entry of OTHER_TASK_TYPES."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
@@ -19,10 +17,11 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, ModelClasses
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.finetuning import QuestionAnswering
+from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
 from exlm.tasks.rows.predictions import PredictorMaker
-from exlm.tasks.tables.finetuning import TableFinetuning
-from exlm.tasks.tables.token_classification import TokenClassification
+from exlm.tasks.tables.output_meaning import OutputMeaning, UnitMeaning
+from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.tables.training import read_table
 
 
 class Task(Protocol):
@@ -32,12 +31,12 @@ class Task(Protocol):
     metric: str  # chooses epoch and grid cell
     summary: str  # the data in one line
     reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
-    # what must be equal for results to be combined: `data_sha256`, `metric`, and `departures` from
-    # the published data
-    data_settings: dict[str, Any]
+    # what must be equal for results to be combined, besides the settings
+    identity: dict[str, Any]
+    departures: list[str]  # from the published data, in words
 
-    def split_of(self, seed: int) -> Mapping[str, object]:
-        """What a seed is trained and scored on, by part. InputError if it cannot be, which is found
+    def announce(self, seed: int) -> None:
+        """Prints what a seed is trained and scored on. InputError if it cannot be, which is found
         for every seed before the first one is trained."""
         ...
 
@@ -47,28 +46,33 @@ class Task(Protocol):
         ...
 
 
-class Finetuning(Task, Protocol):
-    """A `Task` that trains encoders; the class says what is special about the task type."""
+class TaskType(NamedTuple):
+    """A type of task that encoders are fine-tuned for."""
 
-    model_classes: ClassVar[ModelClasses]  # those with the right head
-    predictor: ClassVar[PredictorMaker]  # what the models that it trains predict
+    model_classes: ModelClasses  # those with the right head
+    # from an encoder, the settings of the data and a device to the task
+    read: Callable[[EncoderSource, TaskConfig, str], Task]
+    predictor: PredictorMaker  # what the models that it trains predict
 
-    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
-        """Reads the data for an encoder; `device` is where it is trained."""
 
-
+ROW_TYPE = TaskType(OutputMeaning.model_classes, read_table, TablePredictor.for_file)
+UNIT_TYPE = TaskType(UnitMeaning.model_classes, read_table, TablePredictor.for_file)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
-OTHER_TASK_TYPES: dict[str, type[Finetuning]] = {"question_answering": QuestionAnswering}
+OTHER_TASK_TYPES = {
+    "question_answering": TaskType(
+        QuestionAnswering.model_classes, QuestionAnswering, QuestionPredictor
+    )
+}
 
 
-def class_of(task_type: str | None) -> type[Finetuning]:
-    """The class for a task type. None is a table whose task type is inferred from its labels.
+def find_task_type(name: str | None) -> TaskType:
+    """The task type of this name. None is a table whose task type is inferred from its labels.
     InputError if unknown."""
-    if task_type is None:
-        return TableFinetuning
-    if task_type in LABEL_TYPES:
-        return TokenClassification if LABEL_TYPES[task_type].of_units else TableFinetuning
-    if task_type not in OTHER_TASK_TYPES:
+    if name is None:
+        return ROW_TYPE
+    if name in LABEL_TYPES:
+        return UNIT_TYPE if LABEL_TYPES[name].of_units else ROW_TYPE
+    if name not in OTHER_TASK_TYPES:
         names = ", ".join([*LABEL_TYPES, *OTHER_TASK_TYPES])
-        raise InputError(f"there is no task_type {task_type!r}; use one of {names}")
-    return OTHER_TASK_TYPES[task_type]
+        raise InputError(f"there is no task_type {name!r}; use one of {names}")
+    return OTHER_TASK_TYPES[name]

@@ -1,8 +1,8 @@
 """The training loop of pre-training and of fine-tuning.
 
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss, which
-turns a micro-batch into a `LossSum`. The loop does not know whether a loss comes from masks and
-lattices or from labels. `exlm.train.update` computes one update."""
+turns a micro-batch into a `LossSum`. `exlm.train.update` computes one update, `exlm.train.tracking`
+counts updates, and the sequences that a loss had to leave out."""
 
 import signal
 import threading

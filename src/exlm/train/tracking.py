@@ -42,12 +42,11 @@ class Tracker:
         if state is not None:
             self.step = state["step"]
             self.sums = Sums(*state["sums"])
-            self.infeasible_in_a_row = state["infeasible_run"]
             # Checkpoints of earlier versions have no seconds.
             seconds_before = state.get("seconds", seconds_before)
         self.loss_name = loss_name
         self.active = distributed.is_main()
-        self.board: Any = None  # the writer for TensorBoard
+        self.board: Any = None  # the writer for TensorBoard, where it is installed
         self.bar = tqdm(
             total=steps,
             initial=self.step,
@@ -61,23 +60,19 @@ class Tracker:
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
-                # The import takes a second.
-                from torch.utils.tensorboard import SummaryWriter
+                from torch.utils.tensorboard import SummaryWriter  # takes a second
 
-                purge_step = self.step + 1
-                self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=purge_step)
+                self.board = SummaryWriter(directory / "tensorboard", purge_step=self.step + 1)
         # The time that it took to load the run is not counted.
         self.since = clocks() - np.array(seconds_before)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: finished updates, the sums and the `clocks` since the last entry
-        of the log, and the updates in a row with infeasible sequences, whose name in checkpoints is
-        older."""
+        """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
+        entry of the log."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
             "seconds": (clocks() - self.since).tolist(),
-            "infeasible_run": self.infeasible_in_a_row,
         }
 
     def is_due(self, every: int) -> bool:
@@ -122,15 +117,16 @@ class Tracker:
         self.since += clocks() - begin
 
     def log(self, kind: str, values: dict[str, Any]) -> None:
-        """Writes an entry of numbers, and of lists or dictionaries of numbers; `kind` is train or
-        eval."""
+        """Writes an entry of numbers, and of lists or dictionaries of numbers, which TensorBoard
+        does not get; `kind` is train or eval."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": self.step, "kind": kind, **values}) + "\n")
         self.file.flush()
         if self.board is not None:
-            for name, number in flat({kind: values}):
-                self.board.add_scalar(name, number, self.step)
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self.board.add_scalar(f"{kind}/{name}", value, self.step)
 
     def close(self) -> None:
         self.bar.close()
@@ -138,17 +134,6 @@ class Tracker:
             self.file.close()
         if self.board is not None:
             self.board.close()
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers in dictionaries and lists, each with its path: `eval/nll_by_masks/4`."""
-    for name, value in values.items():
-        if isinstance(value, list):
-            value = dict(enumerate(value, 1))
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def clocks() -> np.ndarray:

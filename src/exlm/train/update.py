@@ -8,7 +8,7 @@ dropout drops: other numbers, with the same probabilities."""
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -39,12 +39,8 @@ class Sums:
     tokens: float = 0.0
 
     def __add__(self, other: "Sums") -> "Sums":
-        return Sums(
-            self.total + other.total,
-            self.count + other.count,
-            self.infeasible + other.infeasible,
-            self.tokens + other.tokens,
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Sums(*(mine + theirs for mine, theirs in pairs))
 
     @property
     def mean_loss(self) -> float:

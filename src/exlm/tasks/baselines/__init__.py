@@ -1,6 +1,6 @@
 """Simple and well-known models on the same data, splits, seeds and metrics as ours.
 
-A baseline is a function from `BaselineInputs` (`base.py`) to predictions, which BASELINES describes
+A baseline is a function from `FitInputs` (`inputs.py`) to predictions, which BASELINES describes
 and gives a name. Models of scikit-learn (`estimators.py`) learn in this process. A program
 (`programs.py`) runs in a Python environment of its own."""
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from exlm.data.chemistry import BITS, RADIUS
 from exlm.tasks.baselines import estimators, programs
-from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.inputs import FitInputs
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Baseline:
         settings: what the results tell about it.
         packages: what pip installs for a program in an environment that the first one names."""
 
-    fit_predict: Callable[[BaselineInputs], np.ndarray]
+    fit_predict: Callable[[FitInputs], np.ndarray]
     molecules: bool
     is_random: bool = True
     settings: dict[str, Any] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.baselines.texts import are_single_words
+from exlm.tasks.baselines.inputs import FitInputs
+from exlm.tasks.baselines.texts import protein_letters
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -27,7 +27,7 @@ C_VALUES = (0.01, 0.1, 1.0, 10.0, 100.0)
 TFIDF_WORD = r"\w+|[^\w\s]"
 
 
-def fit_forest(inputs: BaselineInputs) -> np.ndarray:
+def fit_forest(inputs: FitInputs) -> np.ndarray:
     """Predictions of random forests whose splits look at as many bits as Breiman (2001) advises."""
     if inputs.label_type.is_number:
         estimator = RandomForestRegressor(max_features=1 / 3)
@@ -37,34 +37,35 @@ def fit_forest(inputs: BaselineInputs) -> np.ndarray:
     return one_model_per_label(inputs, ecfp(inputs.texts), estimator)
 
 
-def fit_neighbours(inputs: BaselineInputs) -> np.ndarray:
+def fit_neighbours(inputs: FitInputs) -> np.ndarray:
     """The mean label of the nearest labelled molecules of the train part, weighted by their
     Tanimoto similarity."""
     bits = ecfp(inputs.texts).astype(np.float32)
-    train_labels = inputs.learnable_labels[inputs.train]
+    train_bits = bits[inputs.train]
+    train_labels = inputs.labels[inputs.train]
     if inputs.label_type.has_classes:
         train_labels = (train_labels == np.arange(inputs.outputs)).astype(float)
     predictions = np.zeros((len(bits), inputs.outputs))
     for block in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
-        similarity = _tanimoto(bits[block], bits[inputs.train])
+        similarity = _tanimoto(bits[block], train_bits)
         for column, labels in enumerate(train_labels.T):
             predictions[block, column] = _weighted_mean(labels, similarity)
     return predictions
 
 
-def fit_linear_to_molecules(inputs: BaselineInputs) -> np.ndarray:
+def fit_linear_to_molecules(inputs: FitInputs) -> np.ndarray:
     """Predictions from fingerprints."""
     features = sparse.csr_matrix(ecfp(inputs.texts), dtype=np.float64)
     return best_linear_model(inputs, features)
 
 
-def fit_linear_to_words(inputs: BaselineInputs) -> np.ndarray:
+def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
     """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
-    letters where texts are single words, such as proteins. Of two texts: the features of
-    each, their differences and their products."""
+    letters of proteins. Of two texts: the features of each, their differences and their
+    products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
     train_texts = [texts[row] for texts in columns for row in inputs.train]
-    if are_single_words(train_texts):
+    if protein_letters(train_texts):
         vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
     else:
         vectorizer = TfidfVectorizer(
@@ -90,7 +91,7 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
     return np.array(rows, dtype=np.uint8)
 
 
-def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
+def best_linear_model(inputs: FitInputs, features: Features) -> np.ndarray:
     """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
     C_VALUES that is best on valid; of equal ones the first."""
     estimators: list[BaseEstimator]
@@ -103,12 +104,12 @@ def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
 
 
 def one_model_per_label(
-    inputs: BaselineInputs, features: Features, estimator: BaseEstimator
+    inputs: FitInputs, features: Features, estimator: BaseEstimator
 ) -> np.ndarray:
     """Predictions [rows, outputs] of copies of an estimator, each fitted to the labelled rows of
     one label column in the train part."""
     columns = []
-    for labels in inputs.learnable_labels.T:
+    for labels in inputs.labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
         fitted = _fit(estimator, features[rows], labels[rows])
         if inputs.label_type.is_number:

@@ -1,6 +1,7 @@
 """Baselines that are programs, in Python environments of their own: `chemprop` (D-MPNN, Yang et
 al., 2019), by its authors, and `attentivefp` (Xiong et al., 2020), by `attentivefp_program.py`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.runs import lock
-from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.inputs import FitInputs
 from exlm.train.loop import on_signals
 
 CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")
@@ -21,11 +22,13 @@ ATTENTIVEFP_PACKAGES = ("torch-geometric==2.8.1", "torch==2.13.0", "rdkit==2026.
 ATTENTIVEFP_EPOCHS = 100
 ATTENTIVEFP_SCRIPT = Path(__file__).with_name("attentivefp_program.py")
 
+# where environments are made, unless the variable EXLM_BASELINES names another folder
+DEFAULT_FOLDER = "~/.cache/exlm/baselines"
 TABLES = ("train.csv", "valid.csv", "all.csv")  # what a program reads; it predicts all.csv
 FINISHED = "finished"  # the name of an empty file in an environment that was made completely
 
 
-def fit_chemprop(inputs: BaselineInputs) -> np.ndarray:
+def fit_chemprop(inputs: FitInputs) -> np.ndarray:
     """Predictions with default settings, by the weights of the epoch that is best on valid."""
     task_type = _task_type(inputs)
     options = [
@@ -48,7 +51,7 @@ def fit_chemprop(inputs: BaselineInputs) -> np.ndarray:
     return table.iloc[:, 1:].to_numpy(dtype=float)
 
 
-def fit_attentivefp(inputs: BaselineInputs) -> np.ndarray:
+def fit_attentivefp(inputs: FitInputs) -> np.ndarray:
     """Predictions by the weights of the epoch with the lowest loss on valid."""
     epochs = inputs.epochs or ATTENTIVEFP_EPOCHS
     settings = [_task_type(inputs), inputs.outputs, inputs.seed, epochs]
@@ -58,17 +61,17 @@ def fit_attentivefp(inputs: BaselineInputs) -> np.ndarray:
         return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
 
 
-def _task_type(inputs: BaselineInputs) -> str:
+def _task_type(inputs: FitInputs) -> str:
     """What programs call the task: regression, multiclass, or classification by 0 and 1."""
     if inputs.label_type.is_number:
         return "regression"
     return "multiclass" if inputs.label_type.has_classes else "classification"
 
 
-def environment(packages: tuple[str, ...], environments: str) -> Path:
-    """The Python of an environment in a folder, made if it is missing or unfinished; InputError if
-    that fails."""
-    folder = Path(environments).expanduser().resolve()
+def environment(packages: tuple[str, ...]) -> Path:
+    """The Python of an environment, made if it is missing or unfinished; InputError if that fails.
+    Its place is never read from a file, which could name a foreign program."""
+    folder = Path(os.environ.get("EXLM_BASELINES", DEFAULT_FOLDER)).expanduser().resolve()
     directory = folder / packages[0].replace("==", "-")
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     with lock(folder):
@@ -89,17 +92,17 @@ def environment(packages: tuple[str, ...], environments: str) -> Path:
 
 
 def _run_python(
-    packages: tuple[str, ...], inputs: BaselineInputs, folder: str, arguments: list[str]
+    packages: tuple[str, ...], inputs: FitInputs, folder: str, arguments: list[str]
 ) -> None:
     """Writes TABLES to a folder (SMILES, then a column per label) and runs Python there.
     TrainingStopped if the program fails."""
-    labels = inputs.learnable_labels
+    labels = inputs.labels
     frame = pd.DataFrame(labels, columns=[f"task {i}" for i in range(labels.shape[1])])
     frame.insert(0, "smiles", inputs.texts)
     rows_of_tables = (inputs.train, inputs.valid, np.arange(len(frame)))
     for name, rows in zip(TABLES, rows_of_tables, strict=True):
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
-    python = environment(packages, inputs.environments)
+    python = environment(packages)
     # -I keeps PYTHONPATH, and so the packages of this library, out of the environment.
     _run([str(python), "-I", *arguments], inputs.log, folder)
 

@@ -3,9 +3,8 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
@@ -13,84 +12,141 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.frames import FileRows
-from exlm.data.tokenization import letter_tokenizer
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.base import BaselineInputs
-from exlm.tasks.baselines.texts import are_proteins, are_single_words, checked_texts
+from exlm.tasks.baselines.inputs import FitInputs
+from exlm.tasks.baselines.texts import checked_texts, protein_letters
 from exlm.tasks.encoders.results import BASELINE_FILE
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.predictor import TablePredictor
 
-
-def save_baseline(learned: BaselineInputs, run_dir: Path) -> None:
-    """Writes all that is needed to fit a baseline again."""
-    content = vars(learned) | {"task": learned.saved_task.to_json()}
-    for name in ("saved_task", "log"):
-        del content[name]
-    for name in ("labels", "train", "valid"):
-        content[name] = content[name].tolist()
-    write_json(run_dir / BASELINE_FILE, content)
+ARRAYS = {"labels": float, "train": int, "valid": int}
 
 
-def load_baseline(run_dir: Path) -> BaselineInputs:
-    """What `save_baseline` wrote; InputError if the file is damaged."""
-    content = read_or_empty(run_dir / BASELINE_FILE)
-    try:
-        saved_task = SavedTask.from_json(content.pop("task"))
-        content["labels"] = np.array(content["labels"], dtype=float)
-        for part in ("train", "valid"):
-            content[part] = np.array(content[part], dtype=int)
-        return BaselineInputs(**content, saved_task=saved_task, log=run_dir / "predict.log")
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            f"{run_dir / BASELINE_FILE} is damaged; restore it or train the baseline again"
-        ) from None
+@dataclass(frozen=True)
+class SavedBaseline:
+    """The content of `baseline.json`: the rows of train and valid, as in `FitInputs`, with all of
+    their labels.
 
+    Attributes:
+        name: the key in BASELINES.
+        task: what is kept of the task.
+        metric: what chooses the strength of regularisation on the valid rows."""
 
-def predict_table(learned: BaselineInputs, table: TextTable) -> np.ndarray:
-    """Fits a baseline to the rows that it learns from, and predicts for a table: [rows, classes or
-    labels], NaN for rows that cannot be used."""
-    rows = np.flatnonzero(table.usable)
-    texts = [standardize(table.texts[row], learned.saved_task.standardize) for row in rows]
-    pairs = None
-    if learned.pairs and table.pairs:
-        pairs = learned.pairs + [table.pairs[row] for row in rows]
-    without_labels = np.full((len(rows), learned.labels.shape[1]), np.nan)
-    inputs = replace(
-        learned,
-        texts=learned.texts + texts,
-        pairs=pairs,
-        labels=np.concatenate([learned.labels, without_labels]),
-    )
-    fitted = inputs.all_labels(BASELINES[learned.name].fit_predict(inputs))
-    predictions = np.full((len(table.texts), fitted.shape[1]), np.nan)
-    predictions[rows] = fitted[len(learned.texts) :]
-    return predictions
+    name: str
+    task: SavedTask
+    metric: str
+    seed: int
+    epochs: int | None
+    texts: list[str]
+    pairs: list[str] | None
+    labels: np.ndarray
+    train: np.ndarray
+    valid: np.ndarray
+
+    def write(self, run_dir: Path) -> None:
+        """Writes all that is needed to fit the baseline again."""
+        lists = {name: getattr(self, name).tolist() for name in ARRAYS}
+        write_json(run_dir / BASELINE_FILE, {**vars(self), **lists, "task": self.task.to_json()})
+
+    @classmethod
+    def read(cls, run_dir: Path) -> "SavedBaseline":
+        """What `write` wrote; InputError if the file is damaged or names an unknown baseline."""
+        content = read_or_empty(run_dir / BASELINE_FILE)
+        try:
+            values = {name: content[name] for name in cls.__dataclass_fields__}
+            if values["name"] not in BASELINES:
+                raise ValueError(f"there is no baseline {values['name']}")
+            for name, number in ARRAYS.items():
+                values[name] = np.array(values[name], dtype=number)
+            return cls(**values | {"task": SavedTask.from_json(values["task"])})
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{run_dir / BASELINE_FILE} is damaged, or of another version of exlm; "
+                "restore it or train the baseline again"
+            ) from None
+
+    @property
+    def _is_learnable(self) -> np.ndarray:
+        """[labels] bool: whether a column has any label in train."""
+        return ~np.isnan(self.labels[self.train]).all(0)
+
+    def predict(self, table: TextTable, log: Path) -> np.ndarray:
+        """Fits the baseline to its rows, and predicts for a table: [rows, classes or labels], NaN
+        for rows that cannot be used. `log` gets the output of a program."""
+        rows = np.flatnonzero(table.usable)
+        texts = [standardize(table.texts[row], self.task.standardize) for row in rows]
+        pairs = None
+        if self.pairs and table.pairs:
+            pairs = self.pairs + [table.pairs[row] for row in rows]
+        labels = self.labels[:, self._is_learnable]
+        without_labels = np.full((len(rows), labels.shape[1]), np.nan)
+        inputs = FitInputs(
+            texts=self.texts + texts,
+            pairs=pairs,
+            labels=np.concatenate([labels, without_labels]),
+            train=self.train,
+            valid=self.valid,
+            label_type=LABEL_TYPES[self.task.task_type],
+            outputs=len(self.task.class_names or labels.T),
+            score=self._score,
+            seed=self.seed,
+            epochs=self.epochs,
+            log=log,
+        )
+        fitted = self._all_labels(BASELINES[self.name].fit_predict(inputs))
+        predictions = np.full((len(table.texts), fitted.shape[1]), np.nan)
+        predictions[rows] = fitted[len(self.texts) :]
+        return predictions
+
+    def _all_labels(self, predictions: np.ndarray) -> np.ndarray:
+        """Predictions [rows, outputs] and 0.5 for labels of which nothing can be learned."""
+        if self.task.class_names:
+            return predictions
+        of_all_labels = np.full((len(predictions), self.labels.shape[1]), 0.5)
+        of_all_labels[:, self._is_learnable] = predictions
+        return of_all_labels
+
+    def _score(self, predictions: np.ndarray) -> float:
+        """How good predictions [rows, outputs] are on valid; higher is better."""
+        scores = score_predictions(
+            LABEL_TYPES[self.task.task_type],
+            labels=self.labels[self.valid],
+            predictions=self._all_labels(predictions)[self.valid],
+            error_units=self.task.error_units,
+        )
+        return goodness(scores[self.metric], self.metric)
 
 
 class BaselinePredictor(TablePredictor):
-    """Predictions with saved baselines."""
+    """Predictions with saved baselines, which are fitted once, for all rows."""
 
-    fits_again: ClassVar[bool] = True
+    in_chunks = False
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        for name in ("interval", "explain"):
+            if getattr(self.options, name) is not None:
+                raise InputError(f"{name} is for fine-tuned models, not baselines; leave it out")
+
+    def _tokenizer(self) -> PreTrainedTokenizerFast | None:
+        """What reads proteins, if the baselines learned from proteins."""
+        if self.molecules:
+            return None
+        return protein_letters(SavedBaseline.read(self.models[0].directory).texts)
 
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, of which baselines read the texts and no tokens."""
-        proteins = not self.molecules and are_proteins(
-            load_baseline(self.models[0].directory).texts
-        )
         on_invalid = self.options.on_invalid
-        table = checked_texts(self.texts_of(rows), self.molecules, proteins, on_invalid)
+        table = checked_texts(self.texts_of(rows), self.molecules, self._tokenizer(), on_invalid)
         table.check(self.path, on_invalid)
         return table, TableTokens([])
-
-    def _tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """The tokenizer of proteins, which spells texts of single words, as in the training."""
-        learned = load_baseline(self.models[0].directory)
-        return letter_tokenizer("protein") if are_single_words(learned.texts) else None
 
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
@@ -98,6 +154,7 @@ class BaselinePredictor(TablePredictor):
         """What every baseline predicts, by the name of its seed."""
         by_model = {}
         for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
-            learned = load_baseline(model.directory)
-            by_model[model.directory.name] = predict_table(learned, table)
+            baseline = SavedBaseline.read(model.directory)
+            log = model.directory / "predict.log"
+            by_model[model.directory.name] = baseline.predict(table, log)
         return by_model

@@ -17,6 +17,9 @@ from exlm.ops.precision import in_precision
 Tokens = dict[str, np.ndarray]
 
 TOKENS_PER_BATCH = 16384
+# The precision of all scores of a training, whatever its own: that of predictions, so that both
+# agree, on every machine.
+SCORING = "fp32"
 LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
 
@@ -44,52 +47,26 @@ def model_inputs(network: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tens
     return {name: values.to(device) for name, values in batch.items() if name in names}
 
 
-def batches_by_length(network: nn.Module, examples: Sequence[Tokens]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH tokens, as `longest_first` makes them."""
-    # Repeated MLM: such a model repeats every token of its input
-    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(network, "config", None), "repeat", 1)
-    lengths = [len(example["input_ids"]) for example in examples]
-    yield from longest_first(lengths, tokens_per_batch, few_shapes=True)
-
-
 def batch_outputs(
     network: nn.Module,
     function: Callable[..., Tensor],
     examples: Sequence[Tokens],
     tokenizer: PreTrainedTokenizerFast,
-    precision: str = "auto",
+    precision: str = SCORING,
     progress: str | None = None,
     padding_side: str | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For every batch of examples their numbers [n] and what `function(**batch)` makes of them,
-    without gradients: [n, ...] float32."""
+    """For every batch of TOKENS_PER_BATCH tokens, as `longest_first` makes them, the numbers [n] of
+    its examples and what `function(**batch)` makes of them, without gradients: [n, ...] float32."""
     network.eval()
     device = next(network.parameters()).device
+    # Repeated MLM: such a model repeats every token of its input
+    tokens_per_batch = TOKENS_PER_BATCH // getattr(getattr(network, "config", None), "repeat", 1)
+    lengths = [len(example["input_ids"]) for example in examples]
     with tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for numbers in batches_by_length(network, examples):
+        for numbers in longest_first(lengths, tokens_per_batch, few_shapes=True):
             batch = pad([examples[number] for number in numbers], tokenizer, padding_side)
             with torch.inference_mode(), in_precision(device, precision):
                 outputs = function(**model_inputs(network, batch)).float().cpu().numpy()
             yield numbers, outputs
             bar.update(len(numbers))
-
-
-def row_outputs(
-    network: nn.Module,
-    function: Callable[..., Tensor],
-    width: int,
-    examples: Sequence[Tokens],
-    rows: np.ndarray,
-    tokenizer: PreTrainedTokenizerFast,
-    precision: str = "auto",
-    progress: str | None = None,
-) -> np.ndarray:
-    """`function(**batch) -> [n, width]` of some rows of the examples: [all rows, width] float32,
-    NaN for all others."""
-    result = np.full((len(examples), width), np.nan, dtype=np.float32)
-    examples_of_rows = [examples[row] for row in rows]
-    for numbers, outputs in batch_outputs(
-        network, function, examples_of_rows, tokenizer, precision, progress
-    ):
-        result[rows[numbers]] = outputs
-    return result

@@ -5,7 +5,6 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
 from transformers import (
     AutoConfig,
-    AutoModel,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -28,7 +26,6 @@ from exlm.errors import InputError, first_line, note
 from exlm.storage.models import (
     check_model,
     check_tokenizer,
-    weight_files,
     weight_hash,
 )
 from exlm.storage.shipped import model_path
@@ -63,16 +60,12 @@ class EncoderSource:
 
     name: str  # directory or hub name of a pre-trained model
     from_scratch: bool = False  # whether to draw all weights anew
-    # directory of a fine-tuned model of the same architecture, whose encoder is taken
-    start_from: str | None = None
 
     @property
     def earlier_run(self) -> Path | None:
         """The directory of the fine-tuned model that has the encoder; None if this is only
         pre-trained, or drawn anew."""
-        if self.start_from:
-            return Path(self.start_from)
-        if self.from_scratch or not hasattr(load_config(self.name), "task"):
+        if self.from_scratch or kept_task(load_config(self.name)) is None:
             return None
         return best_seed_directory(self.name)
 
@@ -87,40 +80,15 @@ class EncoderSource:
         config = load_config(self.name)
         config.update(settings | _family_settings(config, model_classes, hyper))
         model_class = _model_class(config, model_classes)
+        # before loading, which may draw, too: a seed always gives the same head
+        random_network = model_class(config)
         if self.from_scratch:
-            network = _random_network(model_class, config)
-        else:
-            # A whole network is drawn for its head alone: the generator then passes through the
-            # weights of an encoder first, as in all earlier versions, and a seed still gives the
-            # same head. It comes before loading, which may draw, too. A head that the checkpoint
-            # brings is replaced.
-            random_network = model_class(config)
-            network = _from_pretrained(model_class, self.name, config, new_head=True)
-            for name, module in random_network.named_children():
-                if name in HEADS:
-                    setattr(network, name, module)
-        if self.start_from:
-            _copy_encoder(self.start_from, network)
+            return _with_exact_head(random_network)
+        network = _from_pretrained(model_class, self.name, config, new_head=True)
+        for name, module in random_network.named_children():
+            if name in HEADS:  # also in the place of one that the checkpoint brings
+                setattr(network, name, module)
         return _with_exact_head(network)
-
-    def weight_files(self) -> dict[str, dict[str, str]]:
-        """The SHA-256 of the weights that a network gets, by the setting that names their model,
-        and by file."""
-        names = {"model": self.name, "start_from": self.start_from}
-        return {setting: weight_files(name) for setting, name in names.items() if name}
-
-
-def _random_network(
-    model_class: type[PreTrainedModel], config: PreTrainedConfig
-) -> PreTrainedModel:
-    """A network with random weights alone. That of ExLM gets an encoder that is drawn before the
-    head, as in all earlier versions, so that a seed gives the same weights."""
-    if config.model_type != "exlm":
-        return model_class(config)
-    encoder = AutoModel.from_config(config)
-    network = model_class(config)
-    network.exlm = encoder
-    return network
 
 
 def load_finetuned(
@@ -160,10 +128,9 @@ def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig)
     accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
     most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
-    tells_types = 0 < max(types, default=0) < most_types
     shared = [name for name in tokenizer.model_input_names if name in accepted]
     names = [name for name in shared if name != "token_type_ids"]
-    if "token_type_ids" in accepted and tells_types:
+    if "token_type_ids" in accepted and 0 < max(types, default=0) < most_types:
         names.append("token_type_ids")
     return names
 
@@ -194,10 +161,17 @@ def load_config(name: str) -> PreTrainedConfig:
         ) from error
 
 
+def kept_task(config: PreTrainedConfig) -> dict[str, Any] | None:
+    """What a model of `exlm finetune` keeps of its task; None of another, which may have a string
+    of this name."""
+    task = getattr(config, "task", None)
+    return task if isinstance(task, dict) else None
+
+
 def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
     if type(config) not in model_classes:
         raise InputError(
-            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
+            f"transformers has no head of this task for {config.model_type}; use another model"
         )
     return model_classes[type(config)]
 
@@ -228,21 +202,6 @@ def _from_pretrained(
         weights = listed(sorted(new), limit=3)
         note(f"{name} has no weights for {weights}; they are random")
     return network.float()
-
-
-def _copy_encoder(path: str, network: PreTrainedModel) -> None:
-    """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both have one."""
-    config = load_config(path)
-    # Some families name their weights alike.
-    if config.model_type == network.config.model_type:
-        weights = _from_pretrained(AutoModel, path, config).state_dict()
-        # RuntimeError: weights of another size
-        with suppress(RuntimeError):
-            if not network.base_model.load_state_dict(weights, strict=False).missing_keys:
-                return
-    raise InputError(
-        f"the encoder in {path} has another architecture; start from a model of its family and size"
-    )
 
 
 def _family_settings(

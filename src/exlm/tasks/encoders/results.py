@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from exlm.errors import InputError
 from exlm.storage.files import GRID_REPORT, read_or_empty
 from exlm.tasks.labels.metrics import goodness, summarise
 
@@ -21,16 +20,17 @@ class SeedScores(TypedDict):
     scores: NumbersOfParts  # by part and metric
     split: NotRequired[dict[str, int]]  # rows by part
     best_epoch: NotRequired[int]  # of a model: the best on valid
-    weight_files: NotRequired[dict[str, dict[str, str]]]  # `EncoderSource.weight_files`
+    # the SHA-256 of the weights that a network began with, by `model` and file
+    weight_files: NotRequired[dict[str, dict[str, str]]]
     seconds: NotRequired[float]  # of a baseline
     counts: NotRequired[NumbersOfParts]  # by part: rows and, of two classes, positives
+    in_train: NotRequired[dict[str, int]]  # by part: rows with a text or molecule of train
     # by part, if the encoder has been fine-tuned before: rows that were in that training; None if
     # it cannot be told
     in_earlier_training: NotRequired[dict[str, int | None]]
     interval: NotRequired[NumbersOfParts]  # of the metric on test, or else valid: low and high
-    # of several labels, by part and label: the metric of a label by itself, and rows that have it
+    # of several labels, by part and label: the metric of a label by itself
     labels: NotRequired[NumbersOfParts]
-    label_rows: NotRequired[NumbersOfParts]
     # by part: equal if the same rows were scored, whatever other rows their files have
     rows_sha256: NotRequired[dict[str, str]]
     label_columns: NotRequired[list[str]]
@@ -65,18 +65,11 @@ class GridReport(TypedDict):
     counts: NotRequired[dict[str, Statistics]]  # by part, as the next ones
     interval: NotRequired[dict[str, Statistics]]
     labels: NotRequired[dict[str, Statistics]]
-    label_rows: NotRequired[dict[str, Statistics]]
 
 
 def leaves_model(result: RunResult) -> bool:
     """Whether a run has left a model, as neither a baseline nor a training that stopped has."""
     return "best_epoch" in result
-
-
-def summarise_scores(results: Sequence[RunResult]) -> dict[str, Statistics]:
-    """The scores of all seeds, by part. If the training of one has stopped, none is defined."""
-    stopped = [result for result in results if "stopped" in result]
-    return summarise_parts([result["scores"] for result in stopped[:1] or results])
 
 
 def summarise_parts(numbers_of_seeds: Sequence[NumbersOfParts]) -> dict[str, Statistics]:
@@ -115,15 +108,9 @@ def is_baseline(run_dir: Path) -> bool:
 
 
 def best_seed_directory(path: str) -> Path:
-    """The directory of the model whose seed is best on valid; `path` itself if it has no
-    directories of seeds."""
-    run_dirs = seed_directories(path)
-    if len(run_dirs) == 1:
-        return run_dirs[0]
+    """The directory of the model whose seed is best on valid, in the output of a fine-tuning;
+    `path` itself if it is that of a seed."""
     report = read_or_empty(Path(path) / GRID_REPORT)
     if not report:
-        raise InputError(
-            f"the fine-tuning in {path} is not finished; "
-            "run the same command again, then start from it"
-        )
+        return Path(path)
     return Path(path) / report["best"] / f"seed-{best_seed(report['runs'], report['metric'])}"

@@ -15,16 +15,12 @@ from exlm.data.columns import text_columns
 from exlm.data.formats import format_of
 from exlm.errors import InputError, note
 from exlm.storage.models import check_model
-from exlm.tasks.encoders.loading import ModelClasses, load_config, load_finetuned
-from exlm.train import distributed
+from exlm.tasks.encoders.loading import ModelClasses, kept_task, load_config, load_finetuned
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.train import devices
 
-# The precision of all scores of a training, whatever its own: that of predictions, so that both
-# agree, on every machine.
-SCORING = "fp32"
 # The largest mean of labels, in their standard deviations, that a float32 output can include
 LARGEST_OFFSET = 10_000
-# how the names of the model classes end that are made for a task
-HEADS_OF_TASKS = ("Classification", "QuestionAnswering")
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
 # Fields whose keys in files are other words
 KEYS = {"class_names": "classes", "binary_names": "words", "unit_pattern": "unit"}
@@ -38,7 +34,6 @@ class SavedTask:
 
     task_type: str = ""  # as in `TaskConfig`; "" for a model that is only pre-trained
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens
-    precision: str = SCORING  # of the scores of the training; predictions have their own
 
     # of tables
     text_column: str = ""  # column of the texts
@@ -64,6 +59,11 @@ class SavedTask:
     # of question answering
     stride: int = 0  # tokens that neighbouring windows share
     max_answer: int = 0  # longest answer in tokens
+
+    @property
+    def label_type(self) -> LabelType:
+        """That of the labels of a table; KeyError for another task."""
+        return LABEL_TYPES[self.task_type]
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -97,17 +97,13 @@ class SavedTask:
 def load_saved_task(path: str) -> SavedTask:
     """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
     check_model(path)
-    config = load_config(path)
-    content = getattr(config, "task", None)
-    if content is not None:
-        return SavedTask.from_json(content)
-    architecture, *_ = config.architectures or [""]
-    if architecture.endswith(HEADS_OF_TASKS):
+    content = kept_task(load_config(path))
+    if content is None:
         raise InputError(
-            f"{path} was not made by exlm finetune, so that its task is not known; "
-            "use a pipeline of transformers (docs/howto/other-tools.md)"
+            f"{path} was not made by exlm finetune; give the output directory of one (pipelines of "
+            "transformers take other models, docs/howto/other-tools.md)"
         )
-    raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
+    return SavedTask.from_json(content)
 
 
 class TunedModel(NamedTuple):
@@ -131,7 +127,7 @@ class SeedModel:
     def loaded(self) -> TunedModel:
         """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
-        distributed.place_model(network, self.device)
+        devices.place_model(network, self.device)
         return TunedModel(network, tokenizer)
 
 

@@ -18,7 +18,7 @@ from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.labels.metrics import goodness
-from exlm.train import distributed
+from exlm.train import devices
 from exlm.train.loop import ADVICE, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 from exlm.train.update import LossFunction
@@ -103,7 +103,7 @@ def train_best_epoch(
     batches: ShuffledBatches,
     run_dir: Path,
     hyper: FinetuneConfig,
-    score: Callable[[nn.Module], dict[str, float]],
+    score: Callable[[], dict[str, float]],
     metric: str,
     device: str = "auto",
 ) -> int:
@@ -116,7 +116,7 @@ def train_best_epoch(
 
     def evaluate(network: nn.Module, step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
-        values = score(network)
+        values = score()
         best.keep_if_best(network, epoch, goodness(values[metric], metric))
         return values
 
@@ -124,7 +124,7 @@ def train_best_epoch(
         epochs_since_best = step // batches.per_epoch - best.epoch
         return hyper.patience > 0 and epochs_since_best >= hyper.patience
 
-    distributed.place_model(network, device)
+    devices.place_model(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
     with advising(ADVICE, MEMORY_ADVICE):
         fit(

@@ -1,8 +1,9 @@
 """What the cells of labels say: a number, a class, no or yes."""
 
-import math
 import re
 from collections.abc import Sequence
+from itertools import permutations
+from numbers import Number
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -14,15 +15,15 @@ from exlm.data.columns import listed
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
-NEGATIVE = ("inactive", "no", "false", "f")
-POSITIVE = ("active", "yes", "true", "t")
-NUMBER_LIKE = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?", re.IGNORECASE)
-# Spaces that papers and spreadsheets put between thousands: no-break, thin, narrow no-break
-THOUSANDS_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+NEGATIVE = ("inactive", "negative", "no", "false", "f")
+POSITIVE = ("active", "positive", "yes", "true", "t")
 MINUS_SIGN = "\u2212"
+# A number, perhaps with a decimal comma and a percent sign, but not with a zero in front, as codes
+NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
+MAY_BE_THOUSANDS = r"[-+]?[1-9]\d{0,2},\d{3}"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
-BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+]?[\d.,]*\d.*"
+BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+\u2212]?[\d.,]*\d.*"
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -55,71 +56,24 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column as numbers, NaN for other cells. A minus may be that of typography, and
-    no-break spaces may stand between thousands. Percent signs, decimal commas and marks between
-    thousands are read if all numbers of a column have them: `10,8%` is 10.8. One cell must be
-    clear: `1,234` alone may be a thousand. A column that has both `1` and `01` has codes and no
-    numbers.
+    """The cells of a column as numbers, NaN for all others. Texts have a decimal comma where none
+    has a point, unless all could be thousands, and a percent sign if every cell has one.
 
-    | cells of a column   | numbers         |
-    | ------------------- | --------------- |
-    | `1`, `2.5`, `x`     | 1, 2.5, NaN     |
-    | `−3`, `>10`         | -3, NaN         |
-    | `10,8`, `9,75`, `x` | 10.8, 9.75, NaN |
-    | `1.234,5`, `2`      | 1234.5, 2       |
-    | `1,234.5`, `2`      | 1234.5, 2       |
-    | `1,234`, `2,500`    | NaN, NaN        |
-    | `1,234`, `10,8`     | 1.234, 10.8     |
-    | `10.8%`, `5%`       | 10.8, 5         |
-    | `10.8%`, `5`        | NaN, 5          |
-    | `01`, `02`          | 1, 2            |
-    | `01`, `1`           | NaN, NaN        |"""
-    plain = cells.map(_without_typography)
-    numbers = pd.to_numeric(plain, errors="coerce").astype(float)
-    is_code = plain.astype(str).str.strip().str.fullmatch(r"0\d+")
-    if numbers[is_code].isin(numbers[~is_code]).any():
-        return numbers * np.nan
-    if not (numbers.isna() & plain.notna()).any():
-        return numbers
-    marked = _marked_numbers(plain.dropna())
-    return numbers if marked.isna().any() else marked.reindex(cells.index).fillna(numbers)
-
-
-def _marked_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column that look like numbers, read without percent signs, decimal commas and
-    marks between thousands; NaN where no cell makes clear how numbers are written."""
-    # Cells of a workbook that are numbers say nothing of how others are written.
-    are_texts = cells.map(lambda cell: isinstance(cell, str)).astype(bool)
-    texts = cells[are_texts].astype(str).str.strip().str.lower()
-    texts = texts[texts.str.fullmatch(NUMBER_LIKE)]
-    if are_texts.all() and texts.str.endswith("%").all():
+    | cells of a column       | numbers          |
+    | ----------------------- | ---------------- |
+    | `10,8%`, `−1,234%`      | 10.8, -1.234     |
+    | `1,234`, `2`, `01`, `x` | NaN, 2, NaN, NaN |"""
+    is_number = cells.map(lambda cell: isinstance(cell, Number)).astype(bool)
+    numbers = cells.astype(object).where(is_number, np.nan).astype(float)
+    texts = cells[~is_number].astype(str).str.strip().str.replace(MINUS_SIGN, "-")
+    texts = texts[texts.str.fullmatch(NUMBER, case=False)]
+    if numbers.isna().all() and texts.str.endswith("%").all():
         texts = texts.str.removesuffix("%").str.strip()
-    return pd.to_numeric(_with_decimal_points(texts), errors="coerce").astype(float)
-
-
-def _without_typography(cell: Any) -> Any:
-    """A text with an ordinary minus, and nothing but digits between digits of a number; NaN for a
-    list."""
-    if isinstance(cell, (list, dict)):
-        return np.nan
-    if not isinstance(cell, str):
-        return cell
-    return THOUSANDS_SPACE.sub("", cell.replace(MINUS_SIGN, "-"))
-
-
-def _with_decimal_points(texts: pd.Series) -> pd.Series:
-    """Numbers with a decimal point and nothing between thousands; as they are, if they could be
-    read in several ways."""
-    for decimal, thousands in ((",", "."), (".", ",")):
-        groups = rf"[1-9]\d{{0,2}}([{thousands}]\d{{3}})+"
-        number = rf"[-+]?(\d+|{groups})([{decimal}]\d+)?(e[-+]?\d+)?"
-        has_both_marks = texts.str.fullmatch(rf"[-+]?{groups}[{decimal}]\d+").any()
-        if has_both_marks and texts.str.fullmatch(number).all():
-            return texts.str.replace(thousands, "").str.replace(decimal, ".")
-    may_be_thousands = texts.str.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}|[^,]*").all()
-    if texts.str.fullmatch(r"[-+]?\d+(,\d+)?(e[-+]?\d+)?").all() and not may_be_thousands:
-        return texts.str.replace(",", ".")
-    return texts
+    with_comma = texts[texts.str.contains(",")]
+    has_points = texts.str.contains(".", regex=False).any()
+    if not has_points and not with_comma.str.fullmatch(MAY_BE_THOUSANDS).all():
+        texts = texts.str.replace(",", ".")
+    return numbers.fillna(pd.to_numeric(texts, errors="coerce").astype(float))
 
 
 def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
@@ -129,22 +83,25 @@ def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    whose cells all begin as numbers and cannot be read as such: as words they would be classes."""
+    whose cells all begin as numbers, if one is none: as words they would be classes."""
     for name, column in cells.items():
-        texts = column.dropna().map(_without_typography).astype(str).str.strip()
-        # A bound, such as >10, or several labels are no number: `read_labels` names their cells.
-        marked = texts[texts.str.contains(r"[^\d.eE<>~≤≥=;|\s+-]")]
-        if not len(marked) or not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
+        texts = column.dropna().astype(str).str.strip()
+        if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
             continue
-        index = marked.index[0]
-        number = float(numbers[name][index])
-        if math.isnan(number):
+        unread = texts[numbers[name][texts.index].isna()]
+        if len(unread):
             raise InputError(
-                f"{path}: column {name!r}, {row_name(index)}: {marked.iloc[0]!r} is more than a "
-                "number, or can be read in several ways; write the numbers alone, all in one unit "
-                "and as 1234.5, or set task_type multiclass for classes"
+                f"{path}: column {name!r}, {row_name(unread.index[0])}: {unread.iloc[0]!r} is more "
+                "than a number, or can be read in several ways; write the numbers alone, all in "
+                "one unit and as 1234.5 (several labels need a column for each), or set task_type "
+                "multiclass for classes"
             )
-        note(f"in column {name!r}, {column[index]!r} is read as {number:g}")
+        marked = texts[texts.str.contains("[,%]")]
+        if len(marked):
+            note(
+                f"in column {name!r}, {marked.iloc[0]!r} is read as "
+                f"{numbers[name][marked.index[0]]:g}"
+            )
 
 
 def class_name(cell: Any) -> str:
@@ -172,19 +129,17 @@ def find_binary_names(
     for name in cells:
         for value in cells[name].dropna().map(class_name):
             values.setdefault(value.lower(), value)
-    if positive is not None:
-        others = [value for key, value in values.items() if key != positive.lower()]
-        if len(values) != 2 or len(others) != 1:
-            raise InputError(
-                f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
-                f"every label column, and the values there are {listed(values.values())}"
-            )
-        return [others[0], values[positive.lower()]]
-    negatives = [value for key, value in values.items() if key in NEGATIVE]
-    positives = [value for key, value in values.items() if key in POSITIVE]
-    if len(values) == 2 and len(negatives) == len(positives) == 1:
-        return [negatives[0], positives[0]]
-    return None
+    if len(values) == 2:
+        for zero, one in permutations(values):
+            is_usual = zero in NEGATIVE and one in POSITIVE
+            if is_usual if positive is None else one == positive.lower():
+                return [values[zero], values[one]]
+    if positive is None:
+        return None
+    raise InputError(
+        f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
+        f"every label column, and the values there are {listed(values.values())}"
+    )
 
 
 def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
@@ -192,7 +147,7 @@ def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
     for name, column in cells.items():
         values = column.dropna().map(class_name)
         has_labels = labels[name].notna().any()
-        if has_labels and not values.str.fullmatch(NUMBER_LIKE).all():
+        if has_labels and not values.str.fullmatch(NUMBER).all():
             ones, zeros = (listed(values[labels[name] == label].unique()) for label in (1, 0))
             note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
 
@@ -200,24 +155,22 @@ def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
 def zeros_and_ones(
     cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The numbers, but 0 and 1 for `binary_names`, or for the names in NEGATIVE and POSITIVE. Where
-    names are numbers, or `no` is label 1, a cell that says 1 may mean either, so that all other
-    cells are NaN.
+    """The numbers, but 0 and 1 for the names in NEGATIVE and POSITIVE. If `binary_names` are other
+    names, they alone count.
 
-    | cells of a column    | `binary_names` | labels    |
-    | -------------------- | -------------- | --------- |
-    | `1`, `0`, `2`        | None           | 1, 0, 2   |
-    | `active`, `No`, `1`  | None           | 1, 0, 1   |
-    | `toxic`, `safe`, `1` | safe, toxic    | 1, 0, 1   |
-    | `1`, `2`, `0`        | 1, 2           | 0, 1, NaN |
-    | `yes`, `no`, `1`     | yes, no        | 0, 1, NaN |"""
-    negative = (binary_names[0].lower(),) if binary_names else NEGATIVE
-    positive = (binary_names[1].lower(),) if binary_names else POSITIVE
+    | cells of a column        | `binary_names` | labels     |
+    | ------------------------ | -------------- | ---------- |
+    | `active`, `No`, `1`, `2` | None           | 1, 0, 1, 2 |
+    | `yes`, `no`, `1`         | yes, no        | 0, 1, NaN  |"""
+    zeros: Sequence[str] = NEGATIVE
+    ones: Sequence[str] = POSITIVE
+    if binary_names:
+        zero, one = map(str.lower, binary_names)
+        if zero not in NEGATIVE or one not in POSITIVE:
+            numbers = numbers * np.nan
+            zeros, ones = [zero], [one]
     keys = cells.apply(lambda column: column.map(class_name).str.lower())
-    are_usual = not set(negative) & set(POSITIVE) and not set(positive) & set(NEGATIVE)
-    if not are_usual or any(map(NUMBER_LIKE.fullmatch, (*negative, *positive))):
-        numbers = numbers * np.nan
-    return numbers.mask(keys.isin(negative), 0.0).mask(keys.isin(positive), 1.0)
+    return numbers.mask(keys.isin(zeros), 0.0).mask(keys.isin(ones), 1.0)
 
 
 def row_name(index: Any) -> str:

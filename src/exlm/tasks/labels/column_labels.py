@@ -14,20 +14,17 @@ from exlm.tasks.labels.cells import (
     check_single_labels,
     find_binary_names,
     is_whole,
+    note_binary_names,
     read_numbers,
     row_name,
     zeros_and_ones,
 )
 from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
 
-# What laboratories write: not determined, not tested. PubChem has the words, KNIME writes ?.
-NOT_DETERMINED = (
-    *("ND", "N.D.", "n.d.", "nd", "NT", "N.T.", "n.t.", "?"),
-    *("Inconclusive", "inconclusive", "Unspecified", "unspecified"),
-    # errors of Excel beside #N/A
-    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
-)
-MISSING_LABELS = ("", *MISSING_TEXTS, "n/a", *NOT_DETERMINED)
+# No label, in any case
+MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
+# What is no label in a column that has numbers, and may be a class in a column of words
+NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
 MAX_INFERRED_CLASSES = 50
 ROWS_OF_A_FIRST_TRY = 20  # fewer may have a class each
 # if there are more distinct whole numbers, the task is regression
@@ -50,13 +47,10 @@ def infer_label_columns(
     if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
         return columns
     check_single_labels(cells, path)
-    names = listed(cells)
-    advice = "there are no other columns"
-    if names:
-        advice = (
-            f"set label_columns, from: {names} (a column of identifiers is never taken by itself)"
-        )
-    raise InputError(f"{path}: cannot tell the label columns; {advice}")
+    raise InputError(
+        f"{path}: cannot tell the label columns; set label_columns, from: "
+        f"{listed(cells) or 'none'} (a column of identifiers is never taken by itself)"
+    )
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
@@ -72,17 +66,19 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
 
 def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str]) -> pd.DataFrame:
     """The cells of these columns, NaN where missing or in rows whose text has a problem."""
-    cells = frame[columns]
-    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     is_unusable = np.array(text_problems, dtype=object) != ""
-    return cells.mask(missing | is_unusable[:, None])
+    cells = frame[columns]
+    keys = cells.astype(str).apply(lambda column: column.str.strip().str.lower())
+    cells = cells.mask(keys.isin(MISSING) | is_unusable[:, None])
+    has_numbers = cells.apply(read_numbers).notna().any()
+    return cells.mask(keys.isin(NOT_DETERMINED) & has_numbers)
 
 
 class Labels(NamedTuple):
     """The labels of a table, their task type, and what they are called."""
 
     values: np.ndarray  # [rows, labels], NaN where missing
-    task_type: str  # "" in a table to predict for that does not say it
+    task_type: str
     class_names: list[str] | None  # by index, if the values are indices of classes
     binary_names: list[str] | None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
@@ -99,10 +95,14 @@ def read_labels(
     """The labels of a task, whose type is inferred where absent. `names` are those of all classes,
     or of 0 and 1, where they are known. InputError for a cell that is no label of the task; with
     `skip_unknown` it counts as missing, and a note says so."""
-    if not len(cells.columns):  # a table to predict for
-        return Labels(np.empty((len(cells), 0)), task_type or "", None, None)
     check_single_labels(cells, path)
-    readings = _readings(cells, path, task_type, names, positive)
+    numbers = cells.apply(read_numbers)
+    binary_names = None
+    if task_type is None or not LABEL_TYPES[task_type].has_classes:
+        if not skip_unknown:
+            check_numbers(cells, numbers, path)
+        binary_names = list(names or ()) or find_binary_names(cells, positive, path)
+    readings = CellReadings(cells, numbers, zeros_and_ones(cells, numbers, binary_names))
     task_type = task_type or _infer_task_type(readings)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
@@ -113,34 +113,26 @@ def read_labels(
     if label_type.has_classes:
         class_names = list(names or label_type.class_names(readings))
     labels = label_type.read(readings, class_names)
-    label_names = class_names or readings.binary_names
+    if binary_names is None and not (label_type.is_number or label_type.has_classes):
+        note_binary_names(cells, labels)
+    label_names = class_names or binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
+    problems: dict[int, str] = {}  # of rows with a cell that is no label
     wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy())
-    unknown_rows = 0
-    if skip_unknown:
-        unknown_rows = _note_wrong_labels(cells, wrong_cells, allowed, path)
-    elif len(wrong_cells):
-        raise InputError(f"{path}: {_wrong_labels(cells, wrong_cells, task_type, allowed)}")
+    for row, column in wrong_cells:
+        value = str(cells.iat[row, column]).strip()
+        problems.setdefault(int(row), f"{value!r} is no {task_type} label ({allowed})")
+    if problems and not skip_unknown:
+        row, column = wrong_cells[0]
+        raise InputError(
+            f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
+            f"{problems[row]}, and so in {len(problems)} rows; correct it, leave it empty, or "
+            "choose another column or task type (of two words, name the one that is label 1 with "
+            "task.positive; several labels need a column for each)"
+        )
+    note_unscored(problems, cells.index, path)
     values = labels.to_numpy(dtype=float)
-    return Labels(values, task_type, class_names, readings.binary_names, unknown_rows)
-
-
-def _readings(
-    cells: pd.DataFrame,
-    path: str | Path,
-    task_type: str | None,
-    names: Sequence[str] | None,
-    positive: str | None,
-) -> CellReadings:
-    """The cells, and what they may say. InputError for numbers that may be read in several
-    ways, unless they are the names of classes."""
-    numbers = cells.apply(read_numbers)
-    binary_names = None
-    if task_type is None or not LABEL_TYPES[task_type].has_classes:
-        check_numbers(cells, numbers, path)
-        binary_names = list(names or ()) or find_binary_names(cells, positive, path)
-    bits = zeros_and_ones(cells, numbers, binary_names)
-    return CellReadings(cells, numbers, bits, binary_names)
+    return Labels(values, task_type, class_names, binary_names, len(problems))
 
 
 def _infer_task_type(readings: CellReadings) -> str:
@@ -172,37 +164,6 @@ def _infer_task_type(readings: CellReadings) -> str:
 
 def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
-
-
-def _wrong_labels(
-    cells: pd.DataFrame, wrong_cells: np.ndarray, task_type: str, allowed: str
-) -> str:
-    """What to say of cells that are no labels of the task: `wrong_cells` are (row, column)."""
-    row, column = wrong_cells[0]
-    values = [str(cells.iat[row, column]).strip() for row, column in wrong_cells]
-    count = ""
-    if len(values) > 1:
-        different = listed(map(repr, dict.fromkeys(values)), 5)
-        count = f"; {len(values)} such cells in all: {different}"
-    return (
-        f"column {cells.columns[column]!r}, {row_name(cells.index[row])}: {values[0]!r} is no "
-        f"{task_type} label ({allowed}{count}); correct it, leave it empty, or choose another "
-        "column or task type (of two words, name the one that is label 1 with task.positive; "
-        "several labels need a column for each)"
-    )
-
-
-def _note_wrong_labels(
-    cells: pd.DataFrame, wrong_cells: np.ndarray, allowed: str, path: str | Path
-) -> int:
-    """Says which cells, `wrong_cells` by (row, column), are no labels of a model; returns in how
-    many rows they are."""
-    problems: dict[int, str] = {}
-    for row, column in wrong_cells:
-        value = str(cells.iat[row, column]).strip()
-        problems.setdefault(int(row), f"{value!r} is no label of the model ({allowed})")
-    note_unscored(problems, cells.index, path)
-    return len(problems)
 
 
 def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:

@@ -3,22 +3,14 @@ them are scored."""
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
-import pandas as pd
 
 from exlm.tasks.labels.metrics import NAN
 
-BILOU = {"L": "E", "U": "S"}  # how BILOU marks the last of several units, and a single one
-
-
-class Entity(NamedTuple):
-    """Where an entity is, and what kind it is of."""
-
-    first_unit: int  # counted over the units of all rows
-    unit_count: int
-    kind: str
+# where it is, by its first unit, counted over all rows, and its kind; how many units it has
+Entity = tuple[tuple[int, str], int]
 
 
 def has_entities(class_names: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
@@ -34,8 +26,7 @@ def entity_f1(labels: np.ndarray, predictions: np.ndarray, class_names: Sequence
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
     An entity begins at B or S, after E or S, and where the units before it are of another kind."""
     true, predicted = _true_and_predicted(labels, predictions, class_names)
-    count = len(true) + len(predicted)
-    return 2 * len(true & predicted) / count if count else NAN
+    return _scores(true, predicted)["f1"] if true | predicted else NAN
 
 
 def score_entities(
@@ -46,16 +37,20 @@ def score_entities(
     true, predicted = _true_and_predicted(labels, predictions, class_names)
     scores = {}
     for kind in sorted({name[2:] for name in class_names if name != "O"}):
-        true_of_kind = {entity for entity in true if entity.kind == kind}
-        predicted_of_kind = {entity for entity in predicted if entity.kind == kind}
-        right = len(true_of_kind & predicted_of_kind)
-        scores[kind] = {
-            "entities": len(true_of_kind),
-            "precision": right / max(len(predicted_of_kind), 1),
-            "recall": right / max(len(true_of_kind), 1),
-            "f1": 2 * right / max(len(true_of_kind) + len(predicted_of_kind), 1),
-        }
+        true_of_kind = {entity for entity in true if entity[0][1] == kind}
+        predicted_of_kind = {entity for entity in predicted if entity[0][1] == kind}
+        scores[kind] = _scores(true_of_kind, predicted_of_kind)
     return scores
+
+
+def _scores(true: set[Entity], predicted: set[Entity]) -> dict[str, float]:
+    right = len(true & predicted)
+    return {
+        "entities": len(true),
+        "precision": right / max(len(predicted), 1),
+        "recall": right / max(len(true), 1),
+        "f1": 2 * right / max(len(true) + len(predicted), 1),
+    }
 
 
 def _true_and_predicted(
@@ -68,19 +63,17 @@ def _true_and_predicted(
 
 
 def _entities(rows: np.ndarray, tags: np.ndarray, class_names: Sequence[str]) -> set[Entity]:
-    """All entities, from the row and the class of every unit."""
-    names = [class_names[tag] for tag in tags]
-    prefixes = [BILOU.get(name[0], name[0]) for name in names]
-    units = pd.DataFrame({"row": rows, "prefix": prefixes, "kind": [name[2:] for name in names]})
-    before = units.shift()
-    goes_on = (
-        units["prefix"].isin(["I", "E"])
-        & before["prefix"].isin(["B", "I"])
-        & (units["row"] == before["row"])
-        & (units["kind"] == before["kind"])
-    )
-    inside = units["prefix"] != "O"
-    begins = inside & ~goes_on
-    sizes = np.bincount(begins.cumsum()[inside])[1:]
-    starts = np.flatnonzero(begins)
-    return set(map(Entity, starts.tolist(), sizes.tolist(), units["kind"][begins]))
+    """All entities, from the row and the class of every unit. L and U of BILOU are E and S."""
+    unit_counts = dict[tuple[int, str], int]()
+    first_unit = 0
+    before = None
+    for unit, (row, tag) in enumerate(zip(rows, tags, strict=True)):
+        prefix = class_names[tag][0]
+        kind = class_names[tag][2:]
+        if prefix != "O":
+            goes_on = prefix in "IEL" and before in ((row, "B", kind), (row, "I", kind))
+            if not goes_on:
+                first_unit = unit
+            unit_counts[first_unit, kind] = unit - first_unit + 1
+        before = (row, prefix, kind)
+    return set(unit_counts.items())

@@ -23,7 +23,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from exlm.model.downstream import classification_loss
-from exlm.tasks.labels.cells import class_name, is_whole, note_binary_names
+from exlm.tasks.labels.cells import class_name, is_whole
 from exlm.tasks.labels.metrics import (
     BINARY_METRICS,
     CLASS_METRICS,
@@ -38,8 +38,6 @@ class CellReadings(NamedTuple):
     cells: pd.DataFrame  # NaN where missing
     numbers: pd.DataFrame  # NaN where a cell is no number
     bits: pd.DataFrame  # as the numbers, but 0 and 1 for names such as no and yes
-    # what 0 and 1 are called, if all columns have the same two names
-    binary_names: list[str] | None
 
 
 class LabelType(ABC):
@@ -159,10 +157,7 @@ class ZerosAndOnes(Probabilities):
     problem_type: ClassVar[str] = "multi_label_classification"
 
     def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
-        labels = readings.bits.where(readings.bits.isin((0, 1)))
-        if readings.binary_names is None:
-            note_binary_names(readings.cells, labels)
-        return labels
+        return readings.bits.where(readings.bits.isin((0, 1)))
 
     def title(self, name: str, labels: np.ndarray) -> str:
         """With the number of positives."""

@@ -111,10 +111,10 @@ def goodness(score: float | None, metric: str) -> float:
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean, sample standard deviation (0 for a single run), median, min and max of each metric over
-    runs."""
+    """Mean, sample standard deviation (0 for a single run), median, min and max over runs of each
+    metric that all of them have."""
     summary = {}
-    for name in runs[0]:
+    for name in [name for name in runs[0] if all(name in run for run in runs)]:
         values = np.array([run[name] for run in runs], dtype=float)
         summary[name] = {
             "mean": float(values.mean()),

@@ -152,8 +152,7 @@ def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
     """Every score on some rows: its `value`, and `low` and `high` over `resamples` samples of as
-    many rows, where defined. `calibration_error` has no interval, because samples repeat rows,
-    which makes it larger."""
+    many rows, where defined."""
     values = score(rows)
     generator = np.random.default_rng(seed)
     scores = []
@@ -164,9 +163,10 @@ def with_intervals(
     of_samples = pd.DataFrame(scores, columns=list(values))
     low = of_samples.quantile((1 - COVERAGE) / 2)
     high = of_samples.quantile((1 + COVERAGE) / 2)
-    intervals = {name: {"low": low[name], "high": high[name]} for name in values}
-    intervals["calibration_error"] = {}
-    return {name: {"value": value, **intervals[name]} for name, value in values.items()}
+    return {
+        name: {"value": value, "low": low[name], "high": high[name]}
+        for name, value in values.items()
+    }
 
 
 def quick_interval(

@@ -4,6 +4,7 @@ match and F1 as in the official script of SQuAD 2.0."""
 import re
 import string
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
-from exlm.tasks.encoders.inference import batch_outputs, model_inputs
+from exlm.tasks.encoders.inference import SCORING, batch_outputs, model_inputs
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.questions.questions import Window
 
@@ -53,7 +54,7 @@ def answer(
     windows: list[Window],
     tokenizer: PreTrainedTokenizerFast,
     max_answer: int,
-    precision: str = "auto",
+    precision: str = SCORING,
 ) -> pd.DataFrame:
     """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by
     the start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that
@@ -69,18 +70,16 @@ def answer(
         output = network(**batch)
         return torch.stack([output.start_logits, output.end_logits], 1)
 
-    read_windows: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
+    windows_of_row: defaultdict[int, list[tuple[Window, np.ndarray]]] = defaultdict(list)
     examples = [window.example for window in windows]
     for numbers, batch_logits in batch_outputs(
-        network, span_logits, examples, tokenizer, precision
+        network, span_logits, examples, tokenizer, precision, padding_side="right"
     ):
         for number, logits in zip(numbers, batch_logits, strict=True):
             window = windows[number]
-            size = len(window.offsets)
-            is_token = slice(size) if tokenizer.padding_side == "right" else slice(-size, None)
-            read_windows[window.row].append((window, logits[:, is_token]))
+            windows_of_row[window.row].append((window, logits[:, : len(window.offsets)]))
     answers = [
-        _best_answer(context, read_windows[row], max_answer)
+        _best_answer(context, windows_of_row[row], max_answer)
         for row, context in zip(questions.index, questions["context"], strict=True)
     ]
     return pd.DataFrame(answers, questions.index, ["answer", "null_minus_best", "candidates"])
@@ -123,34 +122,31 @@ def vote(questions: pd.DataFrame, answers_of_models: list[pd.DataFrame]) -> pd.D
     answer is the candidate with the highest mean probability. If there are several models,
     `probability std` is the standard deviation of theirs. Numbers are NaN for a question that no
     model has read."""
-    models = len(answers_of_models)
-    best_texts = []
-    mean_probabilities = []
-    probabilities_of_models = []
     columns = [answers["candidates"] for answers in answers_of_models]
-    for candidates_of_models in zip(*columns, strict=True):
-        # There are none for a question that no model has read.
-        texts = list(dict.fromkeys(chain(*candidates_of_models))) or [""]
-        missing = 0.0 if any(candidates_of_models) else np.nan
-        probabilities = np.array(
-            [
-                [candidates.get(text, missing) for text in texts]
-                for candidates in candidates_of_models
-            ]
-        )  # [models, texts]
-        means = (probabilities / models).sum(0)
-        best = means.argmax()
-        best_texts.append(texts[best])
-        mean_probabilities.append(means[best])
-        probabilities_of_models.append(probabilities[:, best])
+    best = [_best_candidate(candidates) for candidates in zip(*columns, strict=True)]
+    probabilities = np.array([probabilities for _, probabilities in best])  # [questions, models]
+    models = len(answers_of_models)
     margins = np.column_stack([answers["null_minus_best"] for answers in answers_of_models])
-    table = questions[["id", "question"]].copy()
-    table["answer"] = best_texts
-    table["probability"] = mean_probabilities
-    table["null_minus_best"] = margins.mean(1)
+    table = questions[["id", "question"]].assign(
+        answer=[text for text, _ in best],
+        probability=(probabilities / models).sum(1),
+        null_minus_best=margins.mean(1),
+    )
     if models > 1:
-        table["probability std"] = np.std(probabilities_of_models, 1, ddof=1)
+        table["probability std"] = probabilities.std(1, ddof=1)
     return table
+
+
+def _best_candidate(candidates_of_models: Sequence[dict[str, float]]) -> tuple[str, np.ndarray]:
+    """The text with the highest mean probability, and its probabilities [models]."""
+    # There are none for a question that no model has read.
+    texts = list(dict.fromkeys(chain(*candidates_of_models))) or [""]
+    missing = 0.0 if any(candidates_of_models) else np.nan
+    probabilities = np.array(
+        [[candidates.get(text, missing) for candidates in candidates_of_models] for text in texts]
+    )  # [texts, models]
+    best = (probabilities / len(candidates_of_models)).sum(1).argmax()
+    return texts[best], probabilities[best]
 
 
 def normalize_answer(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.rows.splits import split_method
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, join_files, labelled_table
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,12 @@ def file_hashes(config: TaskConfig) -> dict[str, str]:
 def load_labelled(config: TaskConfig) -> TextTable:
     """The table of a config that `resolve` completed."""
     files = read_files(config)
+    class_names = None
     if config.dataset in GLUE:
-        return _glue_table(config.dataset, files)
-    return make_table(
-        files if len(files) > 1 else files["train"],
-        path=config.dataset,
-        text_column=config.text_column,
-        label_columns=config.label_columns,
-        task_type=config.task_type,
-        pair_column=config.pair_column,
-        positive=config.positive,
-        not_labels=split_method(config.split).columns if config.split else [],
-    )
+        config, class_names = _glue_config(config, files)
+    rows = join_files(files, config.dataset, config.text_column, config.pair_column)
+    not_labels = split_method(config.split).columns if config.split else []
+    return labelled_table(rows, config, class_names, not_labels)
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
@@ -266,16 +260,19 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
     return {part: find_file(folder, FILES[part]) for part in parts}
 
 
-def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
-    """The train and development sets of a GLUE task, with the first of its possible columns that
-    every file has."""
-    task = GLUE[name]
+def _glue_config(
+    config: TaskConfig, files: dict[str, FileRows]
+) -> tuple[TaskConfig, list[str] | None]:
+    """The config of a GLUE task, with the first of its possible columns that every file has, and
+    the names of its classes by index."""
+    task = GLUE[config.dataset]
     shared = set.intersection(*(set(rows.frame.columns) for rows in files.values()))
     complete = [columns for columns in task.columns if shared.issuperset(filter(None, columns))]
     if not complete:
         needed = " or ".join(listed(filter(None, columns)) for columns in task.columns)
         raise InputError(
-            f"every file of {name} needs the columns {needed}; all have {listed(sorted(shared))}"
+            f"every file of {config.dataset} needs the columns {needed}; all have "
+            f"{listed(sorted(shared))}"
         )
     text_column, pair_column, label_column = complete[0]
     class_names = task.class_names
@@ -283,12 +280,11 @@ def _glue_table(name: str, files: dict[str, FileRows]) -> TextTable:
     labels = files["train"].frame[label_column].astype(str)
     if class_names and labels.str.fullmatch(r"-?\d+").all():
         class_names = [str(index) for index in range(len(class_names))]
-    return make_table(
-        files,
-        path=name,
+    config = replace(
+        config,
         text_column=text_column,
+        pair_column=pair_column,
         label_columns=[label_column],
         task_type=task.task_type,
-        class_names=class_names,
-        pair_column=pair_column,
     )
+    return config, class_names

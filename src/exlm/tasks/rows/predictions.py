@@ -14,9 +14,6 @@ from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 
-# from some rows of a table to these rows with predictions, and how many rows are what
-ChunkPredictor = Callable[[FileRows], tuple[pd.DataFrame, dict[str, int]]]
-
 
 @dataclass(frozen=True)
 class PredictOptions(ReadOptions):
@@ -28,8 +25,7 @@ class PredictOptions(ReadOptions):
             probable stays the same for one model.
         label_columns: the columns of the labels, in the order of the training where they have
             other names; where absent, those with the names of the training.
-        pair_column: the column of the second texts, if it has another name than in the training;
-            with the same text_column, a column of lists of two texts.
+        pair_column: the column of the second texts, if it has another name than in the training.
         interval: a share of rows, such as 0.9. Add bounds of every number, `lower ...` and
             `upper ...`, or the possible classes, `set ...`, that contain the truth in this share of
             rows, if they are like the validation rows. `coverage` in the scores is the true share.
@@ -70,29 +66,29 @@ class PredictOptions(ReadOptions):
 
 
 @dataclass(frozen=True)
+class Scores:
+    """How the rows of a file that have labels are scored. Of several models the ensemble comes
+    first, which `labels`, `classes` and `confusion` are about."""
+
+    scorers: Mapping[str, RowScorer]  # by the model's name, or `ensemble`
+    rows: np.ndarray  # those to score
+    # how many of them have a text or molecule of the training; None if it is not kept
+    in_training: int | None = None
+    unknown_labels: int = 0  # rows with a label that the models do not know
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # {} of a single one
+    classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Predictions:
-    """What the models predict for a file, and how it can be scored."""
+    """What the models predict for a file, and how it is scored."""
 
     # every row of the file, with its prediction or, in the column `problem`, why it has none
     frame: pd.DataFrame
     counts: dict[str, int]  # of rows, by what they are
-    # how rows are scored, by the model's name, or `ensemble`
-    scorers: Mapping[str, RowScorer] = field(default_factory=dict)
-    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # the rows to score
+    scores: Scores | None = None
     note: str = ""  # why there are no scores, if the file has labels
-    # the metrics of every label, by the `main` scorer; {} if there is only one label
-    label_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    class_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    # how many of the labelled rows have a text or molecule of the training; None if it is not kept
-    in_training: int | None = None
-    # how many rows have a label that the models do not know
-    unknown_labels: int = 0
-
-    @property
-    def main(self) -> str:
-        """The name in `scorers` of the ensemble or, without one, of the only model."""
-        return next(iter(self.scorers))
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:
@@ -116,13 +112,14 @@ class Predictor(Protocol):
     path: str
     options: PredictOptions
 
-    def predict(self) -> Predictions:
-        """What the models predict for all of the file, and how it can be scored."""
+    @property
+    def in_chunks(self) -> bool:
+        """Whether `predict` may get some rows of the file at a time, so that it need not fit into
+        memory."""
         ...
 
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """A function that predicts for some rows of the file, so that it need not fit into memory;
-        None if it has to be predicted as a whole, as it must be to be scored."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """What the models predict for some rows of the file, or for all, and how it is scored."""
         ...
 
 

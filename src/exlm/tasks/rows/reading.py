@@ -2,7 +2,7 @@
 wrong with each row."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice, repeat
@@ -13,7 +13,6 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
-    FIRST_TEXTS,
     Standardize,
     are_molecules,
     comparable,
@@ -22,16 +21,24 @@ from exlm.data.chemistry import (
     standardize,
 )
 from exlm.data.files import note_once
-from exlm.data.rows import OnInvalid, describe_unknown_words
+from exlm.data.rows import (
+    TOO_LONG,
+    UNKNOWN,
+    UNPARSABLE,
+    OnInvalid,
+    describe_unknown_words,
+    row_problems,
+)
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError, check_choices, note
+from exlm.errors import check_choices
 from exlm.tasks.encoders.inference import Tokens
+from exlm.tasks.encoders.loading import kept_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
 
-LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
+SPELLING_SAMPLE = 1000  # molecules whose spelling is compared with RDKit's
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,8 @@ class ReadOptions:
     Attributes:
         text_column: column of the SMILES or text; where absent that of the training, or one with a
             usual name.
-        molecules: whether the texts are SMILES; where absent the model knows, and for older models
-            the texts decide.
+        molecules: whether the texts are SMILES; where absent the model knows, or else the texts
+            decide.
         header: whether a table has a header line; without it, its columns are called `column 1`,
             `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
@@ -76,34 +83,17 @@ def remembered(config: PreTrainedConfig) -> SavedTask:
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return SavedTask.from_json(of_pretraining | (getattr(config, "task", None) or {}))
+    return SavedTask.from_json(of_pretraining | (kept_task(config) or {}))
 
 
 def decide_molecules(
-    texts: Sequence[str], model_knows: bool | None, user_says: bool | None, path: str
+    texts: Sequence[str], user_says: bool | None, model_knows: bool | None
 ) -> bool:
-    """Whether the texts of the file `path` are molecules: as the user says, or as the model knows,
-    or as they look. InputError if the model knows molecules and most texts are none; a note is
-    printed if it is the other way round."""
+    """Whether texts are molecules: as the user says, or else as the model knows, or as most of the
+    first texts look."""
     if user_says is not None:
         return user_says
-    look_like_molecules = are_molecules(texts)
-    if look_like_molecules and model_knows is False:
-        note(f"the texts of {path} look like molecules, and the model was trained on other texts")
-    if model_knows and not look_like_molecules and sum(map(bool, texts)) >= LEAST_SAMPLE:
-        raise InputError(
-            f"{path}: most texts are no molecules, and the model was trained on molecules; choose "
-            "another text_column or another model (molecules=false uses them all the same)"
-        )
-    return look_like_molecules if model_knows is None else model_knows
-
-
-class RowCheck(NamedTuple):
-    """What a reader finds wrong with a row."""
-
-    problem: str  # why the row cannot be used, "" if it can
-    warning: str  # what is odd about a row that can be used, "" if nothing
-    is_foreign: bool  # whether a letter outside the model's alphabet is the problem
+    return are_molecules(texts) if model_knows is None else model_knows
 
 
 class TableTokens(NamedTuple):
@@ -126,18 +116,22 @@ class TextReader:
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
     molecules: bool  # whether the texts are SMILES
-    standardize: Standardize = "none"  # how molecules are rewritten first
+    form: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
 
     @cached_property
-    def alphabet(self) -> str | None:
-        """The name of the model's alphabet (`exlm.data.tokenization.ALPHABETS`), if it has one."""
-        return alphabet_name(self.tokenizer.backend_tokenizer)
+    def excluding(self) -> set[str]:
+        """The problems for which a row is left out. For the others it is used, with a warning."""
+        names = {TOO_LONG} if self.molecules else set[str]()
+        if self.on_invalid != "keep":
+            names.add(UNPARSABLE)
+            if alphabet_name(self.tokenizer.backend_tokenizer) is not None:
+                names.add(UNKNOWN)
+        return names
 
     def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
-        """The table with what is wrong for the model, and the tokens of all its rows. InputError if
-        most texts that begin a file are not of the model's alphabet; for rows of the file `path`
-        also as `TextTable.check` says."""
+        """The table with what is wrong for the model, and the tokens of all its rows. For rows of
+        the file `path`, InputError as `TextTable.check` says."""
         texts = table.texts
         pairs = table.pairs
         contradictions = [""] * len(texts)
@@ -146,12 +140,10 @@ class TextReader:
             contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
-            texts = [standardize(text, self.standardize) for text in texts]
-            pairs = pairs and [standardize(text, self.standardize) for text in pairs]
+            texts = [standardize(text, self.form) for text in texts]
+            pairs = pairs and [standardize(text, self.form) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
-        checks = list(map(self._check_row, texts, pairs or repeat(None), examples))
-        if table.begins_file:
-            self._refuse_foreign(texts, checks)
+        judgements = list(map(self._judge_row, texts, pairs or repeat(None), examples))
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -161,88 +153,59 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
-            problems=first_of_each(table.problems, [check.problem for check in checks]),
-            warnings=first_of_each([check.warning for check in checks], contradictions),
+            problems=first_of_each(table.problems, [problem for problem, _ in judgements]),
+            warnings=first_of_each([warning for _, warning in judgements], contradictions),
             is_cut=is_cut,
         )
         if path is not None:
             checked.check(path, self.on_invalid)
         return checked, TableTokens(examples, unit_starts)
 
-    def _check_row(self, text: str, pair: str | None, example: Tokens) -> RowCheck:
-        """The first problem of a row, in the order of this list, or else its first warning."""
-        token_count = len(example["input_ids"])
-        given_texts = [given for given in (text, pair) if given]
-        too_long = unknown = no_molecule = ""
-        if token_count > self.max_length:
-            too_long = f"{token_count} tokens, the limit is {self.max_length}"
-        if self.tokenizer.unk_token_id in example["input_ids"]:
-            unknown = _first(describe_unknown_words(given, self.tokenizer) for given in given_texts)
-        if self.molecules:
-            no_molecule = _first(map(molecule_problem, given_texts))
-        is_strict = self.on_invalid != "keep"
-        is_foreign = bool(unknown and self.alphabet and is_strict)
-        has_no_tokens = token_count == self.tokenizer.num_special_tokens_to_add(pair is not None)
-        half_empty = pair is not None and len(given_texts) == 1
-        problem = _first(
-            [
-                f"not a {self.alphabet}: {unknown}" if is_foreign else "",
-                "there is nothing in it that the model reads" if text and has_no_tokens else "",
-                too_long if self.molecules else "",
-                no_molecule if is_strict else "",
-            ]
-        )
-        warning = _first(
-            [
-                too_long,
-                "one of the two texts is empty" if half_empty and not self.molecules else "",
-                no_molecule,
-                unknown,
-            ]
-        )
-        return RowCheck(problem, "" if problem else warning, is_foreign)
-
-    def _refuse_foreign(self, texts: Sequence[str], checks: Sequence[RowCheck]) -> None:
-        """InputError if most of the `texts`, whose rows have these checks, are not of the model's
-        alphabet."""
-        foreign = [check.problem for check in checks if check.is_foreign]
-        if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
-            raise InputError(
-                f"the model was trained on {self.alphabet}s, and most texts are none "
-                f"({foreign[0]}); choose another text_column or another model "
-                "(on_invalid=keep uses them all the same)"
-            )
-
-
-def _first(messages: Iterable[str | None]) -> str:
-    """The first message that says something, "" if none does."""
-    return next(filter(None, messages), "")
+    def _judge_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
+        """Why a row cannot be used, and what is odd about one that can; "" for nothing."""
+        token_ids = example["input_ids"]
+        texts = [given for given in (text, pair) if given]
+        unknown = ""
+        if self.tokenizer.unk_token_id in token_ids:
+            descriptions = [describe_unknown_words(given, self.tokenizer) for given in texts]
+            unknown = next(filter(None, descriptions), "")
+        problems = []
+        warnings = []
+        if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
+            problems.append("there is nothing in it that the model reads")
+        if pair is not None and len(texts) == 1 and not self.molecules:
+            warnings.append("one of the two texts is empty")
+        for name, detail in row_problems(
+            texts, len(token_ids), self.max_length, self.molecules, unknown
+        ):
+            (problems if name in self.excluding else warnings).append(detail)
+        if problems:
+            return problems[0], ""
+        return "", next(iter(warnings), "")
 
 
 def reader_for(
     first: TextTable,
-    path: str,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
     saved_task: SavedTask,
-    standardize: Standardize | None,
+    form: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
-    """What reads the input `path` for a model. The `first` rows decide whether texts are molecules;
-    these are rewritten as `standardize` says, or else as in the model's training."""
-    molecules = decide_molecules(first.texts, saved_task.molecules, options.molecules, path)
-    standardize = standardize or saved_task.standardize
-    if molecules and standardize == "none":
-        note_spelling(first.texts, path)
-    return TextReader(tokenizer, max_length, molecules, standardize, options.on_invalid)
+    """What reads a table for a model. If it is not known whether texts are molecules, the `first`
+    rows decide; molecules are rewritten in this `form`, or else as in the model's training."""
+    molecules = decide_molecules(first.texts, options.molecules, saved_task.molecules)
+    form = form or saved_task.standardize
+    return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 
 def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
-    sample = list(islice((text for text in texts if molecule_problem(text) is None), FIRST_TEXTS))
+    molecules = (text for text in texts if molecule_problem(text) is None)
+    sample = list(islice(molecules, SPELLING_SAMPLE))
     others = sum(standardize(text, "canonical") != text for text in sample)
-    if len(sample) < LEAST_SAMPLE or others < len(sample) / 10:
+    if others < max(1, len(sample) / 10):
         return
     note_once(
         f"{others} of the first {len(sample)} molecules of {path} are spelled otherwise than RDKit "
@@ -254,23 +217,18 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
 def spelling_of(
     tokenizer: PreTrainedTokenizerFast | None,
     molecules: bool = False,
-    standardize: Standardize = "none",
+    form: Standardize = "none",
 ) -> Callable[[str], str]:
-    """A function from a text to the spelling by which equal texts are recognised: molecules as they
-    are standardised, at least as canonical SMILES; other texts `composed` and as the tokenizer, if
-    there is one, normalizes them: proteins in capitals and without a * at the end, others perhaps
-    in small letters."""
+    """A function from a text to the spelling by which equal texts are recognised: molecules in
+    this `form`, at least as canonical SMILES; other texts as the tokenizer, if there is
+    one, normalizes them (proteins in capitals and without a * at the end, others perhaps in small
+    letters), with accents in one encoding (NFC)."""
     if molecules:
-        return partial(comparable, form=standardize)
+        return partial(comparable, form=form)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
-        return composed
-    return lambda text: composed(normalizer.normalize_str(text))
-
-
-def composed(text: str) -> str:
-    """The text with its accents encoded in one of several ways (NFC)."""
-    return normalize("NFC", text)
+        return partial(normalize, "NFC")
+    return lambda text: normalize("NFC", normalizer.normalize_str(text))
 
 
 def tokenize(
@@ -295,13 +253,14 @@ def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
     """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where the text was cut: [rows, units]."""
+    none, or where the text was cut: [rows, units], at most `max_length` units."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
-    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
+    most_units = min(max(map(len, spans_of_rows)), max_length)
+    first = np.full((len(texts), most_units), -1)
     encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
     for row, offsets in enumerate(encoding["offset_mapping"]):
         unit_of_character = np.full(len(texts[row]), -1)
-        for number, (start, end) in enumerate(spans_of_rows[row]):
+        for number, (start, end) in enumerate(spans_of_rows[row][:most_units]):
             unit_of_character[start:end] = number
         for token, (start, end) in reversed(list(enumerate(offsets))):
             # Special tokens have no characters. The last character decides: a token may begin with

@@ -5,7 +5,6 @@ from unicodedata import normalize
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.tasks.labels.column_labels import NOT_DETERMINED
 from exlm.tasks.rows.table import TextTable
 
 
@@ -35,17 +34,11 @@ def describe_table(table: TextTable, molecules: bool) -> str:
 
 
 def remarks_on_labels(table: TextTable) -> list[str]:
-    """What may be wrong with the labels of a table: cells that count as no label, spellings of one
-    class, and numbers that are taken for classes."""
-    cells = table.frame[table.label_columns].astype(str).stack().str.strip()
-    counts = cells[cells.isin(NOT_DETERMINED)].value_counts()
-    remarks = [
-        f"{count} cells of the labels say {word!r}, which counts as no label"
-        for word, count in counts.items()
-    ]
+    """What may be wrong with the labels of a table: spellings of one class, and numbers that are
+    taken for classes."""
     names = pd.Series(table.class_names or [], dtype=object)
     keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
-    remarks += [
+    remarks = [
         f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "
         "accents are encoded; write them alike if they are one"
         for _, spellings in names.groupby(keys, sort=False)

@@ -1,9 +1,8 @@
 """The rows of a table: their texts and labels, and why some of them cannot be used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from exlm.data.columns import (
 from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
@@ -35,11 +35,11 @@ class TextTable:
     pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
     pair_column: str | None
-    # [rows, labels] float64, NaN where missing; [rows, 0] when read for prediction; [rows, units]
-    # for token_classification
+    # [rows, labels] float64, NaN where missing; [rows, 0] of an `unlabelled_table`; [rows, units]
+    # of token_classification
     labels: np.ndarray
     label_columns: list[str]
-    task_type: str  # "" when read for prediction, unless it was given
+    task_type: str  # "" of an `unlabelled_table`
     class_names: list[str] | None  # of the indices in `labels`, if these are classes
     binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
@@ -102,17 +102,13 @@ class TextTable:
         )
         return rows[rows["reason"] != ""]
 
-    @property
-    def begins_file(self) -> bool:
-        """Whether the first row is also the first one of its file."""
-        return self.frame.index.get_level_values(-1)[0] == 0
-
     def check(self, path: str, on_invalid: OnInvalid) -> None:
         """InputError if no row can be used and these rows begin the file `path`, or if a row has a
         problem or a warning and `on_invalid` is `error`."""
         reported_rows = self.reported_rows()
         none_usable = not self.usable.any()
-        if (none_usable and self.begins_file) or (on_invalid == "error" and len(reported_rows)):
+        begins_file = self.frame.index.get_level_values(-1)[0] == 0
+        if (none_usable and begins_file) or (on_invalid == "error" and len(reported_rows)):
             subject = "no row can be used, the first: " if none_usable else ""
             raise InputError(f"{path}: {subject}{first_reported_row(reported_rows)}; correct it")
 
@@ -124,94 +120,107 @@ def first_reported_row(reported_rows: pd.DataFrame) -> str:
     return words.strip()
 
 
-def make_table(
-    rows: FileRows | dict[str, FileRows],
-    path: str | Path,
-    text_column: str | None,
-    label_columns: Sequence[str] | None,
-    *,
-    task_type: str | None = None,
-    class_names: Sequence[str] | None = None,
-    pair_column: str | None = None,
-    positive: str | None = None,
-    not_labels: Sequence[str] = (),
+def unlabelled_table(
+    rows: FileRows, path: str, text_column: str | None, pair_column: str | None = None
 ) -> TextTable:
-    """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
-
-    `rows` are one file, or several by part (train, valid, ...), which are joined; columns that not
-    all of them have are filled with "". `path` is for messages, `pair_column` has the second text
-    of a pair, `class_names` are in the order of their indices, `positive` is the one of two classes
-    that is label 1 (`find_binary_names`). Columns and the task type are inferred where they are
-    None (`_choose_texts` and `column_labels.py`); `not_labels` are columns that are no labels then,
-    such as that of a split. InputError if columns cannot be used, a value is no label of the task,
-    or no row can be used."""
-    if isinstance(rows, dict):
-        rows = _join_files(rows, path, text_column, pair_column)
-    frame = rows.frame
-    if label_columns:
-        label_columns = match_columns(label_columns, frame.columns)
-    text_columns = _choose_texts(frame, path, text_column, pair_column, label_columns)
-    pair = text_columns[1] if len(text_columns) > 1 else None
-    texts, problems = read_texts(rows, text_columns, path)
-    columns = list(dict.fromkeys(label_columns or ()))
-    if label_columns is None:
-        others = frame.drop(columns=[*text_columns, *not_labels], errors="ignore")
-        columns = infer_label_columns(others, problems, path)
-    cells = label_cells(frame, columns, problems)
-    labels = read_labels(cells, path, task_type, class_names, positive)
-    problems = _problems(problems, texts, labels.values, columns, path)
-    choices = {
-        "text_column": (text_column, text_columns[0]),
-        "pair_column": (pair_column, pair),
-        "label_columns": (label_columns, listed(columns, 5)),
-        "task_type": (task_type, labels.task_type),
-        "positive": (positive, labels.binary_names and labels.binary_names[1]),
-    }
+    """The texts of the file `path`. The text column is the one with a usual name where it is None.
+    InputError if there is no such column."""
+    check_columns(rows.frame, path, text_column, pair_column)
+    column = choose_column(rows.frame.columns, text_column, path)
+    texts, problems = read_texts(rows, column, pair_column, path)
     return TextTable(
-        frame=frame,
+        frame=rows.frame,
         texts=texts[0],
-        pairs=texts[1] if pair else None,
-        text_column=text_columns[0],
-        pair_column=pair,
-        labels=labels.values,
-        label_columns=columns,
-        task_type=labels.task_type,
-        class_names=labels.class_names,
-        binary_names=labels.binary_names,
+        pairs=texts[1] if pair_column else None,
+        text_column=column,
+        pair_column=pair_column,
+        labels=np.empty((len(problems), 0)),
+        label_columns=[],
+        task_type="",
+        class_names=None,
+        binary_names=None,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
+        inferred={} if text_column else {"text_column": column},
+    )
+
+
+def labelled_table(
+    rows: FileRows,
+    config: TaskConfig,
+    class_names: Sequence[str] | None = None,
+    not_labels: Sequence[str] = (),
+) -> TextTable:
+    """The texts and labels of the files of a config. Columns and the task type are inferred where
+    they are None (`column_labels.py`), but never from the columns `not_labels`; `class_names` are
+    in the order of their indices. InputError if columns cannot be used, a value is no label of the
+    task, or no row can be used."""
+    path = config.dataset
+    frame = rows.frame
+    label_columns = match_columns(config.label_columns or [], frame.columns)
+    check_columns(frame, path, config.text_column, config.pair_column, *label_columns)
+    text_column, pair_column = _text_columns(frame, config)
+    for name in (text_column, pair_column):
+        if name is not None and name in label_columns:
+            raise InputError(f"{path}: column {name!r} is both text and label; choose another")
+    table = unlabelled_table(rows, path, text_column, pair_column)
+    if not label_columns:
+        others = frame.drop(columns=[text_column, pair_column, *not_labels], errors="ignore")
+        label_columns = infer_label_columns(others, table.problems, path)
+    cells = label_cells(frame, label_columns, table.problems)
+    labels = read_labels(cells, path, config.task_type, class_names, config.positive)
+    choices = {
+        "text_column": (config.text_column, table.text_column),
+        "pair_column": (config.pair_column, pair_column),
+        "label_columns": (config.label_columns, listed(label_columns, 5)),
+        "task_type": (config.task_type, labels.task_type),
+        "positive": (config.positive, labels.binary_names and labels.binary_names[1]),
+    }
+    return replace(
+        table,
+        labels=labels.values,
+        label_columns=label_columns,
+        task_type=labels.task_type,
+        class_names=labels.class_names,
+        binary_names=labels.binary_names,
+        problems=_with_missing_labels(table, labels.values, label_columns, path),
         inferred={name: used for name, (given, used) in choices.items() if used and given is None},
     )
 
 
-def _problems(
-    text_problems: list[str],
-    texts: list[list[str]],
-    labels: np.ndarray,
-    label_columns: list[str],
-    path: str | Path,
+def _text_columns(frame: pd.DataFrame, config: TaskConfig) -> tuple[str, str | None]:
+    """The columns of the texts of a table with labels, and of the second texts if it has pairs: as
+    named, or by their usual names. Second texts may stand in the lists of the text column."""
+    text_column = config.text_column
+    pair_column = config.pair_column
+    if text_column is None and pair_column is None:
+        text_column, pair_column = pair_columns(frame.columns)
+    text_column = choose_column(frame.columns, text_column, config.dataset)
+    if pair_column is None and are_pairs(frame[text_column]):
+        pair_column = text_column
+    return text_column, pair_column
+
+
+def _with_missing_labels(
+    table: TextTable, labels: np.ndarray, label_columns: list[str], path: str
 ) -> list[str]:
-    """[rows] why a row cannot be used, "" if it can. InputError if none can be used of a table with
-    labels."""
-    is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
-    problems = first_of_each(text_problems, is_empty)
-    if not label_columns:
-        return problems
+    """The problems of the rows, also of those without a label. InputError if no row can be used."""
     unlabelled = np.isnan(labels).all(axis=1)
-    problems = first_of_each(problems, np.where(unlabelled, "no label", "").tolist())
+    problems = first_of_each(table.problems, np.where(unlabelled, "no label", "").tolist())
     if all(problems):
         raise InputError(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {texts[0][0][:80]!r}: {problems[0]}; correct it, or choose other columns"
+            f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
         )
     return problems
 
 
-def _join_files(
-    files: dict[str, FileRows], path: str | Path, *text_columns: str | None
-) -> FileRows:
-    """The rows of all files, by (part, row), with the columns of all of them."""
+def join_files(files: dict[str, FileRows], path: str, *text_columns: str | None) -> FileRows:
+    """The rows of the only file, or of all files by (part, row), with the columns of all of them;
+    those that not every file has are filled with ""."""
+    if len(files) == 1:
+        return files["train"]
     for part, file in files.items():
         # in a file without these columns, all texts would be empty
         check_columns(file.frame, f"{path}, {part} part", *text_columns)
@@ -223,26 +232,3 @@ def _join_files(
     for part, file in files.items():
         problems |= {(part, row): problem for row, problem in file.problems.items()}
     return FileRows(pd.concat(frames), problems)
-
-
-def _choose_texts(
-    frame: pd.DataFrame,
-    path: str | Path,
-    text_column: str | None,
-    pair_column: str | None,
-    label_columns: Sequence[str] | None,
-) -> list[str]:
-    """The columns of the texts, as named or by their usual names; pairs are looked for only where
-    the table has labels. InputError if a column is missing, or both text and label."""
-    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    is_labelled = label_columns != []
-    if text_column is None and pair_column is None and is_labelled:
-        text_column, pair_column = pair_columns(frame.columns)
-    if text_column is None:
-        text_column = choose_column(frame.columns, None, str(path), may_be_pair=is_labelled)
-    if pair_column is None and is_labelled and are_pairs(frame[text_column]):
-        pair_column = text_column
-    for name in (text_column, pair_column):
-        if name in (label_columns or ()):
-            raise InputError(f"{path}: column {name!r} is both text and label; choose another")
-    return [text_column] if pair_column is None else [text_column, pair_column]

@@ -1,7 +1,6 @@
 """What the cells of a table's columns of texts say: a text, a list of words or of two texts."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -10,78 +9,58 @@ from exlm.data.columns import MISSING_TEXTS
 from exlm.data.frames import FileRows
 from exlm.tasks.labels.cells import check_no_list_as_text
 
-# What the only column of a list of texts is called: `NA` may be two residues
-LIST_COLUMNS = ("text", "sequence")
-
 
 def read_texts(
-    rows: FileRows, text_columns: list[str], path: str | Path
+    rows: FileRows, text_column: str, pair_column: str | None, path: str
 ) -> tuple[list[list[str]], list[str]]:
-    """The texts [rows] of every column, "" where missing, and [rows] why a row cannot be used, ""
-    if it can.
-
-    A list of words is joined by spaces. A column that is named twice has lists of two texts. In a
-    table MISSING_TEXTS stand for no text; in a list (LIST_COLUMNS), `NA` may be one.
-    InputError for lists that were written as text."""
-    frame = rows.frame
+    """The texts [rows] of the text column and, if there is one, of the column of second texts, ""
+    where missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has
+    lists of two texts; other lists are words. InputError for lists that were written as text."""
+    cells = rows.frame[text_column]
     problems = rows.problems_of_rows
-    if len(text_columns) == 2 and text_columns[0] == text_columns[1]:
-        pairs = [_two_texts(cell) for cell in frame[text_columns[0]].fillna("")]
-        firsts, seconds, pair_problems = map(list, zip(*pairs, strict=True))
-        return [firsts, seconds], first_of_each(problems, pair_problems)
-    is_list_of_texts = len(frame.columns) == 1 and str(frame.columns[0]).lower() in LIST_COLUMNS
-    missing = () if is_list_of_texts else MISSING_TEXTS
-    texts_of_columns = []
-    for name in text_columns:
-        cells = frame[name].fillna("")
-        check_no_list_as_text(cells, path)
-        if len(text_columns) == 2:
-            # As an empty cell does, a missing text leaves the other one of its pair.
-            cells = cells.mask(cells.astype(str).str.strip().isin(missing), "")
-        # of the column, because pandas writes dates without the time where it is midnight
-        as_texts = cells.astype(str).str.strip()
-        texts = []
-        cell_problems = []
-        for cell, as_text in zip(cells, as_texts, strict=True):
-            text, problem = _read_text(cell, as_text, missing)
-            texts.append(text)
-            cell_problems.append(problem)
-        texts_of_columns.append(texts)
-        problems = first_of_each(problems, cell_problems)
-    return texts_of_columns, problems
-
-
-def _read_text(cell: Any, as_text: str, missing: Sequence[str]) -> tuple[str, str]:
-    """The text of a cell, which is a list of words or else `as_text`, and why it cannot be used, ""
-    if it can."""
-    if isinstance(cell, dict):
-        return "", f"{cell!r} is not text"
-    if not isinstance(cell, list):
-        problem = f"{as_text} stands for a missing text" if as_text in missing else ""
-        return as_text, problem
-    no_words = [word for word in cell if not isinstance(word, str) or len(word.split()) != 1]
-    problem = f"{no_words[0]!r} in its list is not one word" if no_words else ""
-    return " ".join(cell) if _are_texts(cell) else "", problem
-
-
-def _two_texts(cell: Any) -> tuple[str, str, str]:
-    """The two texts of a cell, and why it cannot be used, "" if it can."""
-    if _are_texts(cell) and len(cell) == 2:
-        return cell[0].strip(), cell[1].strip(), ""
-    return "", "", "empty text" if cell == "" else f"{cell!r} is no list of two texts"
-
-
-def _are_texts(cell: Any) -> bool:
-    """Whether a cell is a list of texts alone."""
-    return isinstance(cell, list) and all(isinstance(text, str) for text in cell)
+    columns = [cells]
+    if pair_column == text_column:
+        no_pairs = ["" if _is_pair(cell) else f"{cell!r} is no list of two texts" for cell in cells]
+        problems = first_of_each(problems, no_pairs)
+        pairs = [cell if _is_pair(cell) else ["", ""] for cell in cells]
+        columns = [pd.Series(texts) for texts in zip(*pairs, strict=True)]
+    elif pair_column is not None:
+        columns.append(rows.frame[pair_column])
+    for column in columns:
+        check_no_list_as_text(column, path)
+        problems = first_of_each(problems, map(_problem, column))
+    texts = [list(map(_text, column)) for column in columns]
+    is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
+    return texts, first_of_each(problems, is_empty)
 
 
 def are_pairs(cells: pd.Series) -> bool:
     """Whether all cells are lists of two texts. Where no list has more than two words in all, they
     are rather lists of words."""
-    lists = cells.tolist() if cells.dtype == object else []
-    are_two = [_are_texts(cell) and len(cell) == 2 for cell in lists]
-    return bool(lists) and all(are_two) and any(len(" ".join(cell).split()) > 2 for cell in lists)
+    are_lists = all(map(_is_pair, cells))
+    return are_lists and any(len(" ".join(cell).split()) > 2 for cell in cells)
+
+
+def _is_pair(cell: Any) -> bool:
+    """Whether a cell is a list of two texts."""
+    return isinstance(cell, list) and len(cell) == 2 and all(isinstance(x, str) for x in cell)
+
+
+def _problem(cell: Any) -> str:
+    """Why a cell is neither a text nor a list of words, "" if it is one of them."""
+    words = cell if isinstance(cell, list) else []
+    for word in words:
+        if not isinstance(word, str) or len(word.split()) != 1:
+            return f"{word!r} in its list is not one word"
+    return f"{cell!r} is not text" if isinstance(cell, dict) else ""
+
+
+def _text(cell: Any) -> str:
+    """The text of a cell, "" if it is missing; words are joined by spaces."""
+    if isinstance(cell, list):
+        return " ".join(map(str, cell))
+    text = "" if cell is None else str(cell).strip()
+    return "" if text in MISSING_TEXTS else text
 
 
 def first_of_each(messages: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
 from exlm.tasks.encoders.saved_task import SeedModel
-from exlm.tasks.labels.label_types import LABEL_TYPES, Probabilities
+from exlm.tasks.labels.label_types import Probabilities
 
 BINS = 15  # of the calibration error
 # quantiles that are kept of more errors than this: a level is rounded up to the next 0.005
@@ -78,16 +78,15 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    label_type = LABEL_TYPES[model.saved_task.task_type]
-    if not label_type.has_intervals:
+    if not model.saved_task.label_type.has_intervals:
         raise InputError(
             "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved_task.task_type}; leave it out"
         )
     if model.saved_task.validation_errors is None:
         raise InputError(
-            f"{model.directory} keeps no errors of validation rows, which interval needs; "
-            "fine-tune it with this version, or leave interval out"
+            f"{model.directory} keeps no errors of validation rows, which interval needs "
+            "(baselines never do); fine-tune a model with this version, or leave interval out"
         )
     margins = []
     for label, errors in zip(

@@ -8,12 +8,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+)
 
-from exlm.tasks.encoders.inference import batch_outputs, row_outputs
+from exlm.ops.expansion import IGNORED
+from exlm.tasks.encoders.inference import SCORING, batch_outputs
+from exlm.tasks.encoders.loading import ModelClasses
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
+from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
@@ -24,62 +32,59 @@ from exlm.tasks.tables.certainty import bounds, class_sets
 class OutputMeaning:
     """How outputs are read as predictions of the labels of rows."""
 
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, saved_task: SavedTask) -> None:
         self.saved_task = saved_task
-
-    @property
-    def label_type(self) -> LabelType:
-        return LABEL_TYPES[self.saved_task.task_type]
-
-    @property
-    def names(self) -> list[str]:
-        """What there is a prediction of for every row: the classes, or else the labels."""
-        return self.saved_task.class_names or self.saved_task.label_columns
-
-    @property
-    def named_classes(self) -> list[str] | None:
-        """What labels are called in a table: the names of the classes, or of 0 and 1. None if they
-        are numbers, 0 and 1 included."""
-        return self.saved_task.class_names or self.saved_task.binary_names
-
-    @property
-    def class_names(self) -> list[str] | list[int]:
-        """What the classes of a type with a class for every row are called, by index."""
-        return self.named_classes or [0, 1]
-
-    @property
-    def titles(self) -> list[str]:
-        """What the columns of predictions are called."""
-        return [f"predicted {name}" for name in self.names]
-
-    @property
-    def head_names(self) -> list[str]:
-        """A name for every output of the model's head; there are as many as outputs."""
-        return self.label_type.head_names(self.names)
+        self.label_type = saved_task.label_type
+        # what there is a prediction of for every row: the classes, or else the labels
+        self.names = saved_task.class_names or saved_task.label_columns
+        # what labels are called in a table; None if they are numbers, 0 and 1 included
+        self.named_classes = saved_task.class_names or saved_task.binary_names
+        self.titles = [f"predicted {name}" for name in self.names]  # of columns of predictions
+        self.head_names = self.label_type.head_names(self.names)  # of every output
 
     def outputs(
         self,
         tuned: TunedModel,
         tokens: TableTokens,
         rows: np.ndarray,
+        precision: str = SCORING,
         progress: str | None = None,
     ) -> np.ndarray:
-        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others.
-        `progress` names a bar."""
+        """A model's outputs for some rows: [all rows, outputs] float64, or as `UnitMeaning` says,
+        NaN for all others. `progress` names a bar."""
         network, tokenizer = tuned
-        outputs = row_outputs(
+        result = self._no_outputs(tokens)
+        batches = batch_outputs(
             network=network,
             function=lambda **batch: network(**batch).logits,
-            width=len(self.head_names),
-            examples=tokens.examples,
-            rows=rows,
+            examples=[tokens.examples[row] for row in rows],
             tokenizer=tokenizer,
-            precision=self.saved_task.precision,
+            precision=precision,
             progress=progress,
+            padding_side=self.padding_side,
         )
-        return outputs.astype(np.float64)
+        for numbers, logits in batches:
+            result[rows[numbers]] = self._of_rows(logits, tokens, rows[numbers])
+        return result
+
+    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+        """The array of `outputs` with NaN alone."""
+        return np.full((len(tokens.examples), len(self.head_names)), np.nan)
+
+    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+        """What `outputs` has of the logits [n, ...] of some rows."""
+        return logits
+
+    def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
+        """The labels of a batch's rows [n, labels] as the loss takes them, numbers in standard
+        deviations from the mean. `unit_starts` are those of the rows (`TableTokens`), `length` is
+        the number of tokens in the batch."""
+        if self.label_type.is_number:
+            labels = (labels - self.saved_task.mean) / self.saved_task.std
+        return self.label_type.targets(labels)
 
     def as_predictions(self, outputs: np.ndarray, temperature: float = 1.0) -> np.ndarray:
         """Predictions [rows, `names`] from a head's outputs: probabilities, of logits divided by a
@@ -98,21 +103,20 @@ class OutputMeaning:
         every class or label and, of several models, its standard deviation; and if a row has one
         class, the predicted one and its probability."""
         means = np.mean(predictions_of_models, 0)
-        titles = self.titles
-        columns: dict[str, Any] = dict(zip(titles, means.T, strict=True))
-        if len(predictions_of_models) > 1:
-            deviations = np.std(predictions_of_models, 0, ddof=1)
-            columns = {}
-            for title, mean, deviation in zip(titles, means.T, deviations.T, strict=True):
+        columns = dict[str, Any]()
+        for output, title in enumerate(self.titles):
+            columns[title] = means[:, output]
+            if len(predictions_of_models) > 1:
                 # A label may itself be called `NAME std`.
-                is_taken = f"{title} std" in titles
+                is_taken = f"{title} std" in self.titles
                 std_title = f"{title} std over seeds" if is_taken else f"{title} std"
-                columns |= {title: mean, std_title: deviation}
+                of_models = [predictions[:, output] for predictions in predictions_of_models]
+                columns[std_title] = np.std(of_models, 0, ddof=1)
         label_type = self.label_type
         if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
             return columns
         best = label_type.most_probable(means)[:, 0]
-        class_names = np.array(class_values(self.class_names), dtype=object)
+        class_names = np.array(class_values(self.named_classes or [0, 1]), dtype=object)
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = np.where(np.isnan(means[:, 0]), None, class_names[best])
@@ -126,7 +130,7 @@ class OutputMeaning:
         if not isinstance(self.label_type, Probabilities):
             return bounds(predictions, margins, label_columns)
         probabilities = self.label_type.class_probabilities(predictions)
-        sets = class_sets(probabilities, margins[0], self.class_names)
+        sets = class_sets(probabilities, margins[0], self.named_classes or [0, 1])
         return {f"set {label_columns[0]}": sets}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
@@ -143,38 +147,33 @@ class OutputMeaning:
 class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
+    model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
-    def outputs(
-        self,
-        tuned: TunedModel,
-        tokens: TableTokens,
-        rows: np.ndarray,
-        progress: str | None = None,
-    ) -> np.ndarray:
-        """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
-        Diverged if one is no number."""
-        network, tokenizer = tuned
+    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+        """NaN for all units [rows, units, classes] float32."""
         assert tokens.unit_starts is not None  # `TextReader` found them
-        shape = (*tokens.unit_starts.shape, len(self.head_names))
-        result = np.full(shape, np.nan, np.float32)
-        batches = batch_outputs(
-            network=network,
-            function=lambda **batch: network(**batch).logits,
-            examples=[tokens.examples[row] for row in rows],
-            tokenizer=tokenizer,
-            precision=self.saved_task.precision,
-            progress=progress,
-            padding_side=self.padding_side,
-        )
-        for numbers, logits in batches:
-            if np.isnan(logits).any():
-                raise diverged("the outputs are not numbers")
-            starts = tokens.unit_starts[rows[numbers]]
-            unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
-            unit_logits[starts < 0] = np.nan
-            result[rows[numbers]] = unit_logits
-        return result
+        return np.full((*tokens.unit_starts.shape, len(self.head_names)), np.nan, np.float32)
+
+    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+        """The logits of the units [n, units, classes], NaN where there is none; Diverged if one is
+        no number."""
+        assert tokens.unit_starts is not None
+        if np.isnan(logits).any():
+            raise diverged("the outputs are not numbers")
+        starts = tokens.unit_starts[rows]
+        unit_logits = np.take_along_axis(logits, starts.clip(0)[..., None], 1)
+        unit_logits[starts < 0] = np.nan
+        return unit_logits
+
+    def targets(self, labels: np.ndarray, unit_starts: np.ndarray | None, length: int) -> Tensor:
+        """The class of every token [n, length]: a unit's class belongs to its first token, all
+        others have IGNORED."""
+        assert unit_starts is not None  # `TextReader` found them
+        targets = np.full((len(labels), length), IGNORED)
+        row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(labels))
+        targets[row, unit_starts[row, unit]] = labels[row, unit]
+        return torch.from_numpy(targets)
 
     def columns(
         self, predictions_of_models: Sequence[np.ndarray], table: TextTable
@@ -194,6 +193,7 @@ class UnitMeaning(OutputMeaning):
             mask_column=self.saved_task.mask_column,
             unit_pattern=self.saved_task.unit_pattern,
             class_names=self.names,
+            most_units=self.saved_task.max_length,
         )
         cells = table.frame[label_column].fillna("")
         usable_rows = np.flatnonzero(table.usable)
@@ -206,5 +206,4 @@ class UnitMeaning(OutputMeaning):
 
 def meaning_of(saved_task: SavedTask) -> OutputMeaning:
     """What the outputs of a model of this task mean."""
-    of_units = LABEL_TYPES[saved_task.task_type].of_units
-    return UnitMeaning(saved_task) if of_units else OutputMeaning(saved_task)
+    return UnitMeaning(saved_task) if saved_task.label_type.of_units else OutputMeaning(saved_task)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,14 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import check_header, listed
+from exlm.data.columns import listed
 from exlm.data.frames import FileRows, read_chunks, read_file
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.rows.predictions import (
-    ChunkPredictor,
     Predictions,
     PredictOptions,
+    Scores,
     with_predictions,
 )
 from exlm.tasks.rows.reading import (
@@ -29,15 +29,14 @@ from exlm.tasks.rows.reading import (
     decide_molecules,
     spelling_of,
 )
-from exlm.tasks.rows.table import TextTable, make_table
+from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import meaning_of
-from exlm.tasks.tables.scoring import ENSEMBLE, scored
+from exlm.tasks.tables.scoring import ENSEMBLE, scores_of
 from exlm.tasks.tables.training_rows import (
     TrainingTexts,
     distance_to_training,
-    read_training,
     training_fingerprints,
 )
 
@@ -48,10 +47,8 @@ FAR = 0.7
 class TablePredictor:
     """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
     once for all of its rows: its columns of texts and of labels, whether the texts are `molecules`,
-    the fingerprints of the `training` molecules for distances, and the `margins` [labels] of
-    intervals by the name of the model."""
-
-    fits_again: ClassVar[bool] = False  # whether a model is fitted in every call
+    the fingerprints of the training molecules for distances (`training_bits`), and the `margins`
+    [labels] of intervals by the name of the model."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class TablePredictor:
         self.has_labels = not set(self.label_columns).isdisjoint(frame)
         self._check_options()
         self.margins = _margins_by_model(models, options.interval)
-        self.training = training_fingerprints(models) if options.distance else []
+        self.training_bits = training_fingerprints(models) if options.distance else []
         self.text_column = options.text_column
         if self.text_column is None:
             self.text_column = self.saved_task.text_column_in(frame.columns, path)
@@ -88,15 +85,18 @@ class TablePredictor:
                 f"the first rows of {path} have the same text in {table.text_column!r}; "
                 "if another column holds the texts, name it with text_column"
             )
-        self.molecules = decide_molecules(
-            table.texts, self.saved_task.molecules, options.molecules, path
-        )
+        self.molecules = decide_molecules(table.texts, options.molecules, self.saved_task.molecules)
 
     @classmethod
     def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
         """The models, and the table in a file."""
         first_rows = next(read_chunks(path, options.table_options, ROWS))
         return cls(models, path, options, first_rows)
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether some rows can be predicted at a time: those with labels are scored together."""
+        return not (self.has_labels or self.options.explain)
 
     def _check_options(self) -> None:
         """InputError for options that these models do not have."""
@@ -113,22 +113,17 @@ class TablePredictor:
                 "interval takes the probabilities as they are, which have been compared with the "
                 "validation rows; leave out calibrated"
             )
-        if options.interval is not None and self.fits_again:
+        if options.distance and (self.saved_task.molecules is False or self.saved_task.pair_column):
             raise InputError(
-                "interval needs the errors of validation rows, which baselines do not keep; leave "
-                "it out"
-            )
-        if options.distance and self.saved_task.molecules is False:
-            raise InputError(
-                "distance compares molecules, but this model was fine-tuned on other texts; "
-                "leave it out"
+                "distance compares molecules, but this model was fine-tuned on pairs or other "
+                "texts; leave it out"
             )
         if options.pair_column and not self.saved_task.pair_column:
             raise InputError(
                 f"pair_column names {options.pair_column!r}, but the model reads single texts; "
                 "leave it out"
             )
-        if options.explain and (self.fits_again or self.meaning.label_type.of_units):
+        if options.explain and self.meaning.label_type.of_units:
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{self.models[0].directory}; leave it out"
@@ -136,52 +131,39 @@ class TablePredictor:
         if options.explain:
             output_path("", self.path, options.explain, "", (".html",))
 
-    def predict(self) -> Predictions:
-        """Predictions for all rows: means over the models, with standard deviations; and how they
-        are scored if the table has labels."""
-        return self.predict_rows(read_file(self.path, self.options.table_options))
-
-    def predict_rows(self, rows: FileRows) -> Predictions:
-        """Predictions for rows that are all of the table."""
+    def predict(self, rows: FileRows | None = None) -> Predictions:
+        """Predictions for some rows of the table, or for all: means over the models, with standard
+        deviations; and how they are scored if the table has labels."""
+        if rows is None:
+            rows = read_file(self.path, self.options.table_options)
         table, tokens = self.read(rows)
-        by_model = self.predictions_by_model(table, tokens, shows_progress=True)
-        in_training = self._in_training(table)
-        is_marked = in_training is not None and in_training.any()
-        marks = in_training if is_marked else None
-        frame, counts = self._with_predictions(table, by_model, marks)
+        by_model = self.predictions_by_model(table, tokens, shows_progress=not self.in_chunks)
+        in_training = self._training_texts.rows_in(table)
+        frame, counts = self._with_predictions(table, by_model, in_training)
         if self.options.explain:
             explanations = {"explanation": self._explain(table, tokens)}
             frame = with_predictions(frame, explanations, self.path)
         predictions = Predictions(frame, counts)
-        if set(self.label_columns).isdisjoint(table.frame):
+        if not self.has_labels:
             return predictions
         try:
-            labels, unknown_labels = self._read_labels(table)
+            scores = self._scores(table, by_model, in_training)
         except InputError as error:
             return replace(predictions, note=str(error))
-        predictions = replace(predictions, unknown_labels=unknown_labels)
-        predictions = scored(
-            predictions,
-            saved_task=self.saved_task,
-            usable=table.usable,
-            labels=labels,
-            by_model=by_model,
-            margins=self.margins,
-        )
-        if in_training is None:
-            return predictions
-        return replace(predictions, in_training=int(in_training[predictions.labelled].sum()))
+        return replace(predictions, scores=scores)
 
-    def _read_labels(self, table: TextTable) -> tuple[np.ndarray, int]:
-        """What `OutputMeaning.read` gives. InputError if labels cannot be read, or if there are
-        none to score."""
+    def _scores(
+        self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
+    ) -> Scores:
+        """How predictions are scored. InputError if labels cannot be read, or if there are none."""
         mask_column = self.saved_task.mask_column
         if mask_column and mask_column not in table.frame:
             raise InputError(
                 f"the table has no column {mask_column}, which the model was trained with; add it"
             )
         labels, unknown_labels = self.meaning.read(table, self.path, self.label_columns)
-        if not (table.usable & ~np.isnan(labels).all(1)).any():
+        labelled = table.usable & ~np.isnan(labels).all(1)
+        if not labelled.any():
             raise InputError(
                 f"no row has a prediction and a label in {listed(self.label_columns, 5)}; "
                 "name the column that has the labels with label_columns"
@@ -189,12 +171,17 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
-        return labels, unknown_labels
+        rows = np.flatnonzero(labelled)
+        scores = scores_of(self.saved_task, labels, rows, by_model, self.margins)
+        return replace(
+            scores,
+            unknown_labels=unknown_labels,
+            in_training=None if in_training is None else int(in_training[rows].sum()),
+        )
 
     @cached_property
-    def _training_texts(self) -> TrainingTexts | None:
-        """What the models were trained on; None if it was not kept."""
-        return read_training(
+    def _training_texts(self) -> TrainingTexts:
+        return TrainingTexts(
             [model.directory for model in self.models],
             spelling_of(self._tokenizer(), self.molecules, self.saved_task.standardize),
             molecules=self.molecules and self.saved_task.pair_column is None,
@@ -204,36 +191,6 @@ class TablePredictor:
         """What spells texts before they are compared; None for molecules."""
         return None if self.molecules else self.models[0].loaded.tokenizer
 
-    def _in_training(self, table: TextTable) -> np.ndarray | None:
-        """[rows] bool: the usable rows with a text or molecule of the training; None if this is not
-        known."""
-        training = self._training_texts
-        return None if training is None else training.rows_in(table)
-
-    def chunk_predictor(self) -> ChunkPredictor | None:
-        """None for a table that has label columns: its rows are scored together, or it is said why
-        not."""
-        if self.fits_again or self.has_labels or self.options.explain:
-            return None
-        # All chunks have the same columns, so it must be known before the first one is written
-        # whether any row is in the training.
-        training = self._training_texts
-        chunks = read_chunks(self.path, self.options.table_options, ROWS)
-        marks_training = training is not None and any(
-            training.rows_in(self.texts_of(rows)).any() for rows in chunks
-        )
-        return partial(self._predict_chunk, marks_training=marks_training)
-
-    def _predict_chunk(
-        self, rows: FileRows, marks_training: bool
-    ) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Some rows of the file with their predictions, and how many of them can be used;
-        `marks_training`: with a column that tells those of the training."""
-        table, tokens = self.read(rows)
-        by_model = self.predictions_by_model(table, tokens, shows_progress=False)
-        in_training = self._in_training(table) if marks_training else None
-        return self._with_predictions(table, by_model, in_training)
-
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""
         # The models of a fine-tuning have the same tokenizer.
@@ -241,7 +198,7 @@ class TablePredictor:
             tokenizer=self.models[0].loaded.tokenizer,
             max_length=self.saved_task.max_length,
             molecules=self.molecules,
-            standardize=self.saved_task.standardize,
+            form=self.saved_task.standardize,
             on_invalid=self.options.on_invalid,
         )
         return reader.read(self.texts_of(rows), self.path)
@@ -252,13 +209,11 @@ class TablePredictor:
         second text is missing that the model reads."""
         pair_column = self.options.pair_column or self.saved_task.pair_column
         if pair_column is not None and pair_column not in rows.frame:
-            check_header(rows.frame, self.path)
             raise InputError(
                 f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
-                "row; name their columns with text_column and pair_column (the same for both, if "
-                "its cells are lists of two texts)"
+                "row; name their columns with text_column and pair_column"
             )
-        table = make_table(rows, self.path, self.text_column, [], pair_column=pair_column)
+        table = unlabelled_table(rows, self.path, self.text_column, pair_column)
         return replace(table, unit_pattern=self.saved_task.unit_pattern)
 
     def predictions_by_model(
@@ -282,20 +237,17 @@ class TablePredictor:
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
         meaning = meaning_of(model.saved_task)
-        outputs = meaning.outputs(model.loaded, tokens, rows, progress)
+        outputs = meaning.outputs(model.loaded, tokens, rows, self.options.precision, progress)
         temperature = 1.0
         if self.options.calibrated and model.saved_task.temperature:
             temperature = model.saved_task.temperature
         return meaning.as_predictions(outputs, temperature)
 
     def _with_predictions(
-        self,
-        table: TextTable,
-        by_model: dict[str, np.ndarray],
-        in_training: np.ndarray | None,
+        self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
     ) -> tuple[pd.DataFrame, dict[str, int]]:
         """The rows of a table with their predictions, intervals or sets, distances, and whether
-        they are `in_training` ([rows] bool), if this is given; and how many rows are what."""
+        they are `in_training` ([rows] bool), if this is known; and how many rows are what."""
         predictions = list(by_model.values())
         columns = self.meaning.columns(predictions, table)
         if self.margins:
@@ -304,13 +256,13 @@ class TablePredictor:
         counts = table.counts("predicted")
         if self.options.distance:
             molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
-            distances = distance_to_training(self.training, molecules)
+            distances = distance_to_training(self.training_bits, molecules)
             distances[~table.usable] = np.nan
             columns["distance to training"] = distances
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         if in_training is not None:
-            columns["in_training"] = in_training
+            columns["in_training"] = pd.arrays.BooleanArray(in_training, ~table.usable)
         columns["problem"] = table.problems
         return with_predictions(table.frame, columns, self.path), counts
 

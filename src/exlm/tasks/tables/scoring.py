@@ -8,56 +8,50 @@ import numpy as np
 import pandas as pd
 
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import LABEL_TYPES, Probabilities
+from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import confusion, score_classes, score_labels, score_predictions
-from exlm.tasks.rows.predictions import Predictions
+from exlm.tasks.rows.predictions import Scores
 from exlm.tasks.tables.certainty import calibration_error, is_within
 
 ENSEMBLE = "ensemble"  # the mean of several models, among their names
 
 
-def scored(
-    predictions: Predictions,
-    *,
+def scores_of(
     saved_task: SavedTask,
-    usable: np.ndarray,
     labels: np.ndarray,
+    rows: np.ndarray,
     by_model: Mapping[str, np.ndarray],
     margins: Mapping[str, np.ndarray],
-) -> Predictions:
-    """The `predictions` of a table with how those of every model are scored.
-
-    `usable` [rows] bool says which rows have predictions; `labels` are as for `score_predictions`.
-    `by_model` has the predictions [rows, outputs] of every model, `margins` those of intervals
-    [labels], by the name of the model, of several also of ENSEMBLE; {} without intervals."""
-    label_type = LABEL_TYPES[saved_task.task_type]
+) -> Scores:
+    """How the predictions of every model are scored on the `rows` that have labels, which are as
+    for `score_predictions`. `by_model` has the predictions [all rows, outputs], `margins` those of
+    intervals [labels], by the name of the model, of several also of ENSEMBLE; {} without
+    intervals."""
+    label_type = saved_task.label_type
     class_names = saved_task.class_names
-    labelled = np.flatnonzero(usable & ~np.isnan(labels).all(1))
     means = np.mean(list(by_model.values()), 0)
     if len(by_model) > 1:
         by_model = {ENSEMBLE: means, **by_model}
-    truths = labels[labelled]
-    predicted = means[labelled]
-    label_scores = score_labels(label_type, saved_task.label_columns, truths, predicted)
-    if label_scores and margins:
+    truths = labels[rows]
+    predicted = means[rows]
+    of_labels = score_labels(label_type, saved_task.label_columns, truths, predicted)
+    if of_labels and margins:
         is_right = is_within(label_type.errors(truths, predicted), margins[ENSEMBLE])
-        shares = pd.DataFrame(is_right).mean()
-        for name, share in zip(label_scores, shares, strict=True):
-            label_scores[name]["coverage"] = float(share)
-    predictions = replace(
-        predictions,
+        for name, share in zip(of_labels, pd.DataFrame(is_right).mean(), strict=True):
+            of_labels[name]["coverage"] = float(share)
+    scores = Scores(
         scorers={
             name: partial(score_rows, saved_task, labels, of_model, margins.get(name))
             for name, of_model in by_model.items()
         },
-        labelled=labelled,
-        label_scores=label_scores,
+        rows=rows,
+        labels=of_labels,
     )
     if not class_names:
-        return predictions
+        return scores
     return replace(
-        predictions,
-        class_scores=score_classes(label_type, truths, predicted, class_names),
+        scores,
+        classes=score_classes(label_type, truths, predicted, class_names),
         confusion=confusion(label_type, truths, predicted, class_names),
     )
 
@@ -72,7 +66,7 @@ def score_rows(
     """The scores on some rows of predictions [all rows, outputs]: all metrics of the task, the
     calibration error of probabilities, and with `margins` [labels] the coverage, which is the share
     of errors within them."""
-    label_type = LABEL_TYPES[saved_task.task_type]
+    label_type = saved_task.label_type
     labels = labels[rows]
     predictions = predictions[rows]
     scores = score_predictions(

@@ -24,7 +24,7 @@ def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask)
     user_says = False if config.dataset in GLUE else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
     model_knows = True if saved_task.molecules else None
-    molecules = decide_molecules(table.texts, model_knows, user_says, config.dataset)
+    molecules = decide_molecules(table.texts, user_says, model_knows)
     # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
     # recognised.
     standardize = config.standardize
@@ -40,18 +40,11 @@ def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask)
         split = "parts"
     if not split:
         split = "scaffold" if molecules else "random"
+    names_labels = config.label_columns or table.label_type.of_units
     return replace(
         config,
         molecules=molecules,
         split=split,
         standardize=standardize,
-        label_columns=config.label_columns and table.label_columns,
+        label_columns=table.label_columns if names_labels else None,
     )
-
-
-def main_metric(config: TaskConfig, table: TextTable) -> str:
-    """The metric that chooses epoch and grid cell: of the config, of the data set, or the first of
-    the task type."""
-    metrics = metric_names(table.label_type, table.class_names)
-    default = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
-    return config.metric or default

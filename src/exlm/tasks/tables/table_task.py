@@ -4,11 +4,12 @@ scored and written. Fine-tuned models and baselines have this in common."""
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
@@ -18,8 +19,8 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary
-from exlm.tasks.labels.scores import quick_interval, score_labels, score_predictions
-from exlm.tasks.rows.datasets import departures, file_hashes
+from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
+from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
 from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
@@ -32,8 +33,7 @@ from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.settings import main_metric
-from exlm.tasks.tables.training_rows import MARKED, EarlierTraining, write_training
+from exlm.tasks.tables.training_rows import MARKED, TrainingTexts, write_training
 
 
 class TableTask(ABC):
@@ -54,25 +54,31 @@ class TableTask(ABC):
         `earlier_run` is the directory of the fine-tuned model that the training goes on from."""
         self.config = config
         self.spelling = spelling
-        self.metric = main_metric(config, table)
+        default = GLUE[config.dataset].metric if config.dataset in GLUE else None
+        first_metric, *_ = metric_names(table.label_type, table.class_names)
+        self.metric = config.metric or default or first_metric
         self.groups = find_groups(table, spelling)
         user_split = None if config.duplicates == "keep" else split_by_user(config, table)
         self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
         self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
-        self.earlier_training = None
+        self.earlier_run = earlier_run
+        self.in_earlier_training: np.ndarray | None = None
         if earlier_run is not None:
             molecules = bool(config.molecules) and table.pairs is None
-            self.earlier_training = EarlierTraining.of(earlier_run, self.table, spelling, molecules)
+            earlier_texts = TrainingTexts([earlier_run], spelling, molecules)
+            self.in_earlier_training = earlier_texts.rows_in(self.table)
+            if self.in_earlier_training is None:
+                note(
+                    f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
+                    "told whether valid and test have some of them"
+                )
         self.reported_rows = self.table.reported_rows()
-        self.data_settings = {
-            "data_sha256": content_hash(table),
-            "metric": self.metric,
-            "departures": departures(config, table, int(self.table.usable.sum())),
-        }
+        self.identity = {"data_sha256": content_hash(table), "metric": self.metric}
+        self.departures = departures(config, table, int(self.table.usable.sum()))
         self.file_sha256 = file_hashes(config)
-        self._splits = dict[int, RowSplit]()  # by seed
+        self.split_of = cache(self._split)
         self.summary = describe_table(self.table, bool(config.molecules))
         repeated = describe_duplicates(table, self.groups)
         if repeated:
@@ -84,23 +90,52 @@ class TableTask(ABC):
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
         """Trains with one seed, as `Task` says."""
 
-    def split_of(self, seed: int) -> RowSplit:
-        """The usable rows by part, made once for every seed. InputError if nothing can be learned,
-        or if valid cannot choose what is best."""
-        if seed not in self._splits:
-            split = split_rows(
-                self.config,
-                self.table,
-                seed=seed,
-                rows_to_split=self.rows_to_split,
-                groups=self.groups,
-            )
-            self._check_split(split)
-            self._print_split(seed, split)
-            self._splits[seed] = split
-        return self._splits[seed]
+    def _split(self, seed: int) -> RowSplit:
+        """The usable rows by part."""
+        return split_rows(
+            self.config,
+            self.table,
+            seed=seed,
+            rows_to_split=self.rows_to_split,
+            groups=self.groups,
+        )
 
-    def _check_split(self, split: RowSplit) -> None:
+    def announce(self, seed: int) -> None:
+        """Prints the sizes of the parts that a seed has, how many texts or molecules stand in
+        several, and a warning of scored rows that the model learns, or has learned in an earlier
+        training. InputError if nothing can be learned, or if valid cannot choose what is best."""
+        split = self.split_of(seed)
+        self._check_labels(split)
+        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
+        shared = count_shared(self.groups, split)
+        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
+        if unused:
+            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
+            remarks += f"; {unused} usable rows are in no part{or_cut}"
+        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
+        in_train = self._in_train(split)[split.get("test", np.arange(0))]
+        if in_train.any():
+            print(
+                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
+                "of the train part, which a model may know by heart; leave them out for an honest "
+                f"number ({MARKED})",
+                file=sys.stderr,
+            )
+        in_words = " and ".join(
+            f"{count} of the {len(split[part])} {part} rows"
+            for part, count in self._counts_in_earlier_training(split).items()
+            if count
+        )
+        if in_words:
+            print(
+                f"warning: {in_words} have a text or molecule of the training of "
+                f"{self.earlier_run}, so their scores are too good; use a split by column or file "
+                f"that keeps them in train ({MARKED})",
+                file=sys.stderr,
+            )
+
+    def _check_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned in train, if a number to predict has no label there,
         or if the metric of the valid part is not defined."""
         table = self.table
@@ -117,45 +152,35 @@ class TableTask(ABC):
                 f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
                 "part; leave it out or use another split"
             )
-        shape = list(table.labels.shape)
-        if table.unit_pattern and table.class_names:
-            shape = [*shape, len(table.class_names)]
-        elif table.class_names:
-            shape = [len(table.labels), len(table.class_names)]
+        labels = table.labels[split["valid"]]
+        # rows or units have the probabilities of all classes in the place of a label
+        shape = labels.shape if table.unit_pattern else labels.shape[:1]
+        outputs = len(table.class_names or table.label_columns)
         # Any finite predictions show whether the labels allow the metric.
-        predictions = np.random.default_rng(0).random(shape)
-        if not np.isfinite(self.score(predictions, split["valid"])[self.metric]):
+        predictions = np.random.default_rng(0).random((*shape, outputs))
+        scores = score_predictions(
+            table.label_type,
+            labels,
+            predictions,
+            metrics=[self.metric],
+            class_names=table.class_names,
+        )
+        if not np.isfinite(scores[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), "
                 "so the best epoch or setting cannot be found; use another split, or choose the "
                 "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
             )
 
-    def _print_split(self, seed: int, split: RowSplit) -> None:
-        """Prints the sizes of the parts, and how many texts or molecules stand in several."""
-        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-        shared = count_shared(self.groups, split)
-        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
-        unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
-        if unused:
-            or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
-            remarks += f"; {unused} usable rows are in no part{or_cut}"
-        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
-        self._warn_of_training(split)
-
-    def _warn_of_training(self, split: RowSplit) -> None:
-        """Warns of scored rows whose texts the model learns, or has learned in an earlier
-        training."""
-        in_train = self._in_train(split)[split.get("test", np.arange(0))]
-        if in_train.any():
-            print(
-                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
-                "of the train part, which a model may know by heart; leave them out for an honest "
-                f"number ({MARKED})",
-                file=sys.stderr,
-            )
-        if self.earlier_training is not None:
-            self.earlier_training.warn(split)
+    def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
+        """How many rows of every part but train were in the training that this one goes on from;
+        None if it cannot be told."""
+        has_row = self.in_earlier_training
+        return {
+            part: None if has_row is None else int(has_row[rows].sum())
+            for part, rows in split.items()
+            if part != "train"
+        }
 
     def _in_train(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: the usable rows with a text or molecule of the train part."""
@@ -181,16 +206,13 @@ class TableTask(ABC):
             class_names=table.class_names,
         )
 
-    def error_units(self, train_rows: np.ndarray) -> list[float] | None:
-        """The units of the errors of several labels to predict as numbers, so that none counts more
-        than another: their standard deviations in train, [labels]."""
-        if not self.table.label_type.is_number or len(self.table.label_columns) == 1:
-            return None
-        return positive_or_one(np.nanstd(self.table.labels[train_rows], 0)).tolist()
-
     def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What a model or a baseline keeps of the task that learns from these rows."""
         table = self.table
+        error_units = None
+        if table.label_type.is_number and len(table.label_columns) > 1:
+            # standard deviations, so that no label counts more than another
+            error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
         return SavedTask(
             task_type=table.task_type,
             text_column=table.text_column,
@@ -200,7 +222,9 @@ class TableTask(ABC):
             binary_names=table.binary_names,
             molecules=self.config.molecules,
             standardize=self.config.standardize or "none",
-            error_units=self.error_units(train_rows),
+            error_units=error_units,
+            unit_pattern=table.unit_pattern or "",
+            mask_column=self.config.mask_column if table.unit_pattern else None,
         )
 
     def write_predictions(
@@ -219,7 +243,7 @@ class TableTask(ABC):
             rows=split["train"],
             spelling=self.spelling,
             molecules=bool(self.config.molecules),
-            earlier_run=self.earlier_training.run_dir if self.earlier_training else None,
+            earlier_run=self.earlier_run,
         )
         scored_parts = {name: rows for name, rows in split.items() if name != "train"}
         main_part = "test" if "test" in split else "valid"
@@ -243,14 +267,16 @@ class TableTask(ABC):
             "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
             "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
             "interval": {main_part: interval},
+            "in_train": {
+                name: int(self._in_train(split)[rows].sum()) for name, rows in scored_parts.items()
+            },
             "labels": {
                 name: self._scores_of_labels(predictions, rows)
                 for name, rows in scored_parts.items()
             },
-            "label_rows": {name: self._rows_of_labels(rows) for name, rows in scored_parts.items()},
         }
-        if self.earlier_training is not None:
-            result["in_earlier_training"] = self.earlier_training.counts(split)
+        if self.earlier_run is not None:
+            result["in_earlier_training"] = self._counts_in_earlier_training(split)
         return result
 
     def _counts(self, rows: np.ndarray) -> dict[str, float]:
@@ -259,14 +285,6 @@ class TableTask(ABC):
             return {"rows": len(rows)}
         positives = int((self.table.labels[rows] == 1).sum())
         return {"rows": len(rows), "positives": positives}
-
-    def _rows_of_labels(self, rows: np.ndarray) -> dict[str, float]:
-        """How many of some rows have each label; {} if there is only one label."""
-        names = self.table.label_columns
-        if len(names) == 1:
-            return {}
-        counts = (~np.isnan(self.table.labels[rows])).sum(0).tolist()
-        return dict(zip(names, counts, strict=True))
 
     def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The score of every label by itself; {} if there is only one label."""
@@ -292,10 +310,9 @@ class TableTask(ABC):
         parts = part_of_rows(split, len(predictions))
         columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
         in_training = self._in_train(split)
-        if self.earlier_training is not None and self.earlier_training.has_row is not None:
-            in_training |= self.earlier_training.has_row
-        if in_training[np.isin(parts, ["", "train"], invert=True)].any():
-            columns["in_training"] = in_training
+        if self.in_earlier_training is not None:
+            in_training |= self.in_earlier_training
+        columns["in_training"] = pd.arrays.BooleanArray(in_training, ~table.usable)
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]

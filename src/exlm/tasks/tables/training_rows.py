@@ -2,20 +2,16 @@
 molecules are from them."""
 
 import hashlib
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints, standardize
-from exlm.errors import InputError, note
+from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.tasks.encoders.saved_task import SeedModel
-from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.rows.table import TextTable
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
@@ -48,81 +44,30 @@ def write_training(
         write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
 
 
-@dataclass(frozen=True)
 class TrainingTexts:
-    """What models were trained on: the molecules in one `spelling`, or the marks of texts and
-    pairs."""
+    """What the models in some directories were trained on: the molecules in one `spelling` if the
+    rows of tables are `molecules`, or else the marks of texts and pairs."""
 
-    keys: set[str]
-    spelling: Callable[[str], str]
-    molecules: bool  # whether the keys are molecules, and not marks
+    def __init__(
+        self, run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
+    ) -> None:
+        self.spelling = spelling
+        self.molecules = molecules
+        if molecules:
+            self.keys = set(map(spelling, _lines(run_dirs, TRAINING_MOLECULES)))
+        else:
+            self.keys = _lines(run_dirs, TRAINING_MARKS)
 
-    def rows_in(self, table: TextTable) -> np.ndarray:
-        """Which usable rows of a table have such a text or pair of texts: [rows] bool."""
+    def rows_in(self, table: TextTable) -> np.ndarray | None:
+        """Which usable rows of a table have such a text or pair of texts: [rows] bool; None if it
+        was not kept what the models were trained on."""
+        if not self.keys:
+            return None
         if self.molecules:
             keys = list(map(self.spelling, table.texts))
         else:
             keys = _marks(table, self.spelling)
         return np.array([key in self.keys for key in keys]) & table.usable
-
-
-def read_training(
-    run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
-) -> TrainingTexts | None:
-    """What the models in these directories were trained on, whose rows have one molecule each, or
-    texts or pairs; None if it was not kept."""
-    if molecules:
-        keys = set(map(spelling, _lines(run_dirs, TRAINING_MOLECULES)))
-    else:
-        keys = _lines(run_dirs, TRAINING_MARKS)
-    return TrainingTexts(keys, spelling, molecules) if keys else None
-
-
-@dataclass(frozen=True)
-class EarlierTraining:
-    """The training of the model that a fine-tuning goes on from, and which rows of the new table it
-    had, too."""
-
-    run_dir: Path
-    has_row: np.ndarray | None  # [rows] bool; None if that training kept no record of its texts
-
-    @classmethod
-    def of(
-        cls, run_dir: Path, table: TextTable, spelling: Callable[[str], str], molecules: bool
-    ) -> Self:
-        """That of the model in a directory, with a note if it kept no record; `molecules`: whether
-        each row of the table is one molecule."""
-        training = read_training([run_dir], spelling, molecules)
-        if training is None:
-            note(
-                f"{run_dir} keeps no record of the texts of its training, so it cannot be told "
-                "whether valid and test have some of them"
-            )
-            return cls(run_dir, None)
-        return cls(run_dir, training.rows_in(table))
-
-    def counts(self, split: RowSplit) -> dict[str, int | None]:
-        """How many rows of every part but train it had; None if it cannot be told."""
-        return {
-            part: None if self.has_row is None else int(self.has_row[rows].sum())
-            for part, rows in split.items()
-            if part != "train"
-        }
-
-    def warn(self, split: RowSplit) -> None:
-        """Warns of rows to be scored that it had."""
-        rows = " and ".join(
-            f"{count} of the {len(split[part])} {part} rows"
-            for part, count in self.counts(split).items()
-            if count
-        )
-        if rows:
-            print(
-                f"warning: {rows} have a text or molecule of the training of {self.run_dir}, "
-                "so their scores are too good; use a split by column or file that keeps them in "
-                f"train ({MARKED})",
-                file=sys.stderr,
-            )
 
 
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:

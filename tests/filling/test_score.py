@@ -11,7 +11,7 @@ import torch
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling.mutations import clean_sequence, new_residues, parse_mutations
-from exlm.filling.variants import score
+from exlm.filling.score import score
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from tests.conftest import train_smiles_tokenizer
@@ -157,8 +157,8 @@ def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys)
     path = table(tmp_path / "a.csv", sequence=[WILD] * 4, mutations=changes)
     score(model, path, out)
     error = capsys.readouterr().err
-    assert "1 of 3 rows with mutations fit their wild type" in error
-    assert "note: row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
+    assert "2 of 3 rows with mutations do not fit their wild type in sequence" in error
+    assert "as row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
     assert "to be shifted by 1: all rows fit with first_position 0" in error
     scored = score(model, path, out, first_position=0)
     assert not scored["problem"].any() and not capsys.readouterr().err
@@ -170,20 +170,11 @@ def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys)
         assert "the numbering may be shifted (set first_position)" in capsys.readouterr().err
 
 
-def test_what_is_taken_for_wild_types_is_told_where_they_differ(tmp_path, capsys):
+def test_an_empty_cell_is_called_empty(tmp_path):
     model = save(tmp_path / "model", "mlm")
-    out = str(tmp_path / "b.csv")
-    path = table(tmp_path / "a.csv", sequence=[WILD, "MKA"], mutations=["V3A", "A3G"])
-    score(model, path, out)
-    error = capsys.readouterr().err
-    assert "wild types (2 different) are taken from the column 'sequence'" in error
-    assert "from the column 'mutations'; 2 of 2 rows" in error and "warning" not in error
-    mutants = ["MKALAAGWRT", "MKVLAAGWKT"]
-    path = table(tmp_path / "a.csv", sequence=mutants, mutations=["V3A", "R9K"])
-    with pytest.raises(InputError, match="no row can be scored"):
-        score(model, path, out)
-    advice = "the sequences seem to be those of the mutants; give the wild type as wild_type"
-    assert advice in capsys.readouterr().err
+    path = table(tmp_path / "a.csv", sequence=[WILD] * 3, mutations=["V3A", "", "NA"])
+    problems = score(model, path, str(tmp_path / "b.csv"))["problem"]
+    assert [*problems] == ["", *["no mutations: the cell is empty"] * 2]
 
 
 def test_alleles_are_no_double_mutant():
@@ -236,7 +227,7 @@ def test_the_wild_type_has_no_mutation():
     )
 
 
-@pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3_L4insG", ""])
+@pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3_L4insG"])
 def test_what_is_no_substitution_is_quoted(spelling):
     with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither mutations")):
         substitutions("MKVLD", spelling)

@@ -1,73 +1,85 @@
-"""Encoders fine-tuned for a table whose rows have labels, classes or numbers: it is loaded once,
-then any number of seeds are trained."""
+"""Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
 
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.ops.loss import LossSum
-from exlm.storage.models import save_model
+from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
-from exlm.tasks.encoders.loading import (
-    EncoderSource,
-    ModelClasses,
-    load_config,
-    load_encoder_tokenizer,
-)
+from exlm.tasks.encoders.loading import EncoderSource, load_config, load_encoder_tokenizer
 from exlm.tasks.encoders.results import SeedScores
 from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, fold_label_scale
 from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.labels.label_types import LabelType, Probabilities
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.predictions import PredictorMaker
-from exlm.tasks.rows.reading import TextReader, note_spelling, remembered, spelling_of
+from exlm.tasks.rows.reading import (
+    TableTokens,
+    TextReader,
+    note_spelling,
+    remembered,
+    spelling_of,
+)
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.tables.settings import complete_config
 from exlm.tasks.tables.table_task import TableTask, positive_or_one
+from exlm.tasks.tables.unit_table import load_unit_table
 
 DEFAULT_LENGTH = 512
 
 
+def read_table(encoder: EncoderSource, config: TaskConfig, device: str) -> "TableFinetuning":
+    """The labelled table of a config, read for an encoder that is trained on a device."""
+    tokenizer, max_length = load_encoder_tokenizer(
+        encoder.name, config.max_length or DEFAULT_LENGTH
+    )
+    if config.task_type and LABEL_TYPES[config.task_type].of_units:
+        table = load_unit_table(config, max_length)
+        config = replace(config, label_columns=table.label_columns, molecules=False)
+    else:
+        table = load_labelled(config)
+    config = complete_config(config, table, remembered(load_config(encoder.name)))
+    molecules = bool(config.molecules)
+    how = config.standardize or "none"
+    if molecules and how == "none":
+        note_spelling(table.texts, config.dataset)
+    reader = TextReader(tokenizer, max_length, molecules, how, config.on_invalid)
+    checked, tokens = reader.read(table)
+    return TableFinetuning(encoder, config, checked, table.usable, reader, tokens, device)
+
+
 class TableFinetuning(TableTask):
-    """Fine-tunes encoders for a table (a `Finetuning`, see `tasks/task.py`).
+    """Fine-tunes encoders for a table.
 
     The `LabelType` says what is learned of the labels. `saved_task`, with what the training finds
     out, is kept with a model; it tells `OutputMeaning` how to read its outputs."""
 
-    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    predictor: ClassVar[PredictorMaker] = TablePredictor.for_file
-
-    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
+    def __init__(
+        self,
+        encoder: EncoderSource,
+        config: TaskConfig,
+        table: TextTable,
+        rows_to_split: np.ndarray,
+        reader: TextReader,
+        tokens: TableTokens,
+        device: str,
+    ) -> None:
+        """`reader` made the `tokens` of the table; for the others see `TableTask`."""
         self.encoder = encoder
+        self.tokenizer: PreTrainedTokenizerFast = reader.tokenizer
+        self.max_length = reader.max_length
+        self.tokens = tokens
         self.device = device
-        self.tokenizer, self.max_length = load_encoder_tokenizer(
-            encoder.name, config.max_length or DEFAULT_LENGTH
-        )
-        table = self.load_table(config)
-        config = complete_config(config, table, remembered(load_config(encoder.name)))
-        molecules = bool(config.molecules)
-        how = config.standardize or "none"
-        if molecules and how == "none":
-            note_spelling(table.texts, config.dataset)
-        reader = TextReader(self.tokenizer, self.max_length, molecules, how, config.on_invalid)
-        checked, self.tokens = reader.read(table)
-        spelling = spelling_of(self.tokenizer, molecules, how)
-        super().__init__(config, checked, table.usable, spelling, encoder.earlier_run)
-
-    @staticmethod
-    def load_table(config: TaskConfig) -> TextTable:
-        """The table with its labels."""
-        return load_labelled(config)
+        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.form)
+        super().__init__(config, table, rows_to_split, spelling, encoder.earlier_run)
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and the
@@ -84,10 +96,10 @@ class TableFinetuning(TableTask):
             "problem_type": meaning.label_type.problem_type,
             "task": meaning.saved_task.to_json(),
         }
-        network = self.encoder.load(self.model_classes, hyper, model_settings)
+        network = self.encoder.load(meaning.model_classes, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
 
-        def validate(_: nn.Module) -> dict[str, float]:
+        def validate() -> dict[str, float]:
             outputs = meaning.outputs(tuned, self.tokens, valid)
             predictions = meaning.as_predictions(outputs)
             return self.score(predictions, valid, meaning.saved_task.error_units)
@@ -107,22 +119,25 @@ class TableFinetuning(TableTask):
         saved_task = self._task_after_training(network, meaning, outputs[valid], valid)
         network.config.task = saved_task.to_json()
         save_model(run_dir, network, self.tokenizer)
-        predictions = meaning.as_predictions(outputs)
         return {
             "best_epoch": best_epoch,
-            "weight_files": self.encoder.weight_files(),
-            **self.write_predictions(run_dir, split, predictions),
+            "weight_files": {"model": weight_files(self.encoder.name)},
+            **self.write_predictions(run_dir, split, meaning.as_predictions(outputs)),
         }
 
     def _batches(
         self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int
     ) -> ShuffledBatches:
         """Batches of the rows to train on, with their labels."""
+        unit_starts = self.tokens.unit_starts
 
         def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
             examples = [self.tokens.examples[row] for row in rows_of_batch]
             batch = pad(examples, self.tokenizer, meaning.padding_side)
-            return batch | {"labels": self.batch_labels(batch, rows_of_batch, meaning.saved_task)}
+            starts = None if unit_starts is None else unit_starts[rows_of_batch]
+            labels = self.table.labels[rows_of_batch]
+            length = batch["input_ids"].shape[1]
+            return batch | {"labels": meaning.targets(labels, starts, length)}
 
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
         return ShuffledBatches(lengths, rows, batch_size, seed, collate)
@@ -150,16 +165,6 @@ class TableFinetuning(TableTask):
         truth, logits = label_type.as_rows(truth, outputs)
         temperature = fit_temperature(label_type, logits, truth)
         return replace(saved_task, temperature=temperature)
-
-    def batch_labels(
-        self, batch: dict[str, Tensor], rows: np.ndarray, saved_task: SavedTask
-    ) -> Tensor:
-        """The labels of a batch's rows as the loss takes them, numbers in standard deviations from
-        the mean."""
-        labels = self.table.labels[rows]
-        if self.table.label_type.is_number:
-            labels = (labels - saved_task.mean) / saved_task.std
-        return self.table.label_type.targets(labels)
 
     def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What a model keeps of the task. `mean` and `std` [labels] are those of the labels in

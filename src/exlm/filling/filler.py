@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from exlm.data.drawing import Segment
 from exlm.filling import search
 from exlm.filling.graphs import TOKENS_PER_BATCH, TokenizedText, read_graphs, tokenize
 from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, TextToFill
+from exlm.filling.results import FilledText, Filling, most_probable_first
 from exlm.filling.search import Graph, TokenFillings
 from exlm.filling.several_passes import SeveralPasses
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -36,38 +36,8 @@ def fill_texts(
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. A batch has at most `tokens_per_batch` positions after expansion."""
-    to_fill = [TextToFill(line, text) for line, text in enumerate(texts, 1)]
-    options = options or FillOptions()
-    return fill_masks(network, tokenizer, to_fill, options, states, tokens_per_batch)
-
-
-def fill_masks(
-    network: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerFast,
-    texts: Sequence[TextToFill],
-    options: FillOptions,
-    states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-) -> Iterator[FilledText]:
-    """Yields each text with its fillings, or with the problem that it has, in order. TEXTS texts
-    are filled at a time."""
-    filler = Filler(network, tokenizer, options, tokens_per_batch)
-    for start in range(0, len(texts), TEXTS):
-        chunk = texts[start : start + TEXTS]
-        # A text that has a problem already is not read.
-        readable = ["" if to_fill.problem else to_fill.text for to_fill in chunk]
-        tokenized_texts = tokenize(network, tokenizer, readable)
-        filled_texts: dict[int, FilledText] = {}  # by their numbers in the chunk
-        for number, graph in filler.restricted_graphs(tokenized_texts):
-            filled = filler.fill(chunk[number], tokenized_texts[number], graph)
-            if states and filled.fillings:
-                filled = replace(filled, states=filler.states_of_masks(graph))
-            filled_texts[number] = filled
-        for number, to_fill in enumerate(chunk):
-            if number in filled_texts:
-                yield filled_texts[number]
-            else:
-                yield to_fill.unfilled(to_fill.problem or tokenized_texts[number].problem)
+    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
+    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)], states)
 
 
 class Filler:
@@ -86,9 +56,27 @@ class Filler:
         self.tokens_per_batch = tokens_per_batch
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
-    def restricted_graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The number and the `restricted` graph of every text without a problem, in the order of
-        `read_graphs`."""
+    def fill(self, texts: Sequence[FilledText], states: bool = False) -> Iterator[FilledText]:
+        """Yields each text with its fillings, or with the problem that it has, in order. TEXTS
+        texts are filled at a time."""
+        for start in range(0, len(texts), TEXTS):
+            chunk = texts[start : start + TEXTS]
+            # A text that has a problem already is not read.
+            readable = ["" if text.problem else text.text for text in chunk]
+            tokenized_texts = tokenize(self.network, self.tokenizer, readable)
+            filled_texts = [
+                replace(text, problem=text.problem or tokenized.problem)
+                for text, tokenized in zip(chunk, tokenized_texts, strict=True)
+            ]
+            for number, graph in self.read(tokenized_texts):
+                filled = self._fill_graph(chunk[number], tokenized_texts[number], graph)
+                if states and filled.fillings:
+                    filled = replace(filled, states=self.states_of_masks(graph))
+                filled_texts[number] = filled
+            yield from filled_texts
+
+    def read(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
+        """The numbers and the `restricted` graphs of `read_graphs`."""
         graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
             yield number, self.restricted(graph)
@@ -97,45 +85,58 @@ class Filler:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def fill(self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def _fill_graph(self, text: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
-            filled = self._fill_in_one_pass(to_fill, tokenized, graph)
+            filled = self._fill_in_one_pass(text, tokenized, graph)
         else:
-            filled = self._fill_in_several_passes(to_fill, tokenized, graph)
+            filled = self._fill_in_several_passes(text, tokenized, graph)
         is_rare = filled.kept is not None and filled.kept < 0.5
-        return replace(filled, warning=RARE_PATHS) if is_rare else filled
+        return replace(
+            filled,
+            fillings=most_probable_first(filled.fillings),
+            warning=RARE_PATHS if is_rare else None,
+        )
 
     def _fill_in_one_pass(
-        self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph
+        self, text: FilledText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
-        counted, lengths = self._counted_paths(graph)
+        options = self.options
+        paths, lengths = self._allowed_paths(graph)
         if not lengths:
-            token_count = self.options.tokens or graph.num_masks
+            token_count = options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
-            return to_fill.unfilled(problem)
+            return replace(text, problem=problem)
         fillings = []
-        exact_of_lengths = []
+        are_exact = []
         for length, probability in lengths.items():
-            of_length = self._search(counted, length, to_fill.line)
-            exact_of_lengths.append(of_length.exact)
+            if options.samples is not None:
+                generator = search.generator(options.seed, text.line, length)
+                of_length = search.sample(paths, length, options.samples, generator)
+            else:
+                of_length = search.beam_search(paths, length, options.n_best, options.beam)
+            are_exact.append(of_length.exact)
             # With one token for each mask there is no other length.
-            length_probability = probability if self.options.all_paths else None
+            length_probability = probability if options.all_paths else None
             fillings += self._decoded(of_length, graph, tokenized, length_probability)
-        kept = None if self.options.all_paths else search.kept_share(graph)
-        exact = None if None in exact_of_lengths else all(exact_of_lengths)
-        return FilledText(**vars(to_fill), fillings=fillings, exact=exact, kept=kept, passes=1)
+        return replace(
+            text,
+            fillings=fillings,
+            exact=all(are_exact) if options.samples is None else None,
+            kept=None if options.all_paths else search.kept_share(graph),
+            passes=1,
+        )
 
     def _fill_in_several_passes(
-        self, to_fill: TextToFill, tokenized: TokenizedText, graph: Graph
+        self, text: FilledText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(tokenized.masks))
-        several = SeveralPasses(tokenized, graph, self.restricted_graphs, passes)
+        several = SeveralPasses(tokenized, graph, self.read, passes)
         if options.samples is not None:
-            seed = (options.seed, to_fill.line, len(tokenized.masks))
+            seed = (options.seed, text.line, len(tokenized.masks))
             results = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and is mostly exact.
@@ -144,37 +145,23 @@ class Filler:
             if not results.exact and narrow < options.beam:
                 results = several.best(options.n_best, options.beam)
         fillings = []
-        for revealed in results.revealed:
-            ids_of_masks = [[revealed.token_ids[place]] for place in tokenized.masks]
-            fillings.append(self._filling(tokenized, ids_of_masks, revealed.log_prob))
-        return FilledText(
-            **vars(to_fill),
-            fillings=fillings,
-            exact=results.exact,
-            kept=results.kept,
-            passes=passes,
-        )
+        for filled in results.texts:
+            ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
+            fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
+        exact, kept = results.exact, results.kept
+        return replace(text, fillings=fillings, exact=exact, kept=kept, passes=passes)
 
-    def _counted_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
+    def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
         of tokens they ask for."""
-        counted = graph if self.options.all_paths else search.with_one_per_mask(graph)
+        paths = graph if self.options.all_paths else search.with_one_per_mask(graph)
         allowed_lengths = self.options.lengths or [graph.num_masks]
-        distribution = search.length_distribution(counted.links).exp().tolist()
+        distribution = search.length_distribution(paths.links).exp().tolist()
         probabilities = {}
         for length, probability in enumerate(distribution):
             if length in allowed_lengths and probability > 0:
                 probabilities[length] = probability
-        return counted, probabilities
-
-    def _search(self, counted: Graph, length: int, line: int) -> TokenFillings:
-        options = self.options
-        if options.method == "viterbi":
-            return search.viterbi(counted, length)
-        if options.samples is not None:
-            generator = search.generator(options.seed, line, length)
-            return search.sample(counted, length, options.samples, generator)
-        return search.beam_search(counted, length, options.n_best, options.beam)
+        return paths, probabilities
 
     def _decoded(
         self,
@@ -184,21 +171,16 @@ class Filler:
         length_probability: float | None,
     ) -> list[Filling]:
         """Fillings of equal length as texts."""
-        masks = range(graph.num_masks)
+        masks = range(1, graph.num_masks + 1)
         # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
-        mask_of_token = graph.mask_of_state[fillings.path].clamp(0, len(masks) - 1)
+        mask_of_token = graph.target_of_state[fillings.path].clamp(masks[0], masks[-1])
         decoded = []
         for row, log_prob in enumerate(fillings.log_prob.tolist()):
             tokens = fillings.token_ids[row]
             ids_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
-            filling = self._filling(tokenized, ids_of_masks, log_prob)
-            path_probability = None
-            if fillings.path_log_prob is not None:
-                path_probability = float(fillings.path_log_prob.exp())
             filling = replace(
-                filling,
+                self._filling(tokenized, ids_of_masks, log_prob),
                 path=fillings.path[row].tolist(),
-                path_probability=path_probability,
                 length_probability=length_probability,
             )
             decoded.append(filling)
@@ -217,8 +199,11 @@ class Filler:
 
     def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
-        beginnings = accumulate(tokenized.segments(ids_of_masks))
-        texts = [str(self.tokenizer.decode(tokens)) for tokens in beginnings]
+        limits = [0, *tokenized.masks, len(tokenized.token_ids) - 1]
+        outside = [tokenized.token_ids[start + 1 : end] for start, end in pairwise(limits)]
+        # no mask stands after the last of them
+        *segments_of_ids, _ = chain.from_iterable(zip(outside, [*ids_of_masks, []], strict=True))
+        texts = [str(self.tokenizer.decode(ids)) for ids in accumulate(segments_of_ids)]
         # A character may be spread over tokens of two segments. Then only one of them gets it.
         ends = accumulate(map(len, texts), max, initial=0)
         segments: list[Segment] = []
@@ -231,8 +216,8 @@ class Filler:
     def describe_states(self, graph: Graph, count: int = TOP_TOKENS) -> list[dict[str, Any]]:
         """For every state, its `weight`, the probability that a path allowed by the options visits
         it, and in `words` its `count` most probable tokens, each with its probability."""
-        counted, lengths = self._counted_paths(graph)
-        visits = [p * search.visits(counted, length).sum(0) for length, p in lengths.items()]
+        paths, lengths = self._allowed_paths(graph)
+        visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
         top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
         states = []
@@ -242,6 +227,14 @@ class Filler:
             states.append({"weight": weight, "words": [list(pair) for pair in top_tokens]})
         return states
 
+    def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
+        """The states of each mask, without those of BOS and EOS."""
+        states_of_targets: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks + 2)]
+        targets = graph.target_of_state.tolist()
+        for target, state in zip(targets, self.describe_states(graph), strict=True):
+            states_of_targets[target].append(state)
+        return states_of_targets[1:-1]
+
     def _spelled(self, token_id: int) -> str:
         """A token as text, or by its name in the vocabulary if nothing of it can be seen."""
         text = str(self.tokenizer.decode([token_id])).strip()
@@ -250,12 +243,3 @@ class Filler:
 
     def _names(self, token_ids: list[int]) -> list[str]:
         return list(self.tokenizer.convert_ids_to_tokens(token_ids))
-
-    def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
-        """The states of each mask, without those of BOS and EOS."""
-        states_of_masks: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks)]
-        masks = graph.mask_of_state.tolist()
-        for mask, state in zip(masks, self.describe_states(graph), strict=True):
-            if 0 <= mask < graph.num_masks:
-                states_of_masks[mask].append(state)
-        return states_of_masks

@@ -1,5 +1,5 @@
-"""Scores of point mutations: how much more probable a model finds the residues of a mutant than
-those of the wild type, where all mutated positions are masked together."""
+"""`exlm score`: how much more probable a model finds the residues of a mutant than those of the
+wild type, where all mutated positions are masked together."""
 
 import os
 import re
@@ -25,7 +25,6 @@ from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
 from exlm.filling.mutations import (
     Mutation,
     clean_sequence,
-    fits,
     how_to_fit,
     new_residues,
     parse_mutations,
@@ -33,10 +32,10 @@ from exlm.filling.mutations import (
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
-from exlm.train import distributed
+from exlm.train import devices
 
 
-class Variant(NamedTuple):
+class Mutant(NamedTuple):
     """A row of the table."""
 
     wild: str
@@ -72,13 +71,10 @@ def score(
         text_column: column of the wild types; by default that with a usual name, such as sequence.
         mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C, WT,
             or of whole mutants as long as the wild type; `mutations` or else `mutant` where absent.
-        label_column: column of measured effects; the Spearman correlations of both scores with it
-            are printed.
-        wild_type: the wild type of all rows, or a file with this one sequence, where no column has
-            it.
+        label_column: column of measured effects, whose Spearman correlations are printed.
+        wild_type: the wild type of all rows, or a file with it, where no column has it.
         first_position: the number that mutations give to the first residue of the wild type.
-        header: whether a table has a header line; without it, its columns are called `column 1`,
-            `column 2`, ...
+        header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
@@ -90,25 +86,24 @@ def score(
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
-    mutations_column = mutations_column or _find_mutations(frame)
+    if mutations_column is None:
+        has_mutants = "mutant" in frame and "mutations" not in frame
+        mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
     if wild_type is not None:
-        wild_source = "wild_type"
-        wild_types = pd.Series([read_wild_type(wild_type)] * len(frame))
+        wild_types = pd.Series([read_wild_type(wild_type)] * len(frame), name="wild_type")
     else:
-        wild_column = choose_column(frame.columns, text_column, input)
-        wild_source = f"the column {wild_column!r}"
-        wild_types = frame[wild_column]
+        wild_types = frame[choose_column(frame.columns, text_column, input)]
     cells = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
-    variants = [
-        _variant(clean_sequence(wild), str(mutations), first_position, problem)
+    mutants = [
+        _read_mutant(clean_sequence(wild), mutations, first_position, problem)
         for wild, mutations, problem in cells
     ]
-    _tell_what_fits(variants, first_position, wild_source, mutations_column)
-    if all(variant.problem for variant in variants):
-        raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
-    distributed.place_model(network, device)
-    scores, problems = score_variants(network, tokenizer, variants)
+    _advise_if_most_do_not_fit(mutants, first_position, wild_types.name)
+    if all(mutant.problem for mutant in mutants):
+        raise InputError(f"{input}: no row can be scored, the first: {mutants[0].problem}")
+    devices.place_model(network, device)
+    scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
     layout = output_layout(input, options, target)
@@ -120,13 +115,7 @@ def score(
     return result
 
 
-def _find_mutations(frame: pd.DataFrame) -> str:
-    """The usual name of the column of mutations, and of two the first."""
-    has_mutants = "mutant" in frame and "mutations" not in frame
-    return "mutant" if has_mutants else "mutations"
-
-
-def _variant(wild: str, cell: str, first_position: int, problem: str) -> Variant:
+def _read_mutant(wild: str, cell: object, first_position: int, problem: str) -> Mutant:
     """The row with these cells, or its `problem`."""
     mutations: list[Mutation] = []
     changes: dict[int, str] = {}
@@ -136,28 +125,22 @@ def _variant(wild: str, cell: str, first_position: int, problem: str) -> Variant
             changes = new_residues(wild, mutations, first_position)
         except InputError as error:
             problem = str(error)
-    return Variant(wild, mutations, changes, problem)
+    return Mutant(wild, mutations, changes, problem)
 
 
-def _tell_what_fits(
-    variants: list[Variant], first_position: int, wild_source: str, mutations_column: str
+def _advise_if_most_do_not_fit(
+    mutants: list[Mutant], first_position: int, wild_column: object
 ) -> None:
-    """Tells the user what was taken for the wild types if they differ, and what may be wrong if
-    most mutations do not fit them."""
-    named = [variant for variant in variants if variant.mutations]
-    misfits = [row for row in named if not fits(row.wild, row.mutations, first_position)]
-    most_fit = 2 * len(misfits) <= len(named)
-    wild_types = {variant.wild for variant in variants} - {""}
-    if len(wild_types) > 1 or not most_fit:
+    """Tells the user what may be wrong if most mutations do not fit their wild types."""
+    with_mutations = [mutant for mutant in mutants if mutant.mutations]
+    misfits = [mutant for mutant in with_mutations if mutant.problem]
+    if 2 * len(misfits) > len(with_mutations):
+        rows = [(mutant.wild, mutant.mutations) for mutant in with_mutations]
         note(
-            f"wild types ({len(wild_types)} different) are taken from {wild_source}, mutations "
-            f"from the column {mutations_column!r}; "
-            f"{len(named) - len(misfits)} of {len(named)} rows with mutations fit their wild type"
+            f"{len(misfits)} of {len(rows)} rows with mutations do not fit their wild type in "
+            f"{wild_column}, as row {mutants.index(misfits[0]) + 1}: {misfits[0].problem}; "
+            f"{how_to_fit(rows, first_position)}"
         )
-    if not most_fit:
-        number = variants.index(misfits[0]) + 1
-        advice = how_to_fit([(row.wild, row.mutations) for row in named], first_position)
-        note(f"row {number}: {misfits[0].problem}; {advice}")
 
 
 def read_wild_type(wild_type: str) -> str:
@@ -183,23 +166,23 @@ def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:
     )
 
 
-def score_variants(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, variants: Sequence[Variant]
+def score_mutants(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, mutants: Sequence[Mutant]
 ) -> tuple[np.ndarray, list[str]]:
-    """Both scores of `log_odds` for each variant [variants, 2], and its problem. A variant with a
-    problem has NaN scores, one with scores has the problem ""."""
-    scores = np.full((len(variants), 2), np.nan)
-    problems = [variant.problem for variant in variants]
+    """Both scores of `log_odds` for each mutant [mutants, 2], NaN where it has a problem, and the
+    problems, "" where it has scores."""
+    scores = np.full((len(mutants), 2), np.nan)
+    problems = [mutant.problem for mutant in mutants]
     # the rows with the same masked text, which one forward pass serves
     rows_of_text = defaultdict[str, list[int]](list)
-    for row, variant in enumerate(variants):
-        if variant.changes:
-            residues = list(variant.wild)
-            for place in variant.changes:
+    for row, mutant in enumerate(mutants):
+        if mutant.changes:
+            residues = list(mutant.wild)
+            for place in mutant.changes:
                 residues[place] = str(tokenizer.mask_token)
             rows_of_text["".join(residues)].append(row)
         # the wild type itself
-        elif not variant.problem:
+        elif not mutant.problem:
             scores[row] = 0.0
     if not rows_of_text:
         return scores, problems
@@ -209,16 +192,13 @@ def score_variants(
         for row in rows:
             problems[row] = masked_text.problem or ""
     for number, graph in read_graphs(network, tokenizer, masked_texts):
-        tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
+        tokens = []
+        for row in groups[number]:
+            new = list(mutants[row].changes.values())
+            old = [mutants[row].wild[place] for place in mutants[row].changes]
+            tokens.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
-
-
-def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> list[int | list[int]]:
-    """The tokens of the mutant and of the wild type at the mutated places."""
-    new = list(variant.changes.values())
-    old = [variant.wild[place] for place in variant.changes]
-    return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

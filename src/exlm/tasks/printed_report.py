@@ -1,0 +1,118 @@
+"""What a fine-tuning or a baseline prints at its end."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from exlm.tasks.encoders.results import GridReport, Statistics
+from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits, metric_of
+
+ReportedPart = Literal["test", "valid", "mismatched"]
+
+# With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
+FEW_ROWS = 50
+FEW_OF_A_CLASS = 30
+# what is usually told beside the metric that chose the epoch, if the task has it
+OF_NUMBERS = ("rmse", "mae", "r2", "spearman")
+OF_CLASSES = ("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews")
+USUAL_METRICS = (*OF_NUMBERS, *OF_CLASSES, "em")
+
+
+def describe_report(report: GridReport, directory: Path) -> str:
+    """The scores of test, or of valid if there is no test, and where everything is."""
+    parts: list[ReportedPart] = ["test"] if "test" in report else ["valid", "mismatched"]
+    lines = []
+    for part in parts:
+        if part in report:
+            lines += _lines_of_part(report, part)
+    if "test" not in report:
+        lines.append("valid also chose the epoch and, of a grid, the cell")
+    has_units = any(metric_of(name).on_label_scale for name in report["valid"])
+    if "labels" in report and has_units:
+        lines.append(f"{ERRORS_IN_UNITS}; results.json has each label in its own units")
+    best_of = ""
+    if "cells" in report:
+        best_of = f"; best of {len(report['cells'])} cells: {report['best']}"
+    return "\n".join([*lines, f"everything is in {directory}{best_of}"])
+
+
+def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
+    """The score of a part, what it rests on, and other usual scores."""
+    metric = report["metric"]
+    line = f"{part} {metric} {_median_and_spread(report[part][metric], len(report['seeds']))}"
+    notes = []
+    counts = _medians(report.get("counts", {}).get(part, {}))
+    line += _labels_without_score(report, part)
+    if counts:
+        line += f"; {_range(report, part, 'rows')} rows"
+    if "positives" in counts:
+        line += f", {_range(report, part, 'positives')} of them positive"
+    interval = _medians(report.get("interval", {}).get(part, {}))
+    if interval:
+        low, high = in_digits(interval["low"]), in_digits(interval["high"])
+        line += f"; 95% interval over rows {low} to {high}"
+        notes = _notes_on_few(counts)
+    medians = _medians(report[part])
+    others = [name for name in USUAL_METRICS if name in medians and name != metric]
+    if others:
+        scores = ", ".join(f"{name} {in_digits(medians[name])}" for name in others)
+        of_seeds = " (medians)" if len(report["seeds"]) > 1 else ""
+        notes.append(f"{part} also {scores}{of_seeds}")
+    if medians.get("r2", 1.0) <= 0:
+        notes.append(
+            f"note: r2 is not above 0, so the mean label of the {part} rows, predicted for every "
+            "row, would have no larger squared errors"
+        )
+    return [line, *notes]
+
+
+def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
+    """Says for how many labels the metric is defined, if it is not for all; else ""."""
+    scores = report.get("labels", {}).get(part, {}).values()
+    scored = sum(np.isfinite(score["mean"]) for score in scores)
+    if scored == len(scores):
+        return ""
+    return (
+        f" (the mean over {scored} of {len(scores)} labels: the others have too few rows here, "
+        "or only one class)"
+    )
+
+
+def _range(report: GridReport, part: ReportedPart, name: str) -> str:
+    """A count, or the least and the greatest of those that the seeds have."""
+    count = report["counts"][part][name]
+    least, greatest = f"{count['min']:.0f}", f"{count['max']:.0f}"
+    return least if least == greatest else f"{least} to {greatest}"
+
+
+def _medians(statistics: Statistics) -> dict[str, float]:
+    """The medians over seeds, by name."""
+    return {name: numbers["median"] for name, numbers in statistics.items()}
+
+
+def _median_and_spread(score: dict[str, float], seeds: int) -> str:
+    median, low, high, mean, std = (
+        in_digits(score[name]) for name in ("median", "min", "max", "mean", "std")
+    )
+    if seeds == 1:
+        return median
+    return f"{median} (median of {seeds} seeds, {low} to {high}; mean {mean} +- {std})"
+
+
+def _notes_on_few(counts: dict[str, float]) -> list[str]:
+    """A warning of a number that rests on few rows, or on few of one class."""
+    rows = counts["rows"]
+    few = ""
+    if "positives" in counts:
+        rarer = min(counts["positives"], rows - counts["positives"])
+        if rarer < FEW_OF_A_CLASS:
+            few = f"rows of one class ({rarer:.0f})"
+    if rows < FEW_ROWS:
+        few = "rows"
+    if not few:
+        return []
+    return [
+        f"note: with so few {few} this number is a rough guess, and the interval itself is often "
+        "too narrow; it does not tell which of two models with similar numbers is better"
+    ]

@@ -1,0 +1,100 @@
+"""Tables whose texts have a label for every residue or word: secondary structure, named
+entities."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+
+from exlm.data.columns import (
+    LABELS_OF_UNITS,
+    check_columns,
+    listed,
+    match_columns,
+    preferred_columns,
+)
+from exlm.errors import InputError
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.labels.cells import check_no_list_as_text, row_name
+from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
+from exlm.tasks.rows.datasets import read_files
+from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
+
+
+def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
+    """The table with the class of every unit, at most `max_length` of a text, which are all that a
+    model reads; classes are all labels that there are."""
+    rows = join_files(read_files(config), config.dataset, config.text_column)
+    table = unlabelled_table(rows, config.dataset, config.text_column)
+    label_column, *others = _label_columns(table.frame, config)
+    if others or config.pair_column:
+        raise InputError(
+            "token_classification has one text column and one label column; name no others"
+        )
+    check_columns(table.frame, config.dataset, label_column, config.mask_column)
+    check_no_list_as_text(table.frame[label_column], config.dataset)
+    cells = table.frame[label_column].fillna("")
+    has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
+    unit = WORD if has_lists else _unit_of(table.texts, cells)
+    classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL})
+    _check_classes(classes, config)
+    labels, label_problems = read_unit_labels(
+        table, label_column, config.mask_column, unit, classes, max_length
+    )
+    problems = [
+        problem or label_problem
+        for problem, label_problem in zip(table.problems, label_problems, strict=True)
+    ]
+    wrong = [row for row, problem in enumerate(label_problems) if problem]
+    if len(wrong) > len(label_problems) / 2:
+        example = f"{row_name(table.frame.index[wrong[0]])}: {label_problems[wrong[0]]}"
+        raise InputError(
+            f"{config.dataset}: {len(wrong)} of {len(label_problems)} rows do not have a label "
+            f"for each residue or word ({example}); a row has a whole text and all its labels; "
+            "where a row is one word, write CoNLL"
+        )
+    return replace(
+        table,
+        labels=labels,
+        label_columns=[label_column],
+        task_type="token_classification",
+        problems=problems,
+        class_names=classes,
+        unit_pattern=unit,
+    )
+
+
+def _check_classes(classes: list[str], config: TaskConfig) -> None:
+    """InputError if the labels are rather numbers that have been measured."""
+    numbers = pd.to_numeric(pd.Series(classes, dtype=object), errors="coerce")
+    if len(classes) > MAX_INFERRED_CLASSES and numbers.notna().all():
+        raise InputError(
+            f"{config.dataset}: the labels of residues or words are {len(classes)} different "
+            "numbers; each would be a class, so replace them by a few classes, such as low and high"
+        )
+
+
+def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
+    """Words, if most texts of several words have as many labels; else residues, since one blank in
+    a protein makes no words of all."""
+    words = np.array([*map(len, units(texts, WORD))])
+    word_labels = np.array([*map(len, units(labels, WORD))])
+    several = words > 1
+    are_words = several.any() and (words == word_labels)[several].mean() > 0.5
+    return WORD if are_words else RESIDUE
+
+
+def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
+    """The columns that the config names, or the one with a usual name of labels."""
+    if config.label_columns:
+        return match_columns(config.label_columns, frame.columns)
+    columns = preferred_columns(frame.columns, LABELS_OF_UNITS)
+    if len(columns) == 1:
+        return columns
+    raise InputError(
+        f"{config.dataset}: cannot tell the column of labels; "
+        f"set label_columns to one of: {listed(frame.columns)}"
+    )

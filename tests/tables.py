@@ -1,0 +1,23 @@
+"""Tables for tests, from the settings that they are about."""
+
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.rows.table import join_files, labelled_table, unlabelled_table
+
+
+def make_table(
+    rows, path, text_column, label_columns, *, class_names=None, pair_column=None, **settings
+):
+    """The table of the rows of a file, or of several by part; without labels if `label_columns` is
+    []."""
+    if isinstance(rows, dict):
+        rows = join_files(rows, str(path), text_column, pair_column)
+    if label_columns == []:
+        return unlabelled_table(rows, str(path), text_column, pair_column)
+    config = TaskConfig(
+        str(path),
+        text_column=text_column,
+        label_columns=label_columns,
+        pair_column=pair_column,
+        **settings,
+    )
+    return labelled_table(rows, config, class_names)
