@@ -29,3 +29,10 @@ def test_what_a_killed_save_left_is_removed_by_the_next(masked_lm):
     save_model(masked_lm, network, tokenizer)
     assert not list(masked_lm.glob(".partial-*"))
     check_model(str(masked_lm))
+
+
+def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
+    (tmp_path / "new").touch()
+    expected = (tmp_path / "new").stat().st_mode
+    modes = {path.name: path.stat().st_mode for path in masked_lm.rglob("*") if path.is_file()}
+    assert "model.safetensors" in modes and set(modes.values()) == {expected}

@@ -377,3 +377,17 @@ def test_strings_that_cannot_be_used(model):
         Embedder(model, on_invalid="skip").fit(["CCO"])
     with pytest.raises(InputError, match="/nowhere does not exist"):
         Embedder("/nowhere").fit(["CCO"])
+
+
+def test_the_embedder_standardizes_and_notes_other_spellings_as_embed_does(capsys):
+    kekule = ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO", "CCN", "CCC"] * 3
+    spelled_by_rdkit = ["Oc1ccccc1", "Nc1ccccc1", "CCO", "CCN", "CCC"] * 3
+    as_they_are = Embedder("molecules-5M").fit_transform(kekule)
+    assert "6 of the first 15 molecules of the input" in capsys.readouterr().err
+    standardized = Embedder("molecules-5M", standardize="canonical").fit_transform(kekule)
+    assert "spelled otherwise" not in capsys.readouterr().err
+    expected = Embedder("molecules-5M").fit_transform(spelled_by_rdkit)
+    np.testing.assert_array_equal(standardized, expected)
+    assert np.abs(as_they_are - expected).max() > 0.01
+    with pytest.raises(InputError, match="standardize is 'smiles'; it must be one of"):
+        Embedder("molecules-5M", standardize="smiles").fit(kekule)

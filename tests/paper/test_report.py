@@ -355,3 +355,18 @@ def test_a_file_is_no_place_for_a_report(tmp_path):
     with pytest.raises(InputError, match="out is a file; give a directory"):
         report([str(tmp_path / "runs")], str(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_data_that_are_not_the_published_are_named(tmp_path):
+    model = pretraining(tmp_path, "m")
+    finetuning(
+        tmp_path,
+        "t",
+        model,
+        "mrpc",
+        [0.68, 0.69],
+        departures=["valid has 1,725 rows, GLUE's has 408"],
+    )
+    report([str(tmp_path)], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "Not the published data: MRPC: valid has 1,725 rows, GLUE's has 408." in text

@@ -591,3 +591,14 @@ def test_a_constant_label_does_not_divide_by_zero(monkeypatch):
     program = runpy.run_path(programs.ATTENTIVEFP_SCRIPT.with_name("attentivefp_program.py"))
     mean, std = program["label_scale"](np.array([[2.0, 1.0], [2.0, 3.0]]))
     assert mean.tolist() == [2.0, 2.0] and std.tolist() == [1.0, 1.0]
+
+
+def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
+    frame = pd.DataFrame({"smiles": MOLECULES})
+    frame["part"] = ["train"] * (len(frame) - 8) + ["valid"] * 4 + ["test"] * 4
+    frame["y"] = frame["smiles"].str.len()
+    frame["z"] = frame["y"].where(frame["part"] == "train")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    task = TaskConfig("", label_columns=["y", "z"], split="column:part")
+    baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
+    assert "the mean over 1 of 2 labels: the others have too few labels" in capsys.readouterr().out

@@ -336,3 +336,24 @@ def test_exlm_gets_no_token_types_of_a_tokenizer_that_tells_them(bert, tmp_path)
     save_model(tmp_path, ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
     read_tokenizer, _ = load_encoder_tokenizer(str(tmp_path))
     assert read_tokenizer.model_input_names == ["input_ids", "attention_mask"]
+
+
+def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
+    asked = []
+
+    def no_answer(url: str, **options: object) -> None:
+        asked.append(url)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(stored_tokenizers, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(
+        AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
+    )
+    error = refused("runs/exlmm", files, tmp_path)
+    assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
+    with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
+        stored_tokenizers.load_tokenizer("bertt")
+    assert len(asked) == 2
+    assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
+    assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)
+    assert len(asked) == 2  # these can be no names on a hub

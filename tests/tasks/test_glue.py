@@ -270,3 +270,15 @@ def test_the_real_files(data_dir, name):
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()
+
+
+def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
+    (tmp_path / "rte").mkdir()
+    for cut, differences in ((0, []), (100, ["train has 2,390 rows, GLUE's has 2,490"])):
+        for stem, size in (("train", 2490 - cut), ("dev", 277)):
+            lines = ["sentence1,sentence2,label", *["a,b,entailment"] * size]
+            (tmp_path / f"rte/{stem}.csv").write_text("\n".join(lines))
+        assert departures(TaskConfig("rte"), load(tmp_path, "rte"), 12) == differences
+    write(tmp_path, "mnli", "csv")
+    (tmp_path / "MNLI/dev_mismatched.csv").unlink()
+    assert departures(TaskConfig("mnli"), load(tmp_path, "mnli"), 12)[-1] == "mismatched is missing"

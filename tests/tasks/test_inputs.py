@@ -290,3 +290,19 @@ def test_records_and_mixed_cells_of_a_long_file_are_json_in_parquet(chemist, tmp
     cells_in_parquet = ['{"a": 1}', '{"a": 2}', "b", "", "[3]", '{"a": 0.5}']
     assert frame["cell"].fillna("").tolist() == cells_in_parquet
     assert frame["n"].tolist() == [0, 1, 2, 3, 4, 5.5]
+
+
+def test_embed_brings_molecules_into_one_spelling_and_says_where_they_differ(
+    corpus, tmp_path, capsys
+):
+    model = save(tmp_path / "model", load_tokenizer(corpus), molecules=True)
+    kekule = write(tmp_path / "kekule.smi", ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO"] * 4)
+    aromatic = write(tmp_path / "aromatic.smi", ["Oc1ccccc1", "Nc1ccccc1", "CCO"] * 4)
+    embed(model, kekule, str(tmp_path / "raw.npy"))
+    assert "8 of the first 12 molecules" in capsys.readouterr().err
+    embed(model, kekule, str(tmp_path / "same.npy"), standardize="canonical")
+    embed(model, aromatic, str(tmp_path / "aromatic.npy"))
+    assert "spelled otherwise" not in capsys.readouterr().err
+    vectors = np.load(tmp_path / "aromatic.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), vectors)
+    assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01

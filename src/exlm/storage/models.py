@@ -36,7 +36,8 @@ def save_model(
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
     and the manifest with `facts` in it. `model_max_length` of the saved tokenizer is the longest
     text of the task that the model was tuned for, or LONGEST_TEXT. All files are moved into place
-    when they are complete, the manifest last."""
+    when they are complete, the manifest last. They get the permissions of any new file (safetensors
+    would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
     for killed_save in directory.glob(".partial-model-*"):
         shutil.rmtree(killed_save, ignore_errors=True)
@@ -50,7 +51,9 @@ def save_model(
             _write_sentence_transformers(partial, model.config.hidden_size, max_length)
         files = [path for path in partial.rglob("*") if path.is_file()]
         write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+        permissions = (partial / MANIFEST).stat().st_mode
         for path in [*files, partial / MANIFEST]:
+            path.chmod(permissions)
             target = directory / path.relative_to(partial)
             target.parent.mkdir(exist_ok=True)
             path.replace(target)

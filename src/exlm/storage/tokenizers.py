@@ -14,10 +14,13 @@ tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
 
 import hashlib
 import json
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -51,6 +54,7 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     none."""
     name = model_path(name)
     try:
+        check_name(name)
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
@@ -135,3 +139,22 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
     definition = json.loads(tokenizer.backend_tokenizer.to_str())
     definition["padding"] = definition["truncation"] = None
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def check_name(name: str) -> None:
+    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its
+    local cache has. The hub is asked once and for a few seconds. Without a network, transformers
+    would try again for half a minute."""
+    if Path(name).exists():
+        return
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    try:
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            # A repository may hold a tokenizer alone.
+            with suppress(EntryNotFoundError):
+                get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
+    # The hub may not allow the name, not be reached, not have the model or not let us read it.
+    except Exception as error:
+        raise OSError(
+            f"no such directory, and not found on the hub: {first_line(error)}"
+        ) from error

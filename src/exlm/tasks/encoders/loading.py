@@ -29,7 +29,7 @@ from exlm.storage.models import (
     weight_hash,
 )
 from exlm.storage.shipped import model_path
-from exlm.storage.tokenizers import load_fast_tokenizer, load_tokenizer
+from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.results import best_seed_directory
 
@@ -150,7 +150,9 @@ def load_config(name: str) -> PreTrainedConfig:
     """The configuration of a model, by directory or hub name; InputError if there is none or it is
     damaged."""
     try:
-        return AutoConfig.from_pretrained(model_path(name), trust_remote_code=False)
+        directory_or_name = model_path(name)
+        check_name(directory_or_name)
+        return AutoConfig.from_pretrained(directory_or_name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
         is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))
         if is_path or Path(name).is_dir():
