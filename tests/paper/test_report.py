@@ -185,7 +185,8 @@ def test_the_report_reads_what_an_evaluation_writes():
     written = {*summary(zero_sums(ExLMConfig())), "nll_by_masks", "joint_nll_in_passes"}
     places = [place.split("/") for place in HELD_OUT]
     assert {key for file, key, *_ in places if file == "evaluation"} <= written
-    assert set(CURVES) <= written
+    # the loss of updates, which every run logs, is the only curve beside them
+    assert set(CURVES) - {"loss"} <= written
 
 
 class Page(HTMLParser):

@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage import tokenizers as stored_tokenizers
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import inference

@@ -10,7 +10,7 @@ import pytest
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
+from exlm.tasks.rows.datasets import GLUE, departures, load_labelled, resolve
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it

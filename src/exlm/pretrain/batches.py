@@ -66,14 +66,17 @@ def check_positions(
     model has. `by_masks` are the numbers of masks with which held-out sequences are scored."""
     if not architecture.limits_positions:
         return
-    longest = max(
+    train, valid = (
         int(Corpus(data.corpus, part).token_counts.max(initial=0)) for part in CORPUS_PARTS
     )
-    needed = most_positions(longest, data, architecture, by_masks)
+    needed = max(
+        most_positions(train, data, architecture),
+        most_positions(valid, data, architecture, by_masks),
+    )
     if needed > architecture.max_position_embeddings:
         raise InputError(
-            f"a sequence of {corpus_name(data.corpus)} has {longest + SPECIALS} tokens and can "
-            f"expand to {needed} positions, but model.max_position_embeddings is "
+            f"a sequence of {corpus_name(data.corpus)} has {max(train, valid) + SPECIALS} tokens "
+            f"and can expand to {needed} positions, but model.max_position_embeddings is "
             f"{architecture.max_position_embeddings}; set it to {needed}, or prepare with a "
             "smaller --max_length"
         )
