@@ -280,6 +280,12 @@ def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, ch
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_recipe_of_an_earlier_fine_tuning_is_read(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("model: m\nstart_from: null\ntask:\n  dataset: x.csv\noutput: o\n")
+    assert settings("finetune", ["--config", str(path)])["model"] == "m"
+
+
 def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     path = tmp_path / "recipe.yaml"
     for lines, hint in (

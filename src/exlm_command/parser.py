@@ -26,6 +26,8 @@ def _load(text: str) -> Any:
     """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
     name of a column."""
     value = _load_yaml(text)
+    if isinstance(value, dict) and value.get("start_from", "") is None:
+        del value["start_from"]  # fine-tunings of earlier versions had this setting
     is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text
     return text if is_text else value
 

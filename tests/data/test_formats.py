@@ -809,3 +809,17 @@ def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):
 
 def test_blank_lines_above_a_table_are_left_out(tmp_path):
     assert texts(write(tmp_path / "a.csv", "\n\nsmiles,y\nCCO,1\n")) == ["CCO"]
+
+
+def test_a_table_without_a_header_line_loses_no_row(tmp_path):
+    smiles = [*SMILES, "CC1N(O)CC2"]
+    path = write(tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate(smiles)))
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="no header line.*--header false") as caught:
+            read(path)
+        assert "set text_column" not in str(caught.value)
+        assert read(path, False, "column 1") == smiles
+    alone = write(tmp_path / "b.csv", "".join(f"{s}\n" for s in SMILES))
+    assert rows(alone, False) == texts(alone, False) == SMILES
+    with pytest.raises(InputError, match="set text_column to one of: column 1, column 2"):
+        rows(path, False)

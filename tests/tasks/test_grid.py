@@ -11,6 +11,7 @@ import pytest
 from exlm import InputError
 from exlm.errors import OutOfMemory
 from exlm.storage.manifest import write_manifest
+from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import supervised
 from exlm.tasks.encoders.results import best_seed_directory, seed_directories
@@ -132,6 +133,20 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
         (rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds
     ]
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_an_unfinished_run_with_other_settings_is_not_thrown_away(tmp_path):
+    def stopped(place, hyper, seed):
+        (place / supervised.UNFINISHED / PROGRESS / "step").write_text("1")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Grid(tmp_path, stopped, {"": BASE}, [0], SETTINGS, "accuracy").run()
+    cell = {"": replace(BASE, learning_rate=2e-3)}
+    with pytest.raises(InputError, match=r"unfinished .*train.learning_rate.*: 0.001 instead of"):
+        Grid(tmp_path, Training(accuracy), cell, [0], SETTINGS, "accuracy").run()
+    cell = {"": replace(BASE, learning_rate=1e-3)}
+    assert Grid(tmp_path, Training(accuracy), cell, [0], SETTINGS, "accuracy").run()["seeds"] == [0]
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):

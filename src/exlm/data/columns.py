@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.
@@ -34,12 +35,15 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     if text_column is not None:
         check_columns(columns, where, text_column)
         return text_column
-    candidates = columns if len(columns) == 1 else preferred_columns(columns, TEXT_NAMES)
+    candidates = preferred_columns(columns, TEXT_NAMES)
+    if len(columns) == 1 and not looks_like_data(columns[0]):
+        candidates = columns
     if len(candidates) == 1:
         return candidates[0]
+    check_header(columns, where)
     raise InputError(
         f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)} (and "
-        "pair_column, if there are two texts; a table without a header line needs header false)"
+        "pair_column, if there are two texts)"
     )
 
 
@@ -85,9 +89,33 @@ def identifier_column(columns: Iterable[Any]) -> Any | None:
     return None
 
 
+def looks_like_data(name: str) -> bool:
+    """Whether a column's name is a number, a molecule or a long text, so that it is rather a
+    cell."""
+    if len(name) > 60 or len(name.split()) > 8:
+        return True
+    if re.fullmatch(r"[-+]?\d+([.,]\d+)?(e[-+]?\d+)?", name, re.IGNORECASE):
+        return True
+    # A word in capitals, such as CONC, may be a molecule by accident.
+    is_word = len(name) < 4 or (len(name) < 10 and name.isalpha())
+    return not is_word and molecule_problem(name) is None
+
+
+def check_header(columns: Iterable[Any], where: object) -> None:
+    """Raises InputError if a name looks like data: the table has no header line."""
+    for name in map(str, columns):
+        if looks_like_data(name):
+            raise InputError(
+                f"{where} seems to have no header line, as its first line has {name[:80]!r}; "
+                "add --header false (fine-tuning: --task.header false); "
+                "columns are called column 1, column 2, ..."
+            )
+
+
 def check_different(columns: Sequence[str], where: object) -> None:
     """Raises InputError if two columns have the same name."""
     if len(set(columns)) < len(columns):
+        check_header(columns, where)
         name = max(columns, key=columns.count)
         raise InputError(f"{where}: two columns are called {name!r}; rename or remove one")
 
@@ -98,6 +126,7 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
     columns = list(columns)
     for name in names:
         if name is not None and name not in columns:
+            check_header(columns, where)
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
 
 

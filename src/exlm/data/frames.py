@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_different
-from exlm.data.files import read_errors
+from exlm.data.columns import check_different, listed
+from exlm.data.files import note_once, read_errors
 from exlm.data.formats import READERS, check_sheet, reader_name
 from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
@@ -99,9 +99,24 @@ def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
     columns would lose their types."""
     with pq.ParquetFile(path) as file:
         check_different(file.schema_arrow.names, path)
+        _note_class_names(file.schema_arrow, path)
         for table in file.iter_batches(rows) if rows else [file.read()]:
             if len(table):
                 yield FileRows(_from_arrow(table))
+
+
+def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
+    """Says of columns of classes that `datasets` wrote that their numbers are read: their names are
+    in the notes of the file alone."""
+    notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = notes.get("info", {}).get("features", {})
+    columns = [name for name, feature in features.items() if '"ClassLabel"' in json.dumps(feature)]
+    if columns:
+        note_once(
+            f"{path} has the numbers of classes in {listed(columns)}, and their names elsewhere, "
+            "which is not read; to use the names, write them into the column "
+            "(dataset.features[NAME].int2str)"
+        )
 
 
 def _record_chunks(

@@ -56,6 +56,21 @@ def made_with(identity: dict[str, Any], file: Path) -> bool:
     return read_or_empty(file) == to_json_types(identity)
 
 
+def refuse_other_settings(path: Path, identity: dict[str, Any]) -> None:
+    """InputError names the first setting that differs, if the `resumable_directory` `path` keeps
+    something of a command with another `identity`."""
+    begun = read_or_empty(path / BEGUN)
+    if not begun or not any((path / PROGRESS).glob("*")):
+        return
+    if difference := first_difference(begun, identity):
+        name, before, now = difference
+        raise InputError(
+            f"{path.parent} holds an unfinished training with other settings ({name}): "
+            f"{before} instead of {now}; repeat its command, choose another output, or remove "
+            f"{path}"
+        )
+
+
 @contextmanager
 def lock(directory: Path) -> Iterator[None]:
     """Locks a directory, so that two runs cannot write into it at once; InputError if another run

@@ -21,7 +21,12 @@ from exlm.storage.files import (
     write_json,
 )
 from exlm.storage.manifest import MANIFEST
-from exlm.storage.runs import finished_result, machine, resumable_directory
+from exlm.storage.runs import (
+    finished_result,
+    machine,
+    refuse_other_settings,
+    resumable_directory,
+)
 from exlm.tasks.encoders.results import (
     GridReport,
     RunResult,
@@ -123,8 +128,10 @@ class Grid:
         the training is the result, unless memory ran out: that says nothing of the grid cell."""
         run_dir = self.run_dir(name, seed)
         settings = self._identity_of(name)
+        identity = {"seed": seed, **settings}
         result: RunResult
-        with resumable_directory(run_dir / UNFINISHED, {"seed": seed, "settings": settings}):
+        refuse_other_settings(run_dir / UNFINISHED, identity)
+        with resumable_directory(run_dir / UNFINISHED, identity):
             try:
                 scores = self.train_seed(run_dir, self.grid_cells[name], seed)
                 result = {"seed": seed, "settings": settings, **scores}
