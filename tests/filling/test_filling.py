@@ -508,20 +508,16 @@ def test_a_table_of_any_kind_names_its_rows_by_any_column(model, tmp_path):
         fill(str(model), [], file=str(source), id_column="nr")
 
 
-def test_a_cell_that_stands_for_a_missing_text_stays_as_it_is(model, tmp_path):
+def test_a_cell_that_stands_for_a_missing_text_is_empty(model, tmp_path):
     source = tmp_path / "masked.csv"
     source.write_text(f"name,SMILES\na,{TWO}\nb,NA\nc,  \nd\n")
     output = tmp_path / "a.jsonl"
     main(["fill", str(model), "--file", str(source), "--output", str(output)])
     _, missing, empty, short = read(output)
-    assert (missing["text"], missing["name"]) == ("NA", "b")
-    assert missing["problem"] == "NA stands for a missing text" and not missing["fillings"]
+    assert (missing["text"], missing["name"]) == ("", "b")
+    assert missing["problem"] == "empty text" and not missing["fillings"]
     assert (empty["text"], empty["problem"]) == ("", "empty text")
     assert (short["text"], short["problem"]) == ("", "empty text")
-    # in a list of texts `NA` is a text
-    (tmp_path / "list.txt").write_text(f"{TWO}\nNA\n")
-    main(["fill", str(model), "--file", str(tmp_path / "list.txt"), "--output", str(output)])
-    assert read(output)[1]["problem"].startswith("no mask")
 
 
 def test_a_file_that_is_no_utf8_is_named(model, tmp_path):
@@ -627,7 +623,7 @@ def test_the_top_are_the_most_probable_of_all_lengths_and_samples(model, tmp_pat
         (("MODEL",), "give either texts after the model or --file"),
         (("MODEL", TWO, "--file", __file__), "give either texts after the model or --file"),
         (("MODEL", "CCO"), "line 1: no mask: write [MASK]"),
-        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt: no such file"),
+        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),

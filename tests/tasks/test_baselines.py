@@ -320,7 +320,7 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
-    with pytest.raises(InputError, match="which interval needs .baselines never do"):
+    with pytest.raises(InputError, match="interval is for fine-tuned models, not"):
         predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
 
 
@@ -407,7 +407,7 @@ def test_a_training_writes_the_columns_of_predict_and_keeps_empty_ones(table):
     baseline("ecfp-knn", str(table), str(out), task, [0])
     written = pd.read_csv(out / "seed-0/predictions.csv").query("split == 'test'")
     again = predicted(str(out), str(test), str(table.parent / "again.csv"))
-    assert written.columns.drop("split").tolist() == again.columns.drop("in_training").tolist()
+    assert written.columns.drop("split").tolist() == again.columns.tolist()
     assert {"comment", "predicted class", "confidence"} < set(written)
     assert written["comment"].isna().all()
     usable = again[again["problem"] == ""]  # the last row is no molecule
@@ -601,4 +601,4 @@ def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
     frame.to_csv(tmp_path / "a.csv", index=False)
     task = TaskConfig("", label_columns=["y", "z"], split="column:part")
     baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
-    assert "the mean over 1 of 2 labels: the others have too few labels" in capsys.readouterr().out
+    assert "the mean over 1 of 2 labels: the others have too few rows" in capsys.readouterr().out

@@ -151,9 +151,9 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     rows, _ = reader.read(make_table(read_file(path), path, None, []))
     assert rows.usable.all()
     assert rows.reported_rows()[["row", "reason", "action"]].values.tolist() == [
-        [2, "not in the model's vocabulary: [ Xe ]", "kept"]
+        [2, "not in the vocabulary: [ Xe ]", "kept"]
     ]
-    with pytest.raises(InputError, match="row 2, value .*: not in the model's vocabulary"):
+    with pytest.raises(InputError, match="row 2, value .*: not in the vocabulary"):
         rows.check(path, "error")
 
 

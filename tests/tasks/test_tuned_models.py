@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from exlm import InputError
-from exlm.storage.models import verify, weight_hash
+from exlm.storage.models import check_model, weight_hash
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders.results import best_seed_directory, seed_directories
@@ -118,7 +118,7 @@ def test_the_output_is_the_model_of_the_best_seed(tuned, molecules):
     assert scores[report["best_seed"]] == max(scores.values()) and best == best_seed_directory(
         str(output)
     )
-    verify(str(output))
+    check_model(str(output))
     assert (
         weight_hash(str(output)) == weight_hash(str(best))
         and len(seed_directories(str(output))) == 2

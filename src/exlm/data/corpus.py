@@ -63,7 +63,7 @@ class Corpus:
         self.path = self.paths[0]
         manifests = [_manifest(path) for path in self.paths]
         self.manifest = manifests[0]
-        self.verify(contents=False)
+        self.check_files(contents=False)
         self._check_alike(manifests)
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self.molecules: bool | None = self.manifest["options"]["molecules"]
@@ -130,7 +130,7 @@ class Corpus:
             token_ids[is_token & is_in_shard[:, None]] = self._shards[shard][places_in_shard]
         return token_ids, lengths
 
-    def verify(self, contents: bool = True) -> None:
+    def check_files(self, contents: bool = True) -> None:
         """Compares every file, or its size alone, with the manifest; InputError naming the first
         that differs."""
         for path in self.paths:

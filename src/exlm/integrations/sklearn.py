@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import check_model, load_model, longest_text, weight_hash
 from exlm.tasks.embed import embeddings
-from exlm.tasks.rows.reading import ReadOptions, reader_for, remembered
+from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for, remembered
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
@@ -101,6 +101,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             self.standardize,
             ReadOptions(molecules=self.molecules),
         )
+        if reader.molecules and reader.form == "none":
+            note_spelling(table.texts, "the input")
         table, tokens = reader.read(table)
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))

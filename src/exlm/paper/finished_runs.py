@@ -155,7 +155,6 @@ def scored_row(path: Path, result: Json) -> Row | None:
         return None
     bounds = [_median(result, "interval", part, name) for name in ("low", "high")]
     factor = _factor(metric, is_questions)
-    rows = _median(result, "counts", part, "rows")
     split = task_settings.get("split")
     scored = f"{part} {metric}{', %' if in_percent else ''}, split {split or 'parts'}"
     heading = [f"{title(task)}: {scored}", *_row_settings(task_settings, task, columns)]
@@ -171,7 +170,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "mean": fmean(scores),
         "result": f"{metric} {fmean(scores):.2f}",
         "interval": " to ".join(f"{factor * x:.{digits}f}" for x in bounds if x is not None),
-        "rows": "" if rows is None else int(rows),
+        "rows": _rows_in_words(result, part),
         "seeds": result["seeds"],
         "departures": settings.get("departures") or [],
         "options": _options(first_seed["settings"]),
@@ -250,6 +249,18 @@ def _task_numbers(result: Json, task: str, main_part: str, is_questions: bool) -
 def _factor(metric: str, is_questions: bool) -> float:
     """What a stored score is multiplied by for tables; answers have theirs in percent already."""
     return 100.0 if metric_of(metric).is_share and not is_questions else 1.0
+
+
+def _rows_in_words(result: Json, part: str) -> str | int:
+    """How many rows of a part were scored, and how many of them the training had, too."""
+    rows = _median(result, "counts", part, "rows")
+    if rows is None:
+        return ""
+    in_training = 0
+    for seed in result["runs"]:
+        for entry in ("in_train", "in_earlier_training"):
+            in_training = max(in_training, seed.get(entry, {}).get(part) or 0)
+    return f"{int(rows)}, {in_training} of them in the training" if in_training else int(rows)
 
 
 def _median(result: Json, entry: str, part: str, name: str) -> float | None:

@@ -83,7 +83,7 @@ def pretrain(
     directory = Path(output)
     _check_output(directory)
     corpus = Corpus(data.corpus, "train")
-    corpus.verify()
+    corpus.check_files()
     tokenizer = load_tokenizer(corpus.path)
     with (
         distributed.process_group(train.max_wait) as (rank, _),

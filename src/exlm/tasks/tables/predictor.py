@@ -262,7 +262,7 @@ class TablePredictor:
             far = int((distances > FAR).sum())
             counts[f"far from the training molecules (distance over {FAR})"] = far
         if in_training is not None:
-            columns["in_training"] = pd.arrays.BooleanArray(in_training, ~table.usable)
+            columns["in_training"] = in_training
         columns["problem"] = table.problems
         return with_predictions(table.frame, columns, self.path), counts
 

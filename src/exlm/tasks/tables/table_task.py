@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
@@ -312,7 +311,7 @@ class TableTask(ABC):
         in_training = self._in_train(split)
         if self.in_earlier_training is not None:
             in_training |= self.in_earlier_training
-        columns["in_training"] = pd.arrays.BooleanArray(in_training, ~table.usable)
+        columns["in_training"] = in_training
         frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
             frame = frame[self.rows_to_predict(split)]
