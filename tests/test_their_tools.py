@@ -292,18 +292,6 @@ def test_the_embedder_gives_the_vectors_of_embed(model, tmp_path, options):
     assert embedder.transform([]).shape == (0, 16)
 
 
-def test_the_embedder_standardizes_as_embed_does():
-    kekule = ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO", "CCN", "CCC"] * 3
-    spelled_by_rdkit = ["Oc1ccccc1", "Nc1ccccc1", "CCO", "CCN", "CCC"] * 3
-    as_they_are = Embedder("molecules-5M").fit_transform(kekule)
-    standardized = Embedder("molecules-5M", standardize="canonical").fit_transform(kekule)
-    expected = Embedder("molecules-5M").fit_transform(spelled_by_rdkit)
-    np.testing.assert_array_equal(standardized, expected)
-    assert np.abs(as_they_are - expected).max() > 0.01
-    with pytest.raises(InputError, match="standardize is 'smiles'; it must be one of"):
-        Embedder("molecules-5M", standardize="smiles").fit(kekule)
-
-
 def test_the_embedder_is_a_scikit_learn_transformer(model):
     for estimator, check in estimator_checks_generator(Embedder(model)):
         check(estimator)
