@@ -13,6 +13,7 @@ import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
+    FIRST_TEXTS,
     Standardize,
     are_molecules,
     comparable,
@@ -37,8 +38,6 @@ from exlm.tasks.encoders.loading import kept_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
-
-SPELLING_SAMPLE = 1000  # molecules whose spelling is compared with RDKit's
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
     molecules = (text for text in texts if molecule_problem(text) is None)
-    sample = list(islice(molecules, SPELLING_SAMPLE))
+    sample = list(islice(molecules, FIRST_TEXTS))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if others < max(1, len(sample) / 10):
         return
