@@ -31,8 +31,12 @@ class Interrupted(RuntimeError):
     on from here."""
 
     def __init__(self, number: int, message: str) -> None:
-        super().__init__(message)
+        # all arguments, or the error could not come out of another process
+        super().__init__(number, message)
         self.number = number
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 def note(text: str) -> None:

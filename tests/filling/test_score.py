@@ -249,3 +249,7 @@ def test_positions_may_lie_before_the_first():
     assert substitutions("MVKL", "V-2A", first_position=-3) == {1: "A"}
     with pytest.raises(InputError, match="at position -9 there is no residue"):
         substitutions("MVKL", "V-9A", first_position=-3)
+
+
+def test_a_word_for_the_wild_type_is_no_mutant_of_as_many_residues():
+    assert parse_mutations("ACDEFGHI", "wildtype") == []

@@ -170,6 +170,12 @@ def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they
         in_own_process(signal.raise_signal, signal.SIGKILL)
     with pytest.raises(InputError, match="/nowhere does not exist"):
         in_own_process(Corpus, "/nowhere")
+    with pytest.raises(Interrupted, match="go on"):
+        in_own_process(stop_by_itself)
+
+
+def stop_by_itself():
+    raise Interrupted(signal.SIGTERM, "run the same command to go on")
 
 
 def write_own_id_and_wait(path):

@@ -1,6 +1,7 @@
 """Metrics by hand, by their formulas, and where they are not defined."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -252,3 +253,10 @@ def test_only_tags_of_entities_have_entities():
     assert metric_names(LABEL_TYPES["token_classification"], ["O", "B-X"])[0] == "entity_f1"
     for classes in (["H", "E", "C"], ["O"], ["0", "1"], ["B-X", "noun"], None):
         assert not has_entities(classes)
+
+
+def test_metrics_of_one_name_say_the_same_of_their_scores():
+    """Scores are read by the name of their metric alone."""
+    for label_type in LABEL_TYPES.values():
+        for name, metric in label_type.metrics.items():
+            assert replace(metric, score=METRICS[name].score) == METRICS[name]

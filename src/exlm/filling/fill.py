@@ -190,10 +190,12 @@ def _with_usable(
     usable = [filling for filling in fillings if filling.is_valid or not valid_only]
     left_out = len(filled.fillings) - len(usable)
     warning = filled.warning
-    if fillings and not usable:
+    if filled.fillings and not usable:
+        made = len(fillings or filled.fillings)
+        is_none = "is a molecule" if fillings else "is without special tokens"
         warning = (
-            f"none of the {len(fillings)} fillings that were made is a molecule, so all were left "
-            "out; no others were searched: raise --n_best"
+            f"none of the {made} fillings that were made {is_none}, so all were "
+            "left out; no others were searched: raise --n_best"
         )
     if top is not None:
         different: dict[str, Filling] = {}

@@ -43,6 +43,8 @@ def parse_mutations(wild: str, cell: object, first_position: int = 1) -> list[Mu
     mutant = clean_sequence(cell)
     if not wild or not mutant:
         raise InputError("no mutations: the cell is empty" if wild else "no wild type")
+    if mutant in WILD_TYPE:
+        return []
     if len(mutant) == len(wild) and re.fullmatch("[A-Z]+", mutant):
         residues = zip(wild, mutant, strict=True)
         return [
@@ -50,8 +52,6 @@ def parse_mutations(wild: str, cell: object, first_position: int = 1) -> list[Mu
             for position, (old, new) in enumerate(residues, first_position)
             if old != new
         ]
-    if mutant in WILD_TYPE:
-        return []
     mutations = []
     text = str(cell).strip()
     # brackets around all of them, p.[Val39Ala;Asp40Cys], say that they are of one allele

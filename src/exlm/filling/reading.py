@@ -23,8 +23,14 @@ def texts_to_fill(
         )
     if file is not None:
         return read_rows(file, text_column, id_column, table_options)
-    for option, value in (("id_column", id_column), ("sheet", table_options.sheet)):
-        if value is not None:
+    of_tables = {
+        "text_column": text_column is not None,
+        "id_column": id_column is not None,
+        "sheet": table_options.sheet is not None,
+        "header": not table_options.header,
+    }
+    for option, is_given in of_tables.items():
+        if is_given:
             raise InputError(f"{option} is for the table of --file; leave it out")
     return [FilledText(line, text) for line, text in enumerate(texts, 1)]
 

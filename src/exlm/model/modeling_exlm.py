@@ -329,7 +329,7 @@ class ExLMModel(ExLMPreTrainedModel):
         pooling: Pooling = "mean",
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
-        or the vector of the first one."""
+        or that of the first one, of a model that repeats its input of the first repeat."""
         sequences = self.task_input(input_ids, attention_mask)
         return self.pool(sequences, attention_mask, pooling).hidden
 

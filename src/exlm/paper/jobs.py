@@ -77,7 +77,7 @@ def in_own_process(function: Callable[..., Result], *arguments: object) -> Resul
     try:
         with on_signals(pass_on), executor:
             return executor.submit(function, *arguments).result()
-    except (InputError, OSError, TrainingStopped):
+    except (InputError, OSError, TrainingStopped, Interrupted):
         raise
     except Exception as error:
         if received:

@@ -84,7 +84,8 @@ class EvaluateConfig:
                 f"evaluate.by_masks is {self.by_masks} and evaluate.sequences {self.sequences}; "
                 "all must be at least 1, and [] gives no number of masks"
             )
-        if any(passes != "all" and passes < 1 for passes in self.passes):
+        counts = [passes for passes in self.passes if passes != "all"]
+        if any(isinstance(count, str) or count < 1 for count in counts):
             raise InputError(
                 f"evaluate.passes is {self.passes}; "
                 "give numbers from 1, or all, as in [1, 2, 4, all]"

@@ -113,7 +113,7 @@ def main() -> None:
     labels = torch.cat([graph.y for graph in train_graphs]).numpy()
     mean, std = label_scale(labels) if task_type == "regression" else (0, 1)
     for graph in (*train_graphs, *valid_graphs):
-        graph.y = (graph.y - mean) / std
+        graph.y = (graph.y - torch.as_tensor(mean)) / torch.as_tensor(std)
     network = AttentiveFP(
         in_channels=sum(ATOM_SIZES),
         hidden_channels=WIDTH,

@@ -250,9 +250,11 @@ class QuestionAnswering:
 
 def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
     """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
-    learned = {window.row for window in part.windows if window.label is not None}
-    not_learned = "no window holds all of the answer; not used for training"
-    remarks = part.questions["remark"].where(part.questions.index.isin(learned), not_learned)
+    remarks = part.questions["remark"]
+    if name == "train":
+        learned = {window.row for window in part.windows if window.label is not None}
+        not_learned = "no window holds all of the answer; not used for training"
+        remarks = remarks.where(part.questions.index.isin(learned), not_learned)
     reported_rows = pd.DataFrame(
         {
             "row": part.questions.index + 1,
