@@ -135,12 +135,12 @@ def are_molecules(texts: Iterable[str]) -> bool:
 
 def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | None]:
     """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit
-    cannot parse it."""
+    cannot parse it, or where it is too long to try."""
     generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     result = []
     with rdBase.BlockLogs():
         for text in smiles:
-            molecule = Chem.MolFromSmiles(text) if text else None
+            molecule = Chem.MolFromSmiles(text) if _problem_of_text(text) is None else None
             result.append(None if molecule is None else generator.GetFingerprint(molecule))
     return result
 

@@ -51,9 +51,9 @@ def check_sheet(sheet: str | None, paths: Iterable[str | Path]) -> None:
 
 
 def reader_name(path: str | Path) -> str:
-    """The key of READERS for a file. A .txt file and standard input are a table if their first line
-    has a tab; else each line is a text. InputError if the ending of the name is unknown, or if the
-    first line of a .txt file is that of a .fasta or .jsonl file."""
+    """The format of a file: a key of READERS, or parquet. A .txt file and standard input are a
+    table if their first line has a tab; else each line is a text. InputError if the ending of the
+    name is unknown, or if the first line of a .txt file is that of a .fasta or .jsonl file."""
     file_format = format_of(path)
     if file_format is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
@@ -61,7 +61,7 @@ def reader_name(path: str | Path) -> str:
         return file_format
     with read_errors(path):
         first_line_of_file = next(iter(first_lines(str(path))), "")
-    for ending, start in ((".fasta", ">"), (".jsonl", r'\{\s*"')):
+    for ending, start in ((".fasta", r">(?=\S)"), (".jsonl", r'\{\s*"')):
         if match := re.match(start, first_line_of_file):
             raise InputError(
                 f"{path} begins with {match.group()}, as a {ending} file does; "

@@ -92,4 +92,5 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
 
 def _task_entries(config: dict[str, Any]) -> dict[str, Any]:
     """What a fine-tuned model keeps of its task and texts; of a pre-trained one, its settings."""
-    return config | (config.get("task") or {})
+    task = config.get("task")  # a string in some models of others
+    return config | task if isinstance(task, dict) else config

@@ -47,6 +47,8 @@ def verify(path: str) -> None:
 
     InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
     path = model_path(path)
+    if not Path(path).exists():
+        raise InputError(f"{path} does not exist; check its path and its name")
     directories = sorted(file.parent for file in Path(path).rglob(MANIFEST))
     if not directories:
         raise InputError(

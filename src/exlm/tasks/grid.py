@@ -153,7 +153,7 @@ class Grid:
     def _remove_models(self, name: str) -> None:
         """Removes the models of a grid cell that is not the best: a hundred would fill the disk.
         Scores and predictions stay."""
-        for path in (self.directory / name).glob("seed-*/*"):
+        for path in (self.directory / name).glob("seed-*/**/*"):
             to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
             if path.is_file() and not to_keep:
                 path.unlink()

@@ -20,6 +20,7 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from exlm.data.chemistry import LONGEST_SMILES
 from exlm.data.columns import check_columns, listed
 from exlm.data.files import read_json
 from exlm.errors import InputError
@@ -169,17 +170,19 @@ def scaffold_split(
     smiles: Sequence[str], rows: Sequence[int] | np.ndarray, groups: np.ndarray
 ) -> RowSplit:
     """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot
-    parse are left out. A set has the rows with the same scaffold SMILES (chirality included; "" for
-    acyclic molecules); a molecule of over MOST_ATOMS atoms stands for itself. Sets are taken by
-    size, then by smallest row number, both descending. With n parsable rows, a set goes to train if
-    train then has at most 0.8 n rows; else to valid if train and valid together then have at most
-    0.9 n rows; else to test. Rows of one of the `groups` are one molecule in several spellings, and
-    have the scaffold of the first of them. InputError if one set has more than 0.8 n rows."""
+    parse, or that are too long to try, are left out. A set has the rows with the same scaffold
+    SMILES (chirality included; "" for acyclic molecules); a molecule of over MOST_ATOMS atoms
+    stands for itself. Sets are taken by size, then by smallest row number, both descending. With n
+    parsable rows, a set goes to train if train then has at most 0.8 n rows; else to valid if train
+    and valid together then have at most 0.9 n rows; else to test. Rows of one of the `groups` are
+    one molecule in several spellings, and have the scaffold of the first of them. InputError if one
+    set has more than 0.8 n rows."""
     scaffold_of_group: dict[int, str] = {}
     rows_of_scaffold: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
         for row in map(int, rows):
-            molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
+            is_readable = 0 < len(smiles[row]) <= LONGEST_SMILES
+            molecule = Chem.MolFromSmiles(smiles[row]) if is_readable else None
             if molecule is None:
                 continue
             scaffold = smiles[row]
@@ -256,7 +259,7 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
     """The rows of one fold are test, those of the others train; rows without a fold are in no
     part. InputError if no row has the fold."""
     names = folds.fillna("").map(class_name)
-    if fold not in set(names):
+    if not fold or fold not in set(names):
         raise InputError(
             f"no row has {fold!r} in the split column {folds.name!r}, which has: "
             f"{listed(names.unique(), 10)}"

@@ -5,6 +5,7 @@ from unicodedata import normalize
 import pandas as pd
 
 from exlm.data.columns import listed
+from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.rows.table import TextTable
 
 
@@ -23,7 +24,9 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     labels = table.labels[table.usable]
     titles = map(table.label_type.title, table.label_columns, labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
-    names = table.class_names or table.binary_names or []
+    names = table.class_names or []
+    if isinstance(table.label_type, Binary):
+        names = table.binary_names or ["0", "1"]
     counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
     if counts:
         line += f" (classes and how many: {listed(counts)})"

@@ -151,7 +151,22 @@ class TableTask(ABC):
                 f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
                 "part; leave it out or use another split"
             )
-        labels = table.labels[split["valid"]]
+        if not self._has_score(split["valid"]):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), "
+                "so the best epoch or setting cannot be found; use another split, or choose the "
+                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
+            )
+        if "test" in split and not self._has_score(split["test"]):
+            note(
+                f"{self.metric} of the test part is not defined, because it has only one class or "
+                "value; other rows are needed to tell how good the model is"
+            )
+
+    def _has_score(self, rows: np.ndarray) -> bool:
+        """Whether the labels of these rows allow the metric."""
+        table = self.table
+        labels = table.labels[rows]
         # rows or units have the probabilities of all classes in the place of a label
         shape = labels.shape if table.unit_pattern else labels.shape[:1]
         outputs = len(table.class_names or table.label_columns)
@@ -164,12 +179,7 @@ class TableTask(ABC):
             metrics=[self.metric],
             class_names=table.class_names,
         )
-        if not np.isfinite(scores[self.metric]):
-            raise InputError(
-                f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                "so the best epoch or setting cannot be found; use another split, or choose the "
-                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
-            )
+        return bool(np.isfinite(scores[self.metric]))
 
     def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
         """How many rows of every part but train were in the training that this one goes on from;
