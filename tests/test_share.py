@@ -75,7 +75,7 @@ def test_a_copy_has_no_rows_and_no_folders(folder, shared):
 
 def test_a_copy_does_not_know_what_it_was_trained_on(folder, shared, capsys):
     table = str(folder / "sizes.csv")
-    with pytest.raises(InputError, match=r"train\.smi does not exist; distances need"):
+    with pytest.raises(InputError, match=r"train\.smi does not exist, so the molecules"):
         predict(str(shared), table, str(folder / "distance.csv"), distance=True)
     report = evaluate(str(shared), table, str(folder / "evaluation.json"), resamples=0)
     assert report["in_training"] is None

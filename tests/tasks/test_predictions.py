@@ -232,7 +232,7 @@ def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsy
     assert "1 far from the training molecules" in capsys.readouterr().out
     for seed in (0, 1):
         (output / f"seed-{seed}/train.smi").rename(output / f"seed-{seed}/hidden")
-    with pytest.raises(InputError, match="distances need a model fine-tuned on molecules"):
+    with pytest.raises(InputError, match="the molecules of the training are not known"):
         predict(str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True)
     for seed in (0, 1):
         (output / f"seed-{seed}/hidden").rename(output / f"seed-{seed}/train.smi")

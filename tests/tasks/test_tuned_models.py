@@ -186,3 +186,7 @@ def test_rows_of_an_earlier_training_are_told(molecules, tmp_path, capsys):
     report = finetune(str(tmp_path / "e"), old, task, FAST, [0])
     assert report["runs"][0]["in_earlier_training"] == {"valid": None, "test": None}
     assert "keeps no record of the texts of its training" in capsys.readouterr().err
+    # half a record would mislead: what goes on from there knows nothing, either
+    assert not (tmp_path / "e/seed-0/train.smi").exists()
+    report = finetune(str(tmp_path / "f"), str(tmp_path / "e"), task, FAST, [0])
+    assert report["runs"][0]["in_earlier_training"] == {"valid": None, "test": None}

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm.errors import InputError, import_optional
+from exlm.errors import InputError, import_optional, note
 from exlm.model.downstream import (
     ExLMForQuestionAnswering,
     ExLMForSequenceClassification,
@@ -21,6 +21,7 @@ from exlm.storage.manifest import new_directory
 from exlm.storage.models import check_model, load_model, longest_text
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
+from exlm.tasks.rows.reading import remembered
 
 # what a model of each class gives
 OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
@@ -81,6 +82,9 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         f"{output}: model.onnx with {outputs}, config.json, and tokenizer.json, which cuts what is "
         f"longer than {longest_text(tokenizer)} tokens"
     )
+    form = remembered(config).standardize
+    if form != "none":
+        note(f"the model reads molecules in the form {form}; write them so before they are given")
     return Path(output) / "model.onnx"
 
 

@@ -15,6 +15,7 @@ from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, read_chunks, read_file
 from exlm.errors import InputError, note
+from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.saved_task import SeedModel
 from exlm.tasks.rows.predictions import (
     Predictions,
@@ -295,5 +296,15 @@ def _margins_by_model(models: Sequence[SeedModel], interval: float | None) -> di
     none is wanted."""
     if interval is None:
         return {}
-    margins = {model.directory.name: conformal_margins(model, interval) for model in models}
+    margins = {}
+    for model in models:
+        margins[model.directory.name] = conformal_margins(model, interval)
+        result = read_or_empty(model.directory / RUN_RESULT)
+        known = result.get("in_earlier_training", {}).get("valid", 0)
+        if known != 0:
+            count = "some" if known is None else known
+            note(
+                f"{count} of the validation rows of {model.directory}, whose errors make the "
+                "interval, may stand in an earlier training, so that the interval is too narrow"
+            )
     return {ENSEMBLE: np.max(list(margins.values()), 0), **margins}

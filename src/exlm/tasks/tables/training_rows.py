@@ -31,7 +31,8 @@ def write_training(
     earlier_run: Path | None = None,
 ) -> None:
     """Keeps the molecules that the model of a seed is trained on beside it, or the marks of texts
-    and pairs; and those of the training in the directory `earlier_run`, which it goes on from."""
+    and pairs; and those of the training in the directory `earlier_run`, which it goes on from. If
+    that training kept none, nothing is kept: a record of half the training would mislead."""
     lines_by_file = dict[str, list[str]]()
     if molecules:
         lines_by_file[TRAINING_MOLECULES] = [table.texts[row] for row in rows]
@@ -39,6 +40,8 @@ def write_training(
         marks = _marks(table, spelling)
         lines_by_file[TRAINING_MARKS] = [marks[row] for row in rows]
     for name, lines in lines_by_file.items():
+        if earlier_run and not (earlier_run / name).is_file():
+            continue
         earlier_lines = _lines([earlier_run], name) if earlier_run else set()
         all_lines = lines + sorted(earlier_lines - set(lines))
         write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
@@ -96,8 +99,8 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
         file = run_dir / TRAINING_MOLECULES
         if not file.is_file():
             raise InputError(
-                f"{file} does not exist; "
-                "distances need a model fine-tuned on molecules by this version"
+                f"{file} does not exist, so the molecules of the training are not known (of a "
+                "shared copy, say, or of what went on from one); leave out distance"
             )
     how = models[0].saved_task.standardize
     molecules = sorted(standardize(text, how) for text in _lines(run_dirs, TRAINING_MOLECULES))
