@@ -35,8 +35,8 @@ class FillOptions:
             tell little about the model.
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
-        passes: in how many passes of the network to fill the masks; where absent in 4, or with
-            `free` or `tokens` in one, since they exclude several. Each pass reveals the masks that
+        passes: in how many passes of the network to fill the masks (`exlm explore`: one); where
+            absent in 4, or with `free` or `tokens` in one, since they exclude several. Each pass reveals the masks that
             the model is most certain of, as even a number as possible (`all`: one), and later ones
             read their tokens, so that the best filling may be another one than in one pass. Four
             passes make many more fillings usable than one, which fills all masks jointly and takes

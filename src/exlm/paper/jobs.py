@@ -77,11 +77,13 @@ def in_own_process(function: Callable[..., Result], *arguments: object) -> Resul
     try:
         with on_signals(pass_on), executor:
             return executor.submit(function, *arguments).result()
-    except (InputError, OSError, TrainingStopped, Interrupted):
+    except (InputError, OSError, TrainingStopped):
         raise
     except Exception as error:
         if received:
             raise Interrupted(received[0], "interrupted; run the same command to go on") from None
+        if isinstance(error, Interrupted):
+            raise
         if isinstance(error, BrokenProcessPool):
             raise TrainingStopped("its process was killed; often memory ran out") from None
         traceback.print_exception(error)

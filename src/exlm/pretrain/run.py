@@ -251,7 +251,7 @@ def _describe(result: dict[str, Any], has_links: bool) -> str:
         note = (
             "\nthe links between states tie no masks together: "
             f"joint nll {joint_nll:.4f}, each mask by itself {nll:.4f}; more updates, masks or "
-            "states may change that (--steps, --mask_ratio 0.3, --num_states 4)"
+            "states may change that, or the order prior (prior.order, prior.sticky)"
         )
     return (
         f"{result['parameters']:,} parameters, {evaluation['step']} updates in "
