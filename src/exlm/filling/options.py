@@ -36,11 +36,12 @@ class FillOptions:
         beam: how many beginnings of fillings to keep after each token, and after each pass.
         seed: the seed of the samples.
         passes: in how many passes of the network to fill the masks (`exlm explore`: one); where
-            absent in 4, or with `free` or `tokens` in one, since they exclude several. Each pass reveals the masks that
-            the model is most certain of, as even a number as possible (`all`: one), and later ones
-            read their tokens, so that the best filling may be another one than in one pass. Four
-            passes make many more fillings usable than one, which fills all masks jointly and takes
-            a fifteenth of the time: a pass reads every beginning that is kept.
+            absent in 4, or with `free` or `tokens` in one, since they exclude several. Each pass
+            reveals the masks that the model is most certain of, as even a number as possible
+            (`all`: one), and later ones read their tokens, so that the best filling may be another
+            one than in one pass. Four passes make many more fillings usable than one, which fills
+            all masks jointly and takes a fifteenth of the time: a pass reads every beginning that
+            is kept.
         allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
             molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
             are limited to those named here, and other tokens (bonds, branches, ring digits) to
