@@ -232,7 +232,8 @@ def _labels(groups: list[pd.DataFrame]) -> list[str]:
         label = _label(runs)
         shared = frozenset.intersection(*settings_by_label[label])
         different = sorted(runs["settings"].iloc[0].difference(shared))
-        labels.append(" · ".join([label, *(f"{name} = {value[:16]}" for name, value in different)]))
+        settings = [f"{name} = {value[:16]}" for name, value in different]
+        labels.append(" · ".join([label, *settings]))
     return labels
 
 

@@ -52,8 +52,8 @@ def as_table(
 def model_row(
     group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: Means
 ) -> Row:
-    """The row of a model of a group: its settings, seeds (pre-training × fine-tuning) and runs, and
-    in each of the `columns` the mean of some quantities."""
+    """The row of a model of a group: its settings, seeds (of pre-training × of fine-tuning) and
+    runs, and in each of the `columns` the mean of some quantities."""
     runs = group.runs_of(model)
     finetunings = group.finetunings
     finetunings = finetunings[finetunings["pretraining"].isin(runs["id"])]
