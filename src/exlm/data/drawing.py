@@ -6,9 +6,9 @@ from typing import Any
 
 from matplotlib.colors import to_rgba
 from rdkit import Chem
-from rdkit.Chem.Draw import rdMolDraw2D
 
 from exlm.data.tokenization import SMILES_PATTERN
+from exlm.errors import InputError, first_line
 
 TINTS = ("#BF9000", "#C55A11")  # colours of masks or sites, in turn, as in the paper
 COLUMNS = 3  # molecules in a row of a picture
@@ -17,6 +17,19 @@ HEIGHT_WITHOUT_LEGEND = 240
 # A piece of a filled text, and the mask or site that it fills (None: outside of them)
 Segment = tuple[str, int | None]
 Colours = dict[int, tuple[float, float, float, float]]  # the colour of each atom, by its number
+
+
+def drawing_module() -> Any:
+    """RDKit's rdMolDraw2D, which needs libraries of X11 that small containers do not have. So it is
+    imported only where something is drawn; InputError if it cannot be."""
+    try:
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        raise InputError(
+            f"RDKit cannot draw molecules on this system ({first_line(error)}); install the "
+            "packages libxrender1 and libxext6 (as Debian names them), or choose another output"
+        ) from error
+    return rdMolDraw2D
 
 
 def coloured(smiles: str, segments: Sequence[Segment]) -> tuple[Chem.Mol, Colours] | None:
@@ -53,8 +66,9 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
 
 
 def draw(molecule: Chem.Mol, colours: Colours) -> str:
-    """The molecule as SVG, with coloured atoms."""
-    canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT_WITHOUT_LEGEND)
+    """The molecule as SVG, with coloured atoms. InputError as `drawing_module` raises it."""
+    rdMolDraw2D = drawing_module()
+    canvas = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT_WITHOUT_LEGEND)
     canvas.drawOptions().clearBackground = False
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(colours), [], colours)
     canvas.FinishDrawing()
@@ -62,9 +76,10 @@ def draw(molecule: Chem.Mol, colours: Colours) -> str:
 
 
 def draw_grid(molecules: Sequence[tuple[Chem.Mol, Colours]], legends: Sequence[str]) -> bytes:
-    """A PNG picture of molecules, COLUMNS in a row, each above its legend."""
+    """A PNG picture of molecules, COLUMNS in a row, each above its legend. InputError as
+    `drawing_module` raises it."""
     rows = -(-len(molecules) // COLUMNS)
-    canvas: Any = rdMolDraw2D.MolDraw2DCairo(COLUMNS * WIDTH, rows * HEIGHT, WIDTH, HEIGHT)
+    canvas = drawing_module().MolDraw2DCairo(COLUMNS * WIDTH, rows * HEIGHT, WIDTH, HEIGHT)
     canvas.drawOptions().legendFontSize = 18
     canvas.DrawMolecules(
         [molecule for molecule, _ in molecules],
