@@ -23,7 +23,7 @@ NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
 MAY_BE_THOUSANDS = r"[-+]?[1-9]\d{0,2},\d{3}"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
-BEGINS_AS_NUMBER = r"[<>~≤≥=]*\s*[-+\u2212]?[\d.,]*\d.*"
+BEGINS_AS_NUMBER = rf"[<>~≤≥=]*\s*[-+{MINUS_SIGN}]?[\d.,]*\d.*"
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
