@@ -129,6 +129,8 @@ def test_the_card_of_a_fine_tuning(tuned):
         assert metadata["license"] == "cc-by-4.0"
     report = json.loads((tuned / "results.json").read_text())
     assert f"rmse of 2 seeds: median {report['test']['rmse']['median']:.4f}" in card(tuned)[1]
+    # who loads one model of several is told that `exlm predict` has other numbers
+    assert "one of 2 seeds" in card(tuned)[1] and "seeds, the best" not in card(tuned / "seed-0")[1]
 
 
 def test_a_card_names_the_weights_that_a_training_began_with(run, tuned, tmp_path):

@@ -86,6 +86,7 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
         loader=f"AutoModel{head_name}",
         pipeline=PIPELINES.get(head_name, "fill-mask"),
         facts=run_facts(directory, result),
+        seeds=read_or_empty(directory / GRID_REPORT).get("seeds", []),
     )
     write_text(directory / MODEL_CARD, text)
 
