@@ -70,8 +70,10 @@ def test_findings_say_what_the_numbers_say(grid):
     assert found["ExLM's entropy (marginal) is below that of MLM"]["our runs"] == "does not show"
     assert found["ExLM's entropy (per state) is below that of MLM"]["our runs"] == "shows"
     numbers = found["removing the transitions costs"]["numbers"]
-    words = "+1 × 73.12 ExLM; -1 × 71.50 ExLM w/o Transitions (QNLI, RTE, MRPC)"
-    assert numbers == f"+1.62 (standard error 0.28): {words}"  # s.d. of a seed: 0.4 / sqrt(2)
+    words = "+1 × 73.12 ExLM, k = 4, p = 15%; -1 × 71.50 ExLM w/o Transitions, k = 4, p = 15%"
+    assert (
+        numbers == f"+1.62 (standard error 0.28): {words} (QNLI, RTE, MRPC)"
+    )  # s.d. of a seed: 0.4 / sqrt(2)
 
 
 def test_without_tasks_only_equal_masks_are_compared(tmp_path):
@@ -134,8 +136,8 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
         "numbers"
     ]
     error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
-    terms = "+1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
-    assert words == f"+0.110 (standard error {error:.3f}): {terms}"
+    terms = "+1 × 3.912 ExLM, k = 4, p = 15%; -1 × 3.802 ExLM, k = 4, p = 15%"
+    assert words == f"+0.110 (standard error {error:.3f}): {terms} (Marginal nll and Joint nll)"
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)

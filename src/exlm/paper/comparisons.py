@@ -17,7 +17,7 @@ from exlm.paper.display import (
     title,
 )
 from exlm.paper.groups import Means, RunGroup
-from exlm.paper.models import EXLM, MLM, MODEL_COLUMNS, PLUS, Model, describe
+from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 
@@ -111,12 +111,11 @@ def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     titles = [", ".join(map(title, quantities)) for _, _, quantities in terms]
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
     summands = []
-    for claimed, (weight, model, quantities) in zip(CLAIMS[claim], terms, strict=True):
+    for weight, model, quantities in terms:
         mean = group.means.mean(model, *quantities)
         if not mean:
             return []
-        given = {name: claimed[name] for name in MODEL_COLUMNS if name in claimed}
-        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {describe(**given)}")
+        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model.description}")
     difference, error = weighted_sum(group.means, terms)
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))

@@ -23,6 +23,7 @@ from exlm.paper.display import (
     STATE_ENTROPY,
     STYLE,
     TEXTS,
+    Row,
     as_text,
     percent,
     title,
@@ -211,10 +212,10 @@ def _training_curves(
     return [_figure(name, group, plot)]
 
 
-def _mean_log(runs: pd.DataFrame, over_hours: bool) -> pd.DataFrame:
+def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for path in runs["path"] for line in read_log(path / "log.jsonl")])
+    log = pd.DataFrame([line for run in runs for line in read_log(run["path"] / "log.jsonl")])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, in earlier runs as `loss`.
@@ -223,5 +224,5 @@ def _mean_log(runs: pd.DataFrame, over_hours: bool) -> pd.DataFrame:
     means = log.groupby("step").mean(numeric_only=True)
     means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
     if over_hours:
-        means.index *= fmean(runs["hours"] / runs["steps"])
+        means.index *= fmean(run["hours"] / run["steps"] for run in runs)
     return means

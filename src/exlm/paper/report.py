@@ -1,18 +1,15 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs into data frames, with a row for each run (finished_runs.py),
-and for each of their numbers. `group_runs` (groups.py) puts runs that can be compared into groups.
-In a group, runs belong to a `Model` (models.py), by what the experiments vary; `Means` has its
-numbers as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
-those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
-writes all of it."""
+`find_runs` (runs.py) reads all runs, with their numbers, as rows (finished_runs.py). `group_runs`
+(groups.py) puts runs that can be compared into groups. In a group, runs belong to a `Model`
+(models.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
+tables.py makes the tables of the experiments, comparisons.py those that decide, and listings.py
+lists of what was found; figures.py draws figures, and page.py writes all of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-
-import pandas as pd
 
 from exlm.errors import InputError
 from exlm.paper import tables
@@ -21,9 +18,9 @@ from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
-from exlm.paper.models import MAIN_TABLES, model_of
+from exlm.paper.models import MAIN_TABLES
 from exlm.paper.page import Drawing, Section, Table, write_report
-from exlm.paper.runs import DAMAGED, Runs, find_runs, records
+from exlm.paper.runs import DAMAGED, Runs, find_runs
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -140,10 +137,12 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
     if not tuned:
         return _section(name, [], start)
-    finetunings = pd.concat([group.finetunings for group in tuned])
-    same_rows = runs.baselines.merge(finetunings[["heading", "data"]].drop_duplicates())
-    baselines = same_rows[same_rows["task"].isin(tasks)]
-    table = tables.main_table(name, tuned, baselines, runs.numbers)
+    scored = {(run["heading"], run["data"]) for group in tuned for run in group.finetunings}
+    baselines = []
+    for run in runs.baselines:
+        if run["task"] in tasks and (run["heading"], run["data"]) in scored:
+            baselines.append(run)
+    table = tables.main_table(name, tuned, baselines)
     missing = []
     for group in tuned:
         lacking = _lacking_tasks(group, tasks)
@@ -155,9 +154,9 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    tuned = set(group.finetunings[["pretraining", "task"]].itertuples(index=False, name=None))
-    main_runs = pd.concat(group.runs_of(model) for model in tables.main_models(group))
-    return [task for task in tasks if any((run, task) not in tuned for run in main_runs["id"])]
+    tuned = {(run["pretraining"], run["task"]) for run in group.finetunings}
+    ids = [run["id"] for model in tables.main_models(group) for run in group.runs_of(model)]
+    return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
@@ -175,19 +174,18 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for group in groups:
-        for run in records(group.runs):
-            drawing = run.path / "case.svg"
+        for run in group.runs:
+            drawing = run["path"] / "case.svg"
             if drawing.is_file():
-                caption = (
-                    f"{model_of(run).description}, seed {run.seed}, run {run.id} ({group.label})."
-                )
-                figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
+                model = f"{run['model'].description}, seed {run['seed']}"
+                caption = f"{model}, run {run['id']} ({group.label})."
+                figures.append(Drawing(f"case-{run['id']}", caption, drawing.read_bytes()))
     return figures
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
-    runs = records(groups[0].runs) if groups else []
-    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
+    runs = groups[0].runs if groups else []
+    recipes = [run["study"] / "recipe.yaml" for run in runs if run["study"]]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from statistics import fmean, median
 
-import pandas as pd
-
 from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
 from exlm.paper.groups import Means, RunGroup
 from exlm.paper.models import (
@@ -19,11 +17,8 @@ from exlm.paper.models import (
     SWEEP,
     Model,
     PrintedRow,
-    describe,
-    rank,
 )
 from exlm.paper.page import SPREAD, Table
-from exlm.paper.runs import records
 
 MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
 
@@ -32,7 +27,7 @@ def as_table(
     name: str,
     columns: Sequence[str],
     rows: Iterable[Row],
-    scored: pd.DataFrame | None = None,
+    scored: Iterable[Row] = (),
     lacking: Sequence[str] = (),
     **phrases: str | int,
 ) -> Table:
@@ -41,8 +36,8 @@ def as_table(
     is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
-    for run in [] if scored is None else records(scored):
-        departures.update(f"{title(run.task)}: {text}" for text in run.departures)
+    for run in scored:
+        departures.update(f"{title(run['task'])}: {text}" for text in run["departures"])
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
     empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
@@ -55,16 +50,16 @@ def model_row(
     """The row of a model of a group: its settings, seeds (of pre-training × of fine-tuning) and
     runs, and in each of the `columns` the mean of some quantities."""
     runs = group.runs_of(model)
-    finetunings = group.finetunings
-    finetunings = finetunings[finetunings["pretraining"].isin(runs["id"])]
+    ids = [run["id"] for run in runs]
+    finetunings = [tuning for tuning in group.finetunings if tuning["pretraining"] in ids]
     return {
         "model": model.label,
         "p, %": 100 * model.p,
         "r": model.r,
         "pʳ, %": 100 * model.p**model.r,
-        "updates": None if runs.empty else int(runs["steps"].iloc[0]),
-        "seeds": "" if runs.empty else f"{len(runs)} × {_seed_counts(finetunings) or 0}",
-        "runs": " ".join(runs["id"]) or None,
+        "updates": runs[0]["steps"] if runs else None,
+        "seeds": f"{len(runs)} × {_seed_counts(finetunings) or 0}" if runs else "",
+        "runs": " ".join(ids) or None,
         **mean_entries(model, columns, means),
     }
 
@@ -77,9 +72,9 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: pd.DataFrame) -> str:
+def _seed_counts(scored: Iterable[Row]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(str(count) for count in sorted(set(scored["seeds"].map(len))))
+    return "–".join(map(str, sorted({len(run["seeds"]) for run in scored})))
 
 
 def main_models(group: RunGroup) -> list[Model]:
@@ -87,11 +82,8 @@ def main_models(group: RunGroup) -> list[Model]:
     return [model for model in group.select(MLM, PLUS, EXLM) if model.p == group.base_ratio]
 
 
-def main_table(
-    name: str, groups: Sequence[RunGroup], baselines: pd.DataFrame, numbers: pd.DataFrame
-) -> Table:
-    """Other systems, then the paper's own, then ours by group, then baselines, with their
-    numbers."""
+def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) -> Table:
+    """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
     rows: list[Row] = []
@@ -105,21 +97,23 @@ def main_table(
         for model in main_models(group):
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline, runs in baselines.groupby("model", sort=False):
+    for baseline in dict.fromkeys(run["model"] for run in baselines):
+        runs = [run for run in baselines if run["model"] == baseline]
         # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_model = Model(str(baseline), 1, 0.0)
-        of_runs = numbers[numbers["id"].isin(runs.drop_duplicates("task", keep="last")["id"])]
-        of_runs = of_runs.assign(pretraining=baseline, **as_model._asdict())
+        as_model = Model(baseline, 1, 0.0)
+        by_task = {run["task"]: run for run in runs}
+        numbers = [number for run in by_task.values() for number in run["numbers"]]
+        means = Means([(as_model, baseline, number) for number in numbers], center)
         row = {
             "group": "ours: baselines on the same data",
             "model": baseline,
             "seeds": _seed_counts(runs),
-            "runs": " ".join(runs["id"]),
+            "runs": " ".join(run["id"] for run in runs),
         }
-        rows.append(row | mean_entries(as_model, main["columns"], Means(of_runs, center)))
+        rows.append(row | mean_entries(as_model, main["columns"], means))
     columns = ["model", "updates", *main["columns"], "seeds", "runs"]
-    scored = pd.concat([*(group.finetunings for group in groups), baselines])
-    return as_table(name, columns, rows, scored)
+    scored = [run for group in groups for run in group.finetunings]
+    return as_table(name, columns, rows, [*scored, *baselines])
 
 
 def _experiment_table(
@@ -143,7 +137,7 @@ def _experiment_table(
         row = model_row(group, model, means, group.means)
         row |= zip_longest(experiment["paper"], printed.get(model, []))
         if name == "ablations":  # k and p stand in the title
-            row["model"] = describe(model.method)
+            row["model"] = model.title
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
@@ -173,7 +167,7 @@ def ablation_table(group: RunGroup) -> Table:
     for method, numbers in ABLATIONS.items():
         usual = Model(method, 1 if method in (MLM, PLUS) else k, p)
         printed[models.setdefault(method, usual)] = numbers
-    in_order = sorted(models.values(), key=lambda model: (rank(model.method), model.method))
+    in_order = sorted(models.values(), key=lambda model: model.rank)
     return _experiment_table("ablations", group, in_order, printed)
 
 
@@ -191,7 +185,7 @@ def entropy_table(group: RunGroup) -> Table:
 
 
 def _by_ratio_and_states(models: Iterable[Model]) -> list[Model]:
-    return sorted(models, key=lambda model: (model.p, model.k, rank(model.method)))
+    return sorted(models, key=lambda model: (model.p, model.k, model.rank))
 
 
 def repeated_table(group: RunGroup) -> Table:
