@@ -153,6 +153,17 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     ]
 
 
+def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_path):
+    for seed in (0, 1):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - 4e-4)
+    pretraining(tmp_path, "mlm", objective="mlm")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
+    assert row["our runs"] == "does not show: the links tie no masks together"
+    assert row["numbers"].startswith("+0.000 (standard error 0.000)")
+
+
 def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
     pretraining(tmp_path, "mlm", objective="mlm", joint=3.9)
     for k in (2, 4):

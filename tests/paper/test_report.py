@@ -297,6 +297,16 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     ]
 
 
+def test_a_run_of_an_unknown_objective_is_not_called_damaged(tmp_path, capsys):
+    pretraining(tmp_path, "exlm")
+    pretraining(tmp_path, "own", objective="electra")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    printed = capsys.readouterr().out
+    assert "Left out: 1." in printed and "damaged" not in printed
+    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert row["why"] == "a setting is unknown" and "objective is 'electra'" in row["what"]
+
+
 def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
     report([str(tmp_path)], str(tmp_path / "out"))

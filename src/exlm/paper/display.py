@@ -37,6 +37,8 @@ CORRUPTION = "corruption/mean"
 ENTROPY = "entropy/mean"
 STATE_ENTROPY = "entropy/states/mean"
 HOURS = "training/hours"
+NLL = "evaluation/nll"
+JOINT_NLL = "evaluation/joint_nll"
 
 HELD_OUT: dict[str, dict[str, Any]] = _DISPLAY["held_out"]
 TITLES: dict[str, str] = _DISPLAY["titles"]

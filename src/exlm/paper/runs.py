@@ -92,11 +92,13 @@ def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
         return parse(path.parent, content)
+    except InputError as error:
+        why, what = "a setting is unknown", str(error)
     # A damaged file, or one of another program, may raise anything.
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        left_out.append({"file": str(path), "why": DAMAGED, "what": what})
-        return None
+        why, what = DAMAGED, f"{type(error).__name__}: {error}"
+    left_out.append({"file": str(path), "why": why, "what": what})
+    return None
 
 
 def _not_finite(name: str) -> None:
