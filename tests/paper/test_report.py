@@ -144,6 +144,18 @@ def test_missing_cells_name_their_commands(tmp_path):
     assert "Repeated MLM" not in not_run
 
 
+def test_the_commands_for_missing_models_make_these(tmp_path):
+    for name, change in {"k2": {}, "k3": {"num_states": 3}, "1d": {"rotary": "1d"}}.items():
+        pretraining(tmp_path, name, **{"num_states": 2, **change})
+    pretraining(tmp_path, "repeated", objective="mlm", p=0.387, r=2)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "exlm analyze ablations RECIPE --model.num_states 2 --data.mask_ratio 0.15\n" in page
+    sweep = "--space.states '[2, 4, 8]' --space.sweep_mask_ratios '[0.15, 0.387]'"
+    assert f"exlm analyze sweep RECIPE {sweep}\n" in page
+    assert "exlm analyze repeated-mlm RECIPE --space.cells '[[0.15, 1], [0.15, 2]," in page
+
+
 def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
     for name in ("pretrain/exlm/seed-0", "pretrain/mlm/seed-0"):
         pretraining(tmp_path / "my study", name, objective=name.split("/")[1])

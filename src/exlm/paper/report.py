@@ -18,7 +18,7 @@ from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
-from exlm.paper.models import MAIN_TABLES
+from exlm.paper.models import MAIN_TABLES, Model
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
 
@@ -124,9 +124,22 @@ def _experiment_section(
         figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
         if table.lacking:
-            models = f"{group.label}: {'; '.join(table.lacking)}"
-            missing.append((models, _analyze(name, [group])))
+            models = "; ".join(model.description for model in table.lacking)
+            command = f"{_analyze(name, [group])} {_space(name, group, table.lacking)}"
+            missing.append((f"{group.label}: {models}", command))
     return _section(name, blocks, _analyze(name, groups), missing)
+
+
+def _space(experiment: str, group: RunGroup, lacking: Sequence[Model]) -> str:
+    """The options with which an experiment makes the models that a group lacks, whatever its recipe
+    has."""
+    if experiment == "ablations":
+        return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
+    if experiment == "repeated-mlm":
+        return f"--space.cells '{[[model.p, model.r] for model in lacking]}'"
+    states = sorted({model.k for model in lacking if model.k > 1})
+    ratios = sorted({model.p for model in lacking})
+    return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:

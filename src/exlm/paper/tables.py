@@ -28,7 +28,7 @@ def as_table(
     columns: Sequence[str],
     rows: Iterable[Row],
     scored: Iterable[Row] = (),
-    lacking: Sequence[str] = (),
+    lacking: Sequence[Model] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
@@ -141,7 +141,7 @@ def _experiment_table(
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
-            lacking.append(model.description)
+            lacking.append(model)
     return as_table(
         name,
         [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
