@@ -278,6 +278,20 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
     }
 
 
+def test_models_of_other_training_tables_are_ranked_together_on_the_same_test_rows(tmp_path):
+    for name, score, rows in (("old", 1.0, "r"), ("new", 0.9, "r"), ("other", 0.8, "s")):
+        path = finetuning(tmp_path, name, tmp_path / name, "own.csv", [score], "rmse", "test")
+        result = json.loads((path / "results.json").read_text())
+        result["settings"]["data_sha256"] = name * 20
+        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
+        write(path / "results.json", result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = defaultdict(list)
+    for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
+        groups[row["group"]].append(row["model"].split("/")[-1])
+    assert sorted(groups.values()) == [["new", "old"], ["other"]]
+
+
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
     exlm = Model("exlm", 4, 0.15)

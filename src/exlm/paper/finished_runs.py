@@ -182,6 +182,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "options": _options(first_seed["settings"]),
         "heading": ", ".join(heading),
         "data": data,
+        "rows_sha256": _rows_checksum(result["runs"], part),
         "rows_scored": _rows_scored(result["runs"], part, split),
         "compared": json.dumps(compared, sort_keys=True),
         "is_baseline": bool(settings.get("baseline")),
@@ -199,6 +200,13 @@ def _data_checksums(settings: Json) -> tuple[str, ...]:
     checksums = settings.get("data_sha256")
     by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
     return tuple(checksum or "unknown" for checksum in by_part.values())
+
+
+def _rows_checksum(seed_results: list[Json], part: str) -> str | None:
+    """The SHA-256 of the rows of a part that were scored, of all seeds if these scored other rows;
+    None of earlier versions."""
+    checksums = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
+    return None if None in checksums else " ".join(dict.fromkeys(checksums))
 
 
 def _model_in_words(settings: Json) -> str:
