@@ -1,6 +1,6 @@
 """What the experiments measure of every pre-trained model: the entropy of its predictions (paper,
-section 3.3), the share of tokens whose copies are all masked (corrupted semantics, section 3.1) and
-where masked tokens are emitted."""
+section 3.3), and the share of tokens whose copies are all masked (corrupted semantics, section
+3.1)."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from exlm.data.corpus import SPECIALS
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.pretrain.held_out import HeldOutData, score_held_out
+from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.models import load_model
@@ -28,21 +28,14 @@ LOGITS = 2**25
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`,
-    `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
-    each state; null without transitions."""
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     devices.place_model(model)
     batches = list(HeldOutData(data, tokenizer, seed).batches())
-    alignment = None
-    if model.transition is not None:
-        scores = score_held_out(model, batches)
-        alignment = {"own": scores["own_states"], "by_state": scores["by_state"]}
     settings = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}
     result = {
         "entropy": settings | measure_entropy(model, batches),
         "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
-        "alignment": alignment,
     }
     write_json(run_dir / MEASUREMENTS, result)
 
@@ -52,19 +45,15 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     tokens measured: those without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
     model.eval()
-    entropies_of_pieces = []
+    entropies = []
     with in_precision(model.device, "fp32"):
         for batch in tqdm(batches, desc="entropy", unit="batch"):
-            for piece in in_pieces(model, batch):
-                entropies_of_pieces.append(batch_entropies(model, piece))
-    entropies = {}
-    for name in entropies_of_pieces[0]:
-        entropies[name] = torch.cat([piece[name] for piece in entropies_of_pieces])
-    return {
-        **_moments(entropies["mixture"]),
-        "tokens": len(entropies["mixture"]),
-        "states": _moments(entropies["states"]) if "states" in entropies else None,
-    }
+            entropies += [batch_entropies(model, piece) for piece in in_pieces(model, batch)]
+    mixture = torch.cat([piece["mixture"] for piece in entropies])
+    states = None
+    if model.transition is not None:
+        states = _moments(torch.cat([piece["states"] for piece in entropies]))
+    return {**_moments(mixture), "tokens": len(mixture), "states": states}
 
 
 def _moments(values: Tensor) -> dict[str, float]:

@@ -52,7 +52,8 @@ ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
 SWEEP: dict[Model, PrintedRow] = {
     Model(MLM if k == 1 else EXLM, k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
-REPEATED: dict[Model, PrintedRow] = SWEEP | {
+# of the sweep and of Repeated MLM
+PRINTED: dict[Model, PrintedRow] = SWEEP | {
     Model(MLM, 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

@@ -72,12 +72,12 @@ def _findings(groups: Sequence[RunGroup]) -> list[Section]:
 def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
     """The sections of the paper's experiments; those without any run have no blocks."""
     return [
-        _experiment_section("repeated-mlm", groups, tables.repeated_table, repeated_figures),
+        _experiment_section("repeated-mlm", groups, repeated_figures),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
-        _experiment_section("ablations", groups, tables.ablation_table),
-        _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
-        _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
+        _experiment_section("ablations", groups),
+        _experiment_section("sweep", groups, sweep_curves),
+        _experiment_section("entropy", groups, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
         _section("cost", [efficiency_table(runs.costs)], _analyze("efficiency", groups)),
     ]
@@ -111,14 +111,13 @@ def _section(
 def _experiment_section(
     name: str,
     groups: Sequence[RunGroup],
-    table_of: Callable[[RunGroup], Table],
     figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
 ) -> Section:
     """Each group's table and figures of an experiment, and commands for the missing runs."""
     blocks: list[Table | Drawing] = []
     missing = []
     for group in groups:
-        table = table_of(group)
+        table = tables.experiment_table(name, group)
         if not table.rows:
             continue
         figures = figures_of(group)

@@ -2,7 +2,7 @@
 rows and a caption."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, repeat
 from statistics import fmean, median
 
 from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
@@ -13,10 +13,9 @@ from exlm.paper.models import (
     MAIN_TABLES,
     MLM,
     PLUS,
-    REPEATED,
+    PRINTED,
     SWEEP,
     Model,
-    PrintedRow,
 )
 from exlm.paper.page import SPREAD, Table
 
@@ -116,14 +115,9 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
     return as_table(name, columns, rows, [*scored, *baselines])
 
 
-def _experiment_table(
-    name: str,
-    group: RunGroup,
-    models: Iterable[Model],
-    printed: Mapping[Model, PrintedRow] = {},
-) -> Table:
+def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
-    data, and what the paper prints."""
+    data, and what the paper prints. Empty if the group has no runs of the experiment."""
     experiment = EXPERIMENTS[name]
     tasks = group.tasks if experiment["tasks"] else []
     means = {title(name): [name] for name in tasks}
@@ -133,11 +127,13 @@ def _experiment_table(
     needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
     rows = []
     lacking = []
-    for model in models:
+    for model in MODELS[name](group):
         row = model_row(group, model, means, group.means)
-        row |= zip_longest(experiment["paper"], printed.get(model, []))
-        if name == "ablations":  # k and p stand in the title
-            row["model"] = model.title
+        printed = PRINTED.get(model, [])
+        if name == "ablations":
+            row["model"] = model.title  # k and p stand in the title of the table
+            printed = ABLATIONS.get(model.method, [])
+        row |= zip(experiment["paper"], chain(printed, repeat(None)), strict=False)
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
@@ -154,43 +150,42 @@ def _experiment_table(
     )
 
 
-def ablation_table(group: RunGroup) -> Table:
-    """ExLM with and without its parts, and the MLM. Empty if there is only one method."""
+def _ablations(group: RunGroup) -> list[Model]:
+    """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
     models = {}
     for model in group.models:
         if model in (Model(model.method, 1, p), Model(model.method, k, p)):
             models[model.method] = model
     if len(models) < 2:
-        return _experiment_table("ablations", group, [])
-    printed = {}
-    for method, numbers in ABLATIONS.items():
-        usual = Model(method, 1 if method in (MLM, PLUS) else k, p)
-        printed[models.setdefault(method, usual)] = numbers
-    in_order = sorted(models.values(), key=lambda model: model.rank)
-    return _experiment_table("ablations", group, in_order, printed)
+        return []
+    for method in ABLATIONS:
+        models.setdefault(method, Model(method, 1 if method in (MLM, PLUS) else k, p))
+    return sorted(models.values(), key=lambda model: model.rank)
 
 
-def sweep_table(group: RunGroup) -> Table:
-    """Rows for each p and k (1: the vanilla MLM). Empty unless two models are of ExLM."""
-    models = {*group.sweep(), *SWEEP} if len(group.select(EXLM)) > 1 else set()
-    return _experiment_table("sweep", group, _by_ratio_and_states(models), SWEEP)
+def _sweep(group: RunGroup) -> list[Model]:
+    """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
+    return _in_order({*group.sweep(), *SWEEP}) if len(group.select(EXLM)) > 1 else []
 
 
-def entropy_table(group: RunGroup) -> Table:
-    """The entropies of ExLM and the vanilla MLM. Empty unless there is the entropy of an ExLM."""
+def _with_entropy(group: RunGroup) -> list[Model]:
+    """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
     entropies = group.means.by_model(group.select(EXLM), ENTROPY)
-    models = group.sweep() if entropies else []
-    return _experiment_table("entropy", group, _by_ratio_and_states(models))
+    return _in_order(group.sweep()) if entropies else []
 
 
-def _by_ratio_and_states(models: Iterable[Model]) -> list[Model]:
+def _in_order(models: Iterable[Model]) -> list[Model]:
     return sorted(models, key=lambda model: (model.p, model.k, model.rank))
 
 
-def repeated_table(group: RunGroup) -> Table:
-    """The grid of p and r, beside the paper's numbers. Empty if no run repeated its tokens."""
-    return _experiment_table("repeated-mlm", group, group.grid(), REPEATED)
+# By experiment, the models that stand in its table
+MODELS = {
+    "repeated-mlm": RunGroup.grid,
+    "ablations": _ablations,
+    "sweep": _sweep,
+    "entropy": _with_entropy,
+}
 
 
 def masks_table(groups: Sequence[RunGroup]) -> Table:
