@@ -322,7 +322,7 @@ def test_a_run_of_an_unknown_objective_is_not_called_damaged(tmp_path, capsys):
 def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
+    rows = read_csv(tmp_path / "out" / "tables" / "cost.csv")
     assert [row["model"] for row in rows] == [
         "ExLM, k = 4",
         "Vanilla MLM",

@@ -82,8 +82,8 @@ def claims_table(groups: Sequence[RunGroup]) -> Table:
             terms = _terms(group, claimed)
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
-                rows += _finding(group, claim, terms)
-    return as_table("findings", ["claim", "our runs", "numbers"], rows, count=len(rows))
+                rows += _claim_row(group, claim, terms)
+    return as_table("claims", ["claim", "our runs", "numbers"], rows, count=len(rows))
 
 
 def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
@@ -109,7 +109,7 @@ def _model_of(group: RunGroup, term: dict[str, Any]) -> Model:
     return Model(term["method"], k, term.get("p", group.base_ratio), term.get("r", 1))
 
 
-def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
+def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     """A row with the verdict on a claim; none if a number is missing."""
     titles = [", ".join(map(title, quantities)) for _, _, quantities in terms]
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
@@ -138,18 +138,15 @@ def _finding(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
 def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:
     """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
     models; None if a model has one seed. Models are independent. Several quantities of the same
-    runs are not, so they are added up in every run. ValueError if the weights of a model differ in
-    more than sign: seeds of a model vary by one weight."""
+    runs are not, so they are added up in every run. The weights of a model differ in sign alone."""
     total = 0.0
     sums: dict[Model, Any] = {}  # of each run, by its id
-    weights: dict[Model, float] = {}
+    weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:
         values = means.run_by_run(model, *quantities)
         total += weight * fmean(values)
-        sums[model] = sums.get(model, 0) + weight * values
-        if weights.setdefault(model, abs(weight)) != abs(weight):
-            raise ValueError(f"{model} has the weights {weights[model]} and {abs(weight)}")
-    by_seed = {model: (values / weights[model]).dropna() for model, values in sums.items()}
+        sums[model] = sums.get(model, 0) + math.copysign(1, weight) * values
+    by_seed = {model: values.dropna() for model, values in sums.items()}
     seeds = {model: len(values) for model, values in by_seed.items()}
     if min(seeds.values()) < 2:
         return total, None

@@ -57,12 +57,12 @@ def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
     return [(str(heading), same.to_dict("records")) for heading, same in runs.groupby("heading")]
 
 
-def efficiency_table(costs: Iterable[Row]) -> Table:
+def cost_table(costs: Iterable[Row]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
     rows = [row for cost in costs for row in cost["rows"]]
     columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
     columns += ["quartiles", "clock"]
-    return as_table("efficiency", columns, [PAPER_COST, *rows] if rows else [])
+    return as_table("cost", columns, [PAPER_COST, *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:

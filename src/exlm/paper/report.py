@@ -17,7 +17,7 @@ from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
+from exlm.paper.listings import cost_table, left_out_table, mine_table, runs_table
 from exlm.paper.models import MAIN_TABLES, Model
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
@@ -49,9 +49,9 @@ def report(runs: list[str], output: str = "report") -> None:
         title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
         commands = _section("not-run", [], missing=not_run)
-        sections = [mine, *_findings(groups), *experiments, lists, commands]
+        sections = [mine, *_verdicts(groups), *experiments, lists, commands]
     else:
-        title, lead = wording("page", "scores")
+        title, lead = wording("page", "mine")
         sections = [mine, lists]
     filled = [section for section in sections if section.blocks or section.missing]
     summary = _summary(all_runs, groups, left_out)
@@ -59,7 +59,7 @@ def report(runs: list[str], output: str = "report") -> None:
     print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
-def _findings(groups: Sequence[RunGroup]) -> list[Section]:
+def _verdicts(groups: Sequence[RunGroup]) -> list[Section]:
     """Whether ExLM is worth its price, and which claims of the paper show."""
     worth = worth_table(groups)
     cost = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
@@ -79,7 +79,7 @@ def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("sweep", groups, sweep_curves),
         _experiment_section("entropy", groups, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [efficiency_table(runs.costs)], _analyze("efficiency", groups)),
+        _section("cost", [cost_table(runs.costs)], _analyze("efficiency", groups)),
     ]
 
 

@@ -39,7 +39,7 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
         0
         < page.index("Is ExLM worth its price?")
         < page.index("cost-curves.png")
-        < page.index("Which findings show")
+        < page.index("Which claims show")
     )
     assert (tmp_path / "out" / "figures" / "cost-curves.png").is_file()
 
@@ -59,8 +59,8 @@ def test_without_an_mlm_of_equal_cost_the_report_does_not_compare_prices(tmp_pat
     assert not (tmp_path / "out" / "tables" / "worth.csv").exists()
 
 
-def test_findings_say_what_the_numbers_say(grid):
-    rows = read_csv(grid / "out/tables/findings.csv")
+def test_claims_say_what_the_numbers_say(grid):
+    rows = read_csv(grid / "out/tables/claims.csv")
     found = {row["claim"]: row for row in rows}
     # every claim has models that are there
     assert len(found) == len(rows) == len(CLAIMS)
@@ -81,7 +81,7 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
         for name in ("mlm", "exlm"):
             pretraining(tmp_path, f"{name}-{p}", p, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
     assert set(rows) == {
         f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")
     }
@@ -93,7 +93,7 @@ def test_a_claim_is_said_once_if_its_terms_are_those_of_another(tmp_path):
     for name in ("mlm", "exlm"):
         pretraining(tmp_path, name, 0.387, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out/tables/findings.csv")
+    rows = read_csv(tmp_path / "out/tables/claims.csv")
     assert [row["claim"] for row in rows] == ["ExLM scores higher than the vanilla MLM"]
 
 
@@ -127,7 +127,7 @@ def test_joint_numbers_stand_beside_the_marginal_ones(grid):
 
 
 def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
-    found = read_csv(grid / "out/tables/findings.csv")
+    found = read_csv(grid / "out/tables/claims.csv")
     found = {
         row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")
     }
@@ -144,7 +144,7 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = [
         row
-        for row in read_csv(tmp_path / "out/tables/findings.csv")
+        for row in read_csv(tmp_path / "out/tables/claims.csv")
         if "masks together" in row["claim"]
     ]
     assert [row["our runs"] for row in rows] == [
@@ -158,7 +158,7 @@ def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_p
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - 4e-4)
     pretraining(tmp_path, "mlm", objective="mlm")
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
     row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
     assert row["our runs"] == "does not show: the links tie no masks together"
     assert row["numbers"].startswith("+0.000 (standard error 0.000)")
@@ -169,7 +169,7 @@ def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
     for k in (2, 4):
         pretraining(tmp_path, f"exlm-{k}", num_states=k)
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "masks together" not in (tmp_path / "out/tables/findings.csv").read_text()
+    assert "masks together" not in (tmp_path / "out/tables/claims.csv").read_text()
     row = next(
         row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4"
     )
