@@ -7,7 +7,6 @@ could differ. An ExLM of another size would be in a third group."""
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, mode, stdev
-from typing import Any
 
 import pandas as pd
 
@@ -183,8 +182,8 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
             elif run["steps"] != steps or (model.r > 1 and is_elsewhere):
                 continue
             by_seed.setdefault((model, run["seed"]), run | {"model": model})
-        groups.append(sorted(by_seed.values(), key=_place))
-        ids_of_groups.append({run["id"] for run in by_seed.values()})
+        groups.append(sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"])))
+        ids_of_groups.append({run["id"] for run in groups[-1]})
     largest = []
     for group, ids in zip(groups, ids_of_groups, strict=True):
         if not any(ids < others for others in ids_of_groups):
@@ -195,36 +194,27 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     return sorted(labelled, key=lambda group: (-len(group.runs), group.label))
 
 
-def _place(run: Row) -> tuple[Any, ...]:
-    """What decides the place of a run in its group."""
-    model = run["model"]
-    return model.rank, model.p, model.k, model.r, run["seed"]
-
-
 def _plus_updates(runs: list[Row], steps: int, costs: Sequence[Row]) -> dict[float, int]:
     """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
     than `steps`, those of its group, whose number is closest to `steps` times the cost ratio that
     was measured in these runs, or else the ratio of the hours that an update took."""
-    longer = []
-    exlms = []
-    for run in runs:
-        method = run["model"].method
-        if method == MLM and run["model"].r == 1 and run["steps"] > steps:
-            longer.append(run)
-        # a method that the paper does not have has costs of its own
-        elif method in METHODS and method != MLM and run["steps"] == steps:
-            exlms.append(run)
+    mlms = [run for run in runs if run["model"].method == MLM and run["model"].r == 1]
+    longer = [run for run in mlms if run["steps"] > steps]
+    # a method that the paper does not have has costs of its own
+    others = [run for run in runs if run["model"].method in METHODS and run["model"].method != MLM]
+    exlms = [run for run in others if run["steps"] == steps]
     if not (longer and exlms):
         return {}
     ratio_by_study = {cost["study"]: cost["ratio"] for cost in costs}
     ratios = [ratio_by_study[run["study"]] for run in runs if run["study"] in ratio_by_study]
-    ratio = ratios[0] if ratios else _hours_of_update(exlms) / _hours_of_update(longer)
+    ratio = ratios[0] if ratios else _mean_hours(exlms) / _mean_hours(longer)
     # the closest is the last one; of two that are as close, the longer
     longer.sort(key=lambda run: (-abs(run["steps"] - steps * ratio), run["steps"]))
     return {run["model"].p: run["steps"] for run in longer}
 
 
-def _hours_of_update(runs: Iterable[Row]) -> float:
+def _mean_hours(runs: Iterable[Row]) -> float:
+    """The hours of an update."""
     return fmean(run["hours"] / run["steps"] for run in runs)
 
 

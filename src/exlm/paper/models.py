@@ -37,11 +37,12 @@ class Model(NamedTuple):
         return f"{self.label}, p = {percent(self.p)}{copies}"
 
     @property
-    def rank(self) -> tuple[int, str]:
-        """The place of the method among METHODS; others come after them."""
-        order = list(METHODS)
-        place = order.index(self.method) if self.method in order else len(order)
-        return place, self.method
+    def place(self) -> tuple[Any, ...]:
+        """What decides its place in tables: the method as in METHODS (others come after them), then
+        p, k and r."""
+        methods = list(METHODS)
+        rank = methods.index(self.method) if self.method in methods else len(methods)
+        return rank, self.method, self.p, self.k, self.r
 
 
 _PAPER_NUMBERS = yaml_content("paper_numbers.yaml")

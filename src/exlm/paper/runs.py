@@ -125,12 +125,11 @@ def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
 def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
     weights are not known, at the same path."""
-    same_weights = []
+    checksum = scored["model_sha256"]
+    same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
     same_path = []
     for row in pretrained:
-        if scored["model_sha256"] and row["weights"]:
-            if scored["model_sha256"] == row["weights"]:
-                same_weights.append(row["id"])
-        elif scored["model_path"] in (row["path"], row["first_path"]):
+        is_known = checksum and row["weights"]
+        if not is_known and scored["model_path"] in (row["path"], row["first_path"]):
             same_path.append(row["id"])
     return next(iter(same_weights + same_path), None)

@@ -161,7 +161,7 @@ def _ablations(group: RunGroup) -> list[Model]:
         return []
     for method in ABLATIONS:
         models.setdefault(method, Model(method, 1 if method in (MLM, PLUS) else k, p))
-    return sorted(models.values(), key=lambda model: model.rank)
+    return sorted(models.values(), key=lambda model: model.place)
 
 
 def _sweep(group: RunGroup) -> list[Model]:
@@ -176,7 +176,7 @@ def _with_entropy(group: RunGroup) -> list[Model]:
 
 
 def _in_order(models: Iterable[Model]) -> list[Model]:
-    return sorted(models, key=lambda model: (model.p, model.k, model.rank))
+    return sorted(models, key=lambda model: (model.p, model.k, model.place))
 
 
 # By experiment, the models that stand in its table
