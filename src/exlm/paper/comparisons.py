@@ -4,7 +4,7 @@ paper our runs show, and the rule by which a difference counts."""
 import math
 from collections.abc import Sequence
 from statistics import fmean, variance
-from typing import Any, Literal
+from typing import Any
 
 from exlm.paper.display import (
     ACCURACY,
@@ -25,11 +25,6 @@ from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
-
-# what the tables say of each result of `decide`
-UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
-AHEAD = {"yes": METHODS[EXLM], "no": METHODS[PLUS], **UNDECIDED}
-VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -66,7 +61,7 @@ def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits
         "score": ", ".join(map(title, quantities)),
         "ExLM better by": gain,
         "interval": interval,
-        "ahead": AHEAD[decide(gain, error)],
+        "ahead": decide(gain, error, METHODS[EXLM], METHODS[PLUS]),
         "cost": hours[exlm][0] / hours[plus][0],
     }
     return [row | compared]
@@ -120,7 +115,7 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
             return []
         summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model.description}")
     difference, error = weighted_sum(group.means, terms)
-    verdict = VERDICTS[decide(difference, error)]
+    verdict = decide(difference, error, "shows", "does not show")
     # Of one model, they differ by what its links tie.
     if titles == [title(NLL), title(JOINT_NLL)] and abs(difference) < SMALLEST_TIE:
         verdict = "does not show: the links tie no masks together"
@@ -156,10 +151,11 @@ def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | No
     return total, math.sqrt(pooled * share)
 
 
-def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
-    """Whether a difference is positive. It is decided if it is more than two standard errors."""
+def decide(difference: float, error: float | None, yes: str, no: str) -> str:
+    """In words whether a difference is positive: `yes` or `no` if it is more than two standard
+    errors."""
     if error is None:
-        return "one seed"
+        return "one seed, not decided"
     if abs(difference) <= 2 * error:
-        return "unclear"
-    return "yes" if difference > 0 else "no"
+        return "within the spread of seeds"
+    return yes if difference > 0 else no

@@ -94,7 +94,8 @@ def _heat_map(
     for model in grid:
         x = repeats.index(model.r) + 0.5
         y = ratios.index(model.p) + 0.5
-        text = as_text(*means.get(model, (None, None)), digits).replace(" ± ", "\n± ")
+        mean, spread = means.get(model, (None, None))
+        text = as_text(mean, spread, digits).replace(" ± ", "\n± ")
         axis.text(x, y, text, ha="center", va="center", fontsize=8.5)
     axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")

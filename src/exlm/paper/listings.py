@@ -54,7 +54,8 @@ def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
     for ending in (data, ", rows scored: " + runs["rows_scored"]):
         is_ambiguous = ending.groupby(runs["heading"]).transform("nunique") > 1
         runs["heading"] += ending.where(is_ambiguous, "")
-    return [(str(heading), same.to_dict("records")) for heading, same in runs.groupby("heading")]
+    by_heading = sorted(runs.groupby("heading").indices.items())
+    return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
 
 
 def cost_table(costs: Iterable[Row]) -> Table:

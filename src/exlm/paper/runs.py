@@ -52,8 +52,8 @@ def find_runs(roots: list[str]) -> Runs:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
-        for folder, _, _ in os.walk(root):
-            folders.setdefault(Path(folder).resolve(), Path(folder))
+        for path, _, _ in os.walk(root):
+            folders.setdefault(Path(path).resolve(), Path(path))
     pretrained: list[Row] = []
     scored: list[Row] = []
     costs: list[Row] = []
