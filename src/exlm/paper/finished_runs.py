@@ -160,10 +160,6 @@ def scored_row(path: Path, result: Json) -> Row | None:
     scored = f"{part} {metric}{', %' if in_percent else ''}, split {split or 'parts'}"
     heading = [f"{title(task)}: {scored}", *_row_settings(task_settings, task, columns)]
     data = _data_checksums(settings)
-    grid = result.get("cells")
-    training = first_seed["settings"].get("train") if grid is None else sorted(grid)
-    starts_later = settings.get("start_from") is not None
-    compared = [training, _task_options(task_settings), data, starts_later]
     return {
         "id": _identifier([first_seed["settings"], result["seeds"], result["best"]]),
         "path": path,
@@ -184,7 +180,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "data": data,
         "rows_sha256": _rows_checksum(result["runs"], part),
         "rows_scored": _rows_scored(result["runs"], part, split),
-        "compared": json.dumps(compared, sort_keys=True),
+        "compared": _compared(result, data),
         "is_baseline": bool(settings.get("baseline")),
         "from_scratch": bool(settings.get("from_scratch")),
         "model": _model_in_words(settings),
@@ -207,6 +203,16 @@ def _rows_checksum(seed_results: list[Json], part: str) -> str | None:
     None of earlier versions."""
     checksums = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
     return None if None in checksums else " ".join(dict.fromkeys(checksums))
+
+
+def _compared(result: Json, data: tuple[str, ...]) -> str:
+    """What fine-tunings have in common that are compared, in JSON."""
+    settings = result["settings"]
+    grid = result.get("cells")
+    training = result["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
+    starts_later = settings.get("start_from") is not None
+    compared = [training, _task_options(settings["task"]), data, starts_later]
+    return json.dumps(compared, sort_keys=True)
 
 
 def _model_in_words(settings: Json) -> str:
