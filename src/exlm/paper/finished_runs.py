@@ -154,8 +154,6 @@ def scored_row(path: Path, result: Json) -> Row | None:
     scores = [value for quantity, value, _ in numbers if quantity == task]
     if not (task and scores):
         return None
-    bounds = [_median(result, "interval", part, name) for name in ("low", "high")]
-    factor = _factor(metric, is_questions)
     split = task_settings.get("split")
     scored = f"{part} {metric}{', %' if in_percent else ''}, split {split or 'parts'}"
     heading = [f"{title(task)}: {scored}", *_row_settings(task_settings, task, columns)]
@@ -171,7 +169,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "scores": scores,
         "mean": fmean(scores),
         "result": f"{metric} {fmean(scores):.2f}",
-        "interval": " to ".join(f"{factor * x:.{digits}f}" for x in bounds if x is not None),
+        "interval": _interval(result, part, _factor(metric, is_questions), digits),
         "rows": _rows_in_words(result, part),
         "seeds": result["seeds"],
         "departures": settings.get("departures") or [],
@@ -271,6 +269,14 @@ def _rows_in_words(result: Json, part: str) -> str | int:
         for entry in ("in_train", "in_earlier_training"):
             in_training = max(in_training, seed.get(entry, {}).get(part) or 0)
     return f"{int(rows)}, {in_training} of them in the training" if in_training else int(rows)
+
+
+def _interval(result: Json, part: str, factor: float, digits: int) -> str:
+    """The bounds of the score of a part; "" where one is not defined or not recorded."""
+    low, high = (_median(result, "interval", part, name) for name in ("low", "high"))
+    if low is None or high is None:
+        return ""
+    return f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
 
 
 def _median(result: Json, entry: str, part: str, name: str) -> float | None:
