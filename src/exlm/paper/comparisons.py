@@ -54,7 +54,7 @@ def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
     hours = group.means.by_model([exlm, plus], HOURS)
-    compared: Row = {
+    row |= {
         "group": group.label,
         "digits": digits,
         "model": exlm.description,
@@ -64,7 +64,7 @@ def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits
         "ahead": decide(gain, error, METHODS[EXLM], METHODS[PLUS]),
         "cost": hours[exlm][0] / hours[plus][0],
     }
-    return [row | compared]
+    return [row]
 
 
 def claims_table(groups: Sequence[RunGroup]) -> Table:

@@ -24,15 +24,12 @@ def mine_table(runs: Runs) -> Table:
             for name, value in run["options"].items():
                 if value and different[name]:
                     options.append(f"{name} = {value}")
-            row: Row = {
+            row = {name: run[name] for name in ("model", "digits", "interval", "rows")}
+            row |= {
                 "group": heading,
-                "model": run["model"],
                 "settings": ", ".join(options),
                 "score": run["mean"],
                 "score" + SPREAD: spread(run["scores"]),
-                "digits": run["digits"],
-                "interval": run["interval"],
-                "rows": run["rows"],
                 "seeds": len(run["scores"]),
                 "runs": run["id"],
             }

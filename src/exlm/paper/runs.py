@@ -129,7 +129,7 @@ def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
     same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
     same_path = []
     for row in pretrained:
-        is_known = checksum and row["weights"]
-        if not is_known and scored["model_path"] in (row["path"], row["first_path"]):
+        are_recorded = checksum and row["weights"]
+        if not are_recorded and scored["model_path"] in (row["path"], row["first_path"]):
             same_path.append(row["id"])
     return next(iter(same_weights + same_path), None)
