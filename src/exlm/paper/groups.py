@@ -39,20 +39,19 @@ class Means:
         numbers: Iterable[tuple[Model, str, Number]],
         center: Callable[..., float] = fmean,
     ) -> None:
-        by_run: dict[tuple[Model, str], dict[str, list[float]]] = {}
-        self._errors: dict[tuple[Model, str], float | None] = {}
+        self._numbers = defaultdict(list)  # run, value and error by model and quantity
         for model, run, (quantity, value, error) in numbers:
-            by_run.setdefault((model, quantity), {}).setdefault(run, []).append(value)
-            self._errors[model, quantity] = error
-        self._by_run = by_run
+            self._numbers[model, quantity].append((run, value, error))
         self._center = center
 
     def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
         """The mean of these quantities in each run of a model that has all of them."""
         columns = {}
         for quantity in quantities:
-            by_run = self._by_run.get((model, quantity), {})
-            columns[quantity] = {run: self._center(values) for run, values in by_run.items()}
+            numbers = pd.DataFrame(
+                self._numbers[model, quantity], columns=["run", "value", "error"]
+            )
+            columns[quantity] = numbers.groupby("run")["value"].agg(self._center)
         return pd.DataFrame(columns, dtype=float).dropna().mean(axis=1)
 
     def mean(self, model: Model, *quantities: str) -> Mean | None:
@@ -65,10 +64,10 @@ class Means:
             return None
         if len(quantities) > 1:
             return fmean(values), spread(values)
-        by_run = self._by_run[model, quantities[0]]
-        all_values = [value for of_run in by_run.values() for value in of_run]
-        error = self._errors[model, quantities[0]]
-        return fmean(values), spread(all_values) if len(all_values) > 1 else error
+        numbers = self._numbers[model, quantities[0]]
+        over_seeds = spread(value for _, value, _ in numbers)
+        _, _, error = numbers[0]
+        return fmean(values), error if over_seeds is None else over_seeds
 
     def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
         """The mean of a quantity of each of these models that has it."""
