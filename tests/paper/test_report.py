@@ -144,6 +144,18 @@ def test_missing_cells_name_their_commands(tmp_path):
     assert "Repeated MLM" not in not_run
 
 
+def test_the_commands_for_missing_models_make_these(tmp_path):
+    for name, change in {"k2": {}, "k3": {"num_states": 3}, "1d": {"rotary": "1d"}}.items():
+        pretraining(tmp_path, name, **{"num_states": 2, **change})
+    pretraining(tmp_path, "repeated", objective="mlm", p=0.387, r=2)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "exlm analyze ablations RECIPE --model.num_states 2 --data.mask_ratio 0.15\n" in page
+    sweep = "--space.states '[2, 4, 8]' --space.sweep_mask_ratios '[0.15, 0.387]'"
+    assert f"exlm analyze sweep RECIPE {sweep}\n" in page
+    assert "exlm analyze repeated-mlm RECIPE --space.cells '[[0.15, 1], [0.15, 2]," in page
+
+
 def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
     for name in ("pretrain/exlm/seed-0", "pretrain/mlm/seed-0"):
         pretraining(tmp_path / "my study", name, objective=name.split("/")[1])
@@ -297,10 +309,20 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     ]
 
 
+def test_a_run_of_an_unknown_objective_is_not_called_damaged(tmp_path, capsys):
+    pretraining(tmp_path, "exlm")
+    pretraining(tmp_path, "own", objective="electra")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    printed = capsys.readouterr().out
+    assert "Left out: 1." in printed and "damaged" not in printed
+    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert row["why"] == "a setting is unknown" and "objective is 'electra'" in row["what"]
+
+
 def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
+    rows = read_csv(tmp_path / "out" / "tables" / "cost.csv")
     assert [row["model"] for row in rows] == [
         "ExLM, k = 4",
         "Vanilla MLM",
@@ -336,7 +358,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
-    ids = list(only_group(tmp_path / "runs").runs["id"])
+    ids = [run["id"] for run in only_group(tmp_path / "runs").runs]
     for run_dir in run_dirs[:2]:
         (run_dir / "case.svg").write_text(svg)
     out = tmp_path / "out"

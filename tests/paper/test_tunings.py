@@ -6,14 +6,13 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median, stdev
 
-import pandas as pd
 import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import ACCURACY
 from exlm.paper.groups import Means
 from exlm.paper.listings import runs_table
-from exlm.paper.models import MODEL_COLUMNS, Model
+from exlm.paper.models import Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from tests.paper.fake_runs import finetuning, pretraining, write
@@ -51,17 +50,17 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
     assert means.mean(exlm, "rte", "mrpc") is means.mean(exlm) is None
 
 
-def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
+def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
     model = pretraining(tmp_path, "m", accuracy=0.25, entropy=3.0)
     finetuning(tmp_path, "t", model, "rte", [0.6, 0.7])
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
-    scores = runs.numbers.set_index("quantity")
-    assert scores.loc["rte", "value"].tolist() == pytest.approx([60.0, 70.0, 50.0], abs=1e-9)
-    assert scores.loc["rte", "seed"].tolist() == [0, 1, 0]
-    assert scores.loc["rte", "id"].nunique() == 2
-    assert scores.loc[ACCURACY, "id"] == only_group(tmp_path).runs["id"].iloc[0]
-    assert scores.loc["entropy/mean", "error"] == 0.03
+    for [run], scores in ((runs.finetunings, [60.0, 70.0]), (runs.baselines, [50.0])):
+        numbers = [value for quantity, value, _ in run["numbers"] if quantity == "rte"]
+        assert numbers == pytest.approx(scores, abs=1e-9)
+    [run] = runs.pretrainings
+    assert (ACCURACY, 25.0, None) in run["numbers"]
+    assert ("entropy/mean", 3.0, 0.03) in run["numbers"]
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
@@ -81,7 +80,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     group = only_group(tmp_path)
-    assert sorted(path.name for path in group.finetunings["path"]) == ["t2", "t4"]
+    assert sorted(run["path"].name for run in group.finetunings) == ["t2", "t4"]
     assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
     others = [row for row in listed if str(row["group"]).startswith("other fine-tunings")]
@@ -279,18 +278,29 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
     }
 
 
+def test_models_of_other_training_tables_are_ranked_together_on_the_same_test_rows(tmp_path):
+    for name, score, rows in (("old", 1.0, "r"), ("new", 0.9, "r"), ("other", 0.8, "s")):
+        path = finetuning(tmp_path, name, tmp_path / name, "own.csv", [score], "rmse", "test")
+        result = json.loads((path / "results.json").read_text())
+        result["settings"]["data_sha256"] = name * 20
+        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
+        write(path / "results.json", result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = defaultdict(list)
+    for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
+        groups[row["group"]].append(row["model"].split("/")[-1])
+    assert sorted(groups.values()) == [["new", "old"], ["other"]]
+
+
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
     exlm = Model("exlm", 4, 0.15)
     values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
-    rows = [(*exlm, run, "marginal", value, None) for run, value in values]
-    rows += [(*exlm, run, "joint", value - 0.5, None) for run, value in values]
-    columns = [*MODEL_COLUMNS, "pretraining", "quantity", "value", "error"]
-    means = Means(pd.DataFrame(rows, columns=columns))
+    numbers = [(exlm, run, ("marginal", value, None)) for run, value in values]
+    numbers += [(exlm, run, ("joint", value - 0.5, None)) for run, value in values]
+    means = Means(numbers)
     terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
     assert weighted_sum(means, terms) == (0.5, 0.0)
-    with pytest.raises(ValueError, match="has the weights 1 and 2"):
-        weighted_sum(means, [terms[0], (-2, exlm, ["joint"])])
 
 
 def test_a_run_with_the_settings_of_another_is_named(tmp_path):

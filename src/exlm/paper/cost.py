@@ -61,8 +61,7 @@ def compare(
     begin_training = {}
     for name in ("mlm", "exlm"):
         architecture = replace(model, objective=name)
-        strength = prior.at(0, steps)
-        begin_training[name] = partial(updates, data, architecture, precision, strength)
+        begin_training[name] = partial(updates, data, architecture, precision, prior.at(0, steps))
     trainings = {name: begin() for name, begin in begin_training.items()}
     rows = []
     for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
@@ -118,11 +117,10 @@ def updates(
         without_padding=network.exlm.removes_padding(autocast=half),
     )
     for step in itertools.count():
-        batches = []
-        tokens = 0
-        for number, batch in masked(step):
-            batches.append((number, complete_batch(network.config, batch, prior)))
-            tokens += int(batch["attention_mask"].sum()) // data.repeat
+        batches = [
+            (number, complete_batch(network.config, batch, prior)) for number, batch in masked(step)
+        ]
+        tokens = sum(int(batch["attention_mask"].sum()) for _, batch in batches) // data.repeat
         # The seed and the step, both 0, matter to dropout alone.
         update_once = partial(
             update,

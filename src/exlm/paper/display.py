@@ -37,15 +37,16 @@ CORRUPTION = "corruption/mean"
 ENTROPY = "entropy/mean"
 STATE_ENTROPY = "entropy/states/mean"
 HOURS = "training/hours"
+NLL = "evaluation/nll"
+JOINT_NLL = "evaluation/joint_nll"
 
-# By quantity on held-out data: its title, factor, digits, place of its standard error.
-HELD_OUT: dict[str, list[Any]] = _DISPLAY["held_out"]
+HELD_OUT: dict[str, dict[str, Any]] = _DISPLAY["held_out"]
 TITLES: dict[str, str] = _DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.
 DIGITS: dict[str, int] = _DISPLAY["digits"]
-for _quantity, (_title, _, _digits, _) in HELD_OUT.items():
-    TITLES[_quantity] = _title
-    DIGITS[_title] = _digits
+for _quantity, _entry in HELD_OUT.items():
+    TITLES[_quantity] = _entry["title"]
+    DIGITS[_entry["title"]] = _entry["digits"]
 
 
 def title(name: str) -> str:

@@ -23,6 +23,7 @@ from exlm.paper.display import (
     STATE_ENTROPY,
     STYLE,
     TEXTS,
+    Row,
     as_text,
     percent,
     title,
@@ -87,25 +88,15 @@ def _heat_map(
     values = np.full((len(ratios), len(repeats)), np.nan)
     for model in means:
         values[ratios.index(model.p), repeats.index(model.r)] = means[model][0]
-    low = float(np.nanmin(values))
-    span = float(np.nanmax(values)) - low or 1.0
-    axis.pcolormesh(
-        values,
-        cmap="YlGnBu",
-        vmin=low - 0.1 * span,
-        vmax=low + 1.2 * span,
-        edgecolor="white",
-        linewidth=1.5,
-    )
+    # Pale colours leave the numbers readable.
+    axis.pcolormesh(values, cmap="YlGnBu", alpha=0.5, edgecolor="white", linewidth=1.5)
     axis.set_facecolor("#e3e6e9")
     for model in grid:
         x = repeats.index(model.r) + 0.5
         y = ratios.index(model.p) + 0.5
         mean, spread = means.get(model, (None, None))
         text = as_text(mean, spread, digits).replace(" ± ", "\n± ")
-        is_dark = mean is not None and mean > low + 0.62 * span
-        ink = "white" if is_dark else "#101418"
-        axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=8.5)
+        axis.text(x, y, text, ha="center", va="center", fontsize=8.5)
     axis.invert_yaxis()
     axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
     axis.set_xticks(np.arange(len(repeats)) + 0.5, [str(r) for r in repeats])
@@ -211,10 +202,10 @@ def _training_curves(
     return [_figure(name, group, plot)]
 
 
-def _mean_log(runs: pd.DataFrame, over_hours: bool) -> pd.DataFrame:
+def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for path in runs["path"] for line in read_log(path / "log.jsonl")])
+    log = pd.DataFrame([line for run in runs for line in read_log(run["path"] / "log.jsonl")])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, in earlier runs as `loss`.
@@ -223,5 +214,5 @@ def _mean_log(runs: pd.DataFrame, over_hours: bool) -> pd.DataFrame:
     means = log.groupby("step").mean(numeric_only=True)
     means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
     if over_hours:
-        means.index *= fmean(runs["hours"] / runs["steps"])
+        means.index *= fmean(run["hours"] / run["steps"] for run in runs)
     return means

@@ -1,9 +1,8 @@
-"""From the content of a result file to a row of the frame of all runs. What earlier versions left
-out or called otherwise is made equal here to what is written now.
+"""From the content of a result file to a row that says what the report needs of its run. What
+earlier versions left out or called otherwise is made equal here to what is written now.
 
-A row has the numbers of its run: tuples of a quantity, the place of the fine-tuning seed among
-those of the run, the value in the unit of the tables, and the standard error over tokens or None.
-KeyError, TypeError or ValueError: the file is damaged."""
+A row has the numbers of its run: tuples of a quantity, the value in the unit of the tables, and the
+standard error over tokens or None. KeyError, TypeError or ValueError: the file is damaged."""
 
 import hashlib
 import json
@@ -28,12 +27,13 @@ from exlm.paper.display import (
     title,
     yaml_content,
 )
+from exlm.paper.models import Model
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]  # the content of a file
-Number = tuple[str, int, float, float | None]
+Number = tuple[str, float, float | None]
 
 _COMPARABLE = yaml_content("comparable.yaml")
 _USUAL_VALUES = {
@@ -55,22 +55,19 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         return None
     recipe = result["recipe"]
     identity = result["identity"]
-    data = {"repeat": 1} | recipe["data"]
+    data = recipe["data"]
     names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-    model = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
+    architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
     low, high = share_bounds(data["mask_ratio"])
     settings = {name: identity[name] for name in identity.keys() - _VARIED}
     if low < high:
         # Such runs are compared among themselves, as models with their mean share.
         settings["data.mask_ratio"] = (low, high)
+    numbers = held_out_numbers(path, {"evaluation": result["evaluation"]})
+    values = {quantity: value for quantity, value, _ in numbers}
+    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
     studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
     hours = float(result["training_seconds"]) / 3600
-    numbers = [
-        (HOURS, 0, hours, None),
-        *held_out_numbers(path, {"evaluation": result["evaluation"]}),
-    ]
-    values = {quantity: value for quantity, _, value, _ in numbers}
-    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
     identifier = _identifier(identity)
     return {
         "id": identifier,
@@ -80,41 +77,45 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         "study": next(studies, None),
         "device": device_of(result),
         "seed": int(recipe["seed"]),
+        "seeds": [int(recipe["seed"])],
         "steps": int(recipe["train"]["steps"]),
         "hours": hours,
         "parameters": int(result["parameters"]),
         "corpus": corpus_name(data["corpus"]),
-        "size": f"{model.num_hidden_layers} layers × {model.hidden_size}",
+        "size": f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}",
         "tokens_per_batch": int(data["tokens_per_batch"]),
-        "method": method_of(model),
-        "k": model.states_per_mask,
-        "p": (low + high) / 2,
-        "r": int(data["repeat"]),
+        "model": Model(
+            method=method_of(architecture),
+            k=architecture.states_per_mask,
+            p=(low + high) / 2,
+            r=int(data.get("repeat", 1)),
+        ),
         "settings": frozenset((name, json.dumps(value)) for name, value in settings.items()),
-        "exlm_only": _exlm_only(model, identity),
+        "exlm_only": _exlm_only(architecture, identity),
         "result": ", ".join(listed),
-        "numbers": numbers,
+        "numbers": [(HOURS, hours, None), *numbers],
     }
 
 
-def method_of(model: ArchitectureConfig) -> str:
-    """The method of a model, a key of METHODS, or an objective that the paper does not have."""
-    if model.objective not in ("exlm", "ctc"):
-        return model.objective
-    positions = "-1d" if model.rotary == "1d" else ""
-    links = "-sparse" if model.dag == "sparse" and model.has_links else ""
-    return f"{model.objective}{positions}{links}"
+def method_of(architecture: ArchitectureConfig) -> str:
+    """A key of METHODS, or the name of an objective that the paper does not have."""
+    positions = "-1d" if architecture.rotary == "1d" else ""
+    links = "-sparse" if architecture.dag == "sparse" and architecture.has_links else ""
+    method = f"{architecture.objective}{positions}{links}"
+    return method if method in METHODS else architecture.objective
 
 
-def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
+def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
     """Those settings of EXLM_ONLY that a model with this objective uses."""
     settings = set()
     for name, usual_value in EXLM_ONLY.items():
         if name == "model.rotary":
             # The ablation of 2D RoPE belongs to runs with either kind of positions.
-            is_used = model.rotary != "1d"
+            is_used = architecture.rotary != "1d"
+        elif name.startswith("model."):
+            is_used = architecture.expands
         else:
-            is_used = model.has_links or (model.expands and name.startswith("model."))
+            is_used = architecture.has_links
         if is_used:
             value = identity.get(name, usual_value)
             settings.add((name, tuple(value) if isinstance(value, list) else value))
@@ -126,11 +127,11 @@ def held_out_numbers(_: Path, content: Json) -> list[Number]:
     # Keys are then such as `entropy/mean`.
     by_place = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     numbers: list[Number] = []
-    for quantity, (_, factor, _, error_place) in HELD_OUT.items():
+    for quantity, entry in HELD_OUT.items():
         # The entropy is null if every token had a visible copy.
         if by_place.get(quantity) is not None:
-            value = factor * float(by_place[quantity])
-            numbers.append((quantity, 0, value, by_place.get(error_place)))
+            value = entry.get("factor", 1) * float(by_place[quantity])
+            numbers.append((quantity, value, by_place.get(entry.get("error"))))
     return numbers
 
 
@@ -150,14 +151,13 @@ def scored_row(path: Path, result: Json) -> Row | None:
     in_percent = is_questions or metric_of(metric).is_share
     digits = 1 if in_percent else 3
     numbers = _task_numbers(result, task, part, is_questions)
-    scores = [value for quantity, _, value, _ in numbers if quantity == task]
+    scores = [value for quantity, value, _ in numbers if quantity == task]
     if not (task and scores):
         return None
-    bounds = [_median(result, "interval", part, name) for name in ("low", "high")]
-    factor = _factor(metric, is_questions)
     split = task_settings.get("split")
     scored = f"{part} {metric}{', %' if in_percent else ''}, split {split or 'parts'}"
     heading = [f"{title(task)}: {scored}", *_row_settings(task_settings, task, columns)]
+    data = _data_checksums(settings)
     return {
         "id": _identifier([first_seed["settings"], result["seeds"], result["best"]]),
         "path": path,
@@ -169,46 +169,55 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "scores": scores,
         "mean": fmean(scores),
         "result": f"{metric} {fmean(scores):.2f}",
-        "interval": " to ".join(f"{factor * x:.{digits}f}" for x in bounds if x is not None),
+        "interval": _interval(result, part, _factor(metric, is_questions), digits),
         "rows": _rows_in_words(result, part),
         "seeds": result["seeds"],
         "departures": settings.get("departures") or [],
         "options": _options(first_seed["settings"]),
         "heading": ", ".join(heading),
+        "data": data,
+        "rows_sha256": _rows_checksum(result["runs"], part),
         "rows_scored": _rows_scored(result["runs"], part, split),
+        "compared": _compared(result, data),
+        "is_baseline": bool(settings.get("baseline")),
+        "from_scratch": bool(settings.get("from_scratch")),
+        "model": _model_in_words(settings),
+        "model_path": Path(settings.get("model", "")),
+        "model_sha256": settings.get("model_sha256"),
+        "best": result["best"] or "one setting",
         "numbers": numbers,
-        **_data_and_model(result),
     }
 
 
-def _data_and_model(result: Json) -> Row:
-    """What a row has of the data and of the model that was fine-tuned on them."""
+def _data_checksums(settings: Json) -> tuple[str, ...]:
+    """The SHA-256 of the data: one, or of questions one for each part."""
+    checksums = settings.get("data_sha256")
+    by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
+    return tuple(checksum or "unknown" for checksum in by_part.values())
+
+
+def _rows_checksum(seed_results: list[Json], part: str) -> str | None:
+    """The SHA-256 of the rows of a part that were scored, of all seeds if these scored other rows;
+    None of earlier versions."""
+    checksums = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
+    return None if None in checksums else " ".join(dict.fromkeys(checksums))
+
+
+def _compared(result: Json, data: tuple[str, ...]) -> str:
+    """What fine-tunings have in common that are compared, in JSON."""
     settings = result["settings"]
-    data_sha256 = settings.get("data_sha256")  # of questions one for each part
-    checksums = data_sha256.values() if isinstance(data_sha256, dict) else [data_sha256]
-    data = tuple(str(checksum or "unknown") for checksum in checksums)
-    path = Path(settings.get("model", ""))
-    model = "/".join(path.parts[-3:])
-    from_scratch = bool(settings.get("from_scratch"))
-    baseline = settings.get("baseline")
-    if baseline:
-        model = title(baseline)
-    elif from_scratch:
-        model = f"random weights of {model}"
     grid = result.get("cells")
     training = result["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
     starts_later = settings.get("start_from") is not None
     compared = [training, _task_options(settings["task"]), data, starts_later]
-    return {
-        "data": data,
-        "model": model,
-        "model_path": path,
-        "model_sha256": settings.get("model_sha256"),
-        "is_baseline": bool(baseline),
-        "from_scratch": from_scratch,
-        "best": result["best"] or "one setting",
-        "compared": json.dumps(compared, sort_keys=True),
-    }
+    return json.dumps(compared, sort_keys=True)
+
+
+def _model_in_words(settings: Json) -> str:
+    if settings.get("baseline"):
+        return title(settings["baseline"])
+    model = "/".join(Path(settings.get("model", "")).parts[-3:])
+    return f"random weights of {model}" if settings.get("from_scratch") else model
 
 
 def _options(settings: Json) -> dict[str, str]:
@@ -232,17 +241,16 @@ def _task_numbers(result: Json, task: str, main_part: str, is_questions: bool) -
     """All metrics of the main part, and the run's own metric of all parts. The quantity called as
     the task is the run's own metric of the main part."""
     numbers: list[Number] = []
-    for seed, run in enumerate(result["runs"]):
+    for run in result["runs"]:
         for part, metrics in run["scores"].items():
             for metric, score in metrics.items():
-                is_own = metric == result["metric"]
-                if not isinstance(score, int | float) or not (part == main_part or is_own):
+                if not isinstance(score, int | float):
                     continue
+                quantities = [f"{task} {metric}"] if part == main_part else []
+                if metric == result["metric"]:
+                    quantities.append(task if part == main_part else f"{task} {part}")
                 value = _factor(metric, is_questions) * score
-                name = metric if part == main_part else part
-                numbers.append((f"{task} {name}", seed, value, None))
-                if part == main_part and is_own:
-                    numbers.append((task, seed, value, None))
+                numbers += [(quantity, value, None) for quantity in quantities]
     return numbers
 
 
@@ -261,6 +269,14 @@ def _rows_in_words(result: Json, part: str) -> str | int:
         for entry in ("in_train", "in_earlier_training"):
             in_training = max(in_training, seed.get(entry, {}).get(part) or 0)
     return f"{int(rows)}, {in_training} of them in the training" if in_training else int(rows)
+
+
+def _interval(result: Json, part: str, factor: float, digits: int) -> str:
+    """The bounds of the score of a part; "" where one is not defined or not recorded."""
+    low, high = (_median(result, "interval", part, name) for name in ("low", "high"))
+    if low is None or high is None:
+        return ""
+    return f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
 
 
 def _median(result: Json, entry: str, part: str, name: str) -> float | None:

@@ -4,19 +4,17 @@ An example: an MLM, an ExLM with an order prior of 4 and an ExLM with one of 10,
 equal. There are two groups, one for each ExLM. The MLM is in both, since it has no order prior that
 could differ. An ExLM of another size would be in a third group."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, mode, stdev
-from typing import Any
 
 import pandas as pd
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS
-from exlm.paper.finished_runs import EXLM_ONLY
-from exlm.paper.models import EXLM, MLM, MODEL_COLUMNS, PLUS, Model, model_of, rank
-from exlm.paper.runs import Runs, records
+from exlm.paper.display import METHODS, Row
+from exlm.paper.finished_runs import EXLM_ONLY, Number
+from exlm.paper.models import EXLM, MLM, PLUS, Model
+from exlm.paper.runs import Runs
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
 _ABLATIONS = [method for method in METHODS if method not in (MLM, PLUS, EXLM)]
@@ -33,42 +31,43 @@ def spread(values: Iterable[float]) -> float | None:
 
 
 class Means:
-    """The means over seeds of a frame of numbers, which has the columns of a `Model`, pretraining,
-    quantity, value, and error. `center` (mean or median) is taken over the fine-tuning seeds of a
-    run.
+    """The means over seeds of numbers, each with its model and the id of its pre-training. `center`
+    (mean or median) is taken over the fine-tuning seeds of a pre-training."""
 
-    Attributes:
-        by_run: a row for each model and run, a column for each quantity.
-        spreads: by model and quantity, the standard deviation over all seeds; of a single number
-            the standard error over tokens, if known."""
-
-    def __init__(self, numbers: pd.DataFrame, center: Callable[..., float] = fmean) -> None:
-        by_quantity = numbers.groupby([*MODEL_COLUMNS, "quantity"])
-        spreads = by_quantity["value"].agg(spread).astype(float)
-        self.spreads = spreads.fillna(by_quantity["error"].first())
-        self.by_run = numbers.pivot_table(
-            "value", [*MODEL_COLUMNS, "pretraining"], "quantity", center
-        )
+    def __init__(
+        self,
+        numbers: Iterable[tuple[Model, str, Number]],
+        center: Callable[..., float] = fmean,
+    ) -> None:
+        self._numbers = defaultdict(list)  # run, value and error by model and quantity
+        for model, run, (quantity, value, error) in numbers:
+            self._numbers[model, quantity].append((run, value, error))
+        self._center = center
 
     def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
         """The mean of these quantities in each run of a model that has all of them."""
-        if model not in self.by_run.index:
-            return pd.Series(dtype=float)
-        of_model: Any = self.by_run.xs(tuple(model))
-        values = of_model.reindex(columns=list(quantities))
-        return values.mean(axis=1, skipna=False).dropna()
+        columns = {}
+        for quantity in quantities:
+            numbers = pd.DataFrame(
+                self._numbers[model, quantity], columns=["run", "value", "error"]
+            )
+            columns[quantity] = numbers.groupby("run")["value"].agg(self._center)
+        return pd.DataFrame(columns, dtype=float).dropna().mean(axis=1)
 
     def mean(self, model: Model, *quantities: str) -> Mean | None:
         """A quantity, or the mean of several, over the runs that have all of them, and its spread:
-        of several quantities, the standard deviation over pre-training seeds. None without such a
+        of several quantities, the standard deviation over pre-training seeds; of one, that over all
+        seeds, or for a single number its standard error over tokens, if known. None without such a
         run."""
         values = self.run_by_run(model, *quantities)
         if values.empty:
             return None
         if len(quantities) > 1:
             return fmean(values), spread(values)
-        over_seeds = float(self.spreads[(*model, quantities[0])])
-        return fmean(values), None if math.isnan(over_seeds) else over_seeds
+        numbers = self._numbers[model, quantities[0]]
+        over_seeds = spread(value for _, value, _ in numbers)
+        _, _, error = numbers[0]
+        return fmean(values), error if over_seeds is None else over_seeds
 
     def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
         """The mean of a quantity of each of these models that has it."""
@@ -81,35 +80,37 @@ class RunGroup:
 
     Attributes:
         label: what they have in common, as a phrase.
-        runs: the pre-trainings, in the order of the tables, with the columns of a `Model`.
+        runs: the pre-trainings, in the order of the tables.
         models: what these are.
         finetunings: their fine-tunings that are compared, one for each run and task.
         tasks: the tasks of these: first the paper's, in its order, then all others.
         percent_tasks: those of them that are scored in percent.
-        numbers: all numbers, one a row, with the columns of a `Model`.
+        numbers: all numbers, each with its model and the id of its pre-training.
         means: the means of these over seeds.
         base_ratio: the mask ratio p of the ablations.
         base_states: the k of the ablations."""
 
-    def __init__(self, label: str, runs: pd.DataFrame, all_runs: Runs) -> None:
+    def __init__(self, label: str, runs: list[Row], finetunings: list[Row]) -> None:
         self.label = label
         self.runs = runs
-        self.models = list(dict.fromkeys(_models(runs)))
-        self.finetunings = _compared_finetunings(runs, all_runs.finetunings)
-        tasks = set(self.finetunings["task"])
+        self.models = list(dict.fromkeys(run["model"] for run in runs))
+        self.finetunings = _compared_finetunings(runs, finetunings)
+        tasks = {run["task"] for run in self.finetunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
-        in_percent = self.finetunings.groupby("task")["in_percent"].all()
-        self.percent_tasks = [task for task in self.tasks if in_percent[task]]
-        numbers = all_runs.numbers
-        numbers = numbers[numbers["id"].isin([*runs["id"], *self.finetunings["id"]])]
-        self.numbers = runs[["pretraining", *MODEL_COLUMNS]].merge(numbers, on="pretraining")
+        in_percent = {run["task"] for run in self.finetunings if run["in_percent"]}
+        self.percent_tasks = [task for task in self.tasks if task in in_percent]
+        models = {run["id"]: run["model"] for run in runs}
+        self.numbers: list[tuple[Model, str, Number]] = []
+        for row in (*runs, *self.finetunings):
+            run_id = row["pretraining"]
+            self.numbers += [(models[run_id], run_id, number) for number in row["numbers"]]
         self.means = Means(self.numbers)
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
 
-    def runs_of(self, model: Model) -> pd.DataFrame:
+    def runs_of(self, model: Model) -> list[Row]:
         """The pre-trainings of a model, one for each seed."""
-        return self.runs[[other == model for other in _models(self.runs)]]
+        return [run for run in self.runs if run["model"] == model]
 
     def shared_tasks(self, models: Sequence[Model]) -> list[str]:
         """The tasks scored in percent that all these models have."""
@@ -139,10 +140,6 @@ class RunGroup:
         return sorted(models | {Model(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid()})
 
 
-def _models(runs: pd.DataFrame) -> list[Model]:
-    return [model_of(run) for run in records(runs)]
-
-
 def _base_ratio(models: Iterable[Model]) -> float:
     """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
     counts = Counter(model.p for model in models if model.r == 1)
@@ -165,92 +162,107 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     an MLM uses few settings: it is in every group that agrees in those that it uses. Only MLMs on
     repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
     share a seed, the lowest id is used."""
-    pretrainings = all_runs.pretrainings.sort_values(["steps", "seed", "id"])
-    groups: list[pd.DataFrame] = []
-    ids_before: set[str] = set()  # of all groups so far
-    kinds = Counter((run.settings, run.steps, run.exlm_only) for run in records(pretrainings))
+    runs = sorted(all_runs.pretrainings, key=lambda run: (run["steps"], run["seed"], run["id"]))
+    kinds = Counter((run["settings"], run["steps"], run["exlm_only"]) for run in runs)
+    groups: list[list[Row]] = []
+    ids_of_groups: list[set[str]] = []
     for (settings, steps, exlm_only), _ in kinds.most_common():
-        runs = pretrainings[pretrainings["settings"] == settings]
-        if any(exlm_only < larger for larger in runs.loc[runs["steps"] == steps, "exlm_only"]):
+        if any(other[:2] == (settings, steps) and exlm_only < other[2] for other in kinds):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
-        runs = runs[[used <= exlm_only for used in runs["exlm_only"]]]
-        runs = _with_plus(runs, steps, all_runs.costs)
-        is_comparable = (runs["steps"] == steps) | (runs["method"] == PLUS)
-        runs = runs[is_comparable & ((runs["r"] == 1) | ~runs["id"].isin(ids_before))]
-        runs = runs.drop_duplicates([*MODEL_COLUMNS, "seed"])
-        runs = runs.assign(rank=runs["method"].map(rank))
-        groups.append(runs.sort_values(["rank", "method", "p", "k", "r", "seed"]))
-        ids_before.update(runs["id"])
-    groups = [runs for runs in groups if not any(_is_smaller(runs, other) for other in groups)]
+        similar = [run for run in runs if run["settings"] == settings]
+        similar = [run for run in similar if run["exlm_only"] <= exlm_only]
+        plus_updates = _plus_updates(similar, steps, all_runs.costs)
+        by_seed: dict[tuple[Model, int], Row] = {}
+        for run in similar:
+            model = run["model"]
+            is_elsewhere = any(run["id"] in ids for ids in ids_of_groups)
+            if model.method == MLM and model.r == 1 and run["steps"] == plus_updates.get(model.p):
+                model = model._replace(method=PLUS)
+            elif run["steps"] != steps or (model.r > 1 and is_elsewhere):
+                continue
+            by_seed.setdefault((model, run["seed"]), run | {"model": model})
+        groups.append(sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"])))
+        ids_of_groups.append({run["id"] for run in groups[-1]})
+    largest = []
+    for group, ids in zip(groups, ids_of_groups, strict=True):
+        if not any(ids < others for others in ids_of_groups):
+            largest.append(group)
     labelled = []
-    for label, runs in zip(_labels(groups), groups, strict=True):
-        labelled.append(RunGroup(label, runs, all_runs))
+    for label, group in zip(_labels(largest), largest, strict=True):
+        labelled.append(RunGroup(label, group, all_runs.finetunings))
     return sorted(labelled, key=lambda group: (-len(group.runs), group.label))
 
 
-def _is_smaller(runs: pd.DataFrame, others: pd.DataFrame) -> bool:
-    """Whether all runs are among the others, and are not all of them."""
-    return set(runs["id"]) < set(others["id"])
-
-
-def _with_plus(runs: pd.DataFrame, steps: int, costs: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """The runs with the method MLM++ where it is one. For each mask ratio, MLM++ is the vanilla MLM
-    with more updates than its group whose number is closest to the group's times the cost ratio
-    that was measured in these runs, or else the ratio of the hours that an update took."""
-    is_longer = (runs["method"] == MLM) & (runs["r"] == 1) & (runs["steps"] > steps)
+def _plus_updates(runs: list[Row], steps: int, costs: Sequence[Row]) -> dict[float, int]:
+    """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
+    than `steps`, those of its group, whose number is closest to `steps` times the cost ratio that
+    was measured in these runs, or else the ratio of the hours that an update took."""
+    mlms = [run for run in runs if run["model"].method == MLM and run["model"].r == 1]
+    longer = [run for run in mlms if run["steps"] > steps]
     # a method that the paper does not have has costs of its own
-    is_exlm = (runs["steps"] == steps) & runs["method"].isin(METHODS) & (runs["method"] != MLM)
-    if not (is_longer.any() and is_exlm.any()):
-        return runs
-    hours = runs["hours"] / runs["steps"]
+    others = [run for run in runs if run["model"].method in METHODS and run["model"].method != MLM]
+    exlms = [run for run in others if run["steps"] == steps]
+    if not (longer and exlms):
+        return {}
     ratio_by_study = {cost["study"]: cost["ratio"] for cost in costs}
-    ratios = [ratio_by_study[study] for study in runs["study"] if study in ratio_by_study]
-    ratio = ratios[0] if ratios else fmean(hours[is_exlm]) / fmean(hours[is_longer])
-    longer = runs[is_longer].assign(distance=(runs["steps"] - steps * ratio).abs())
-    # of two that are as close, the longer one
-    longer = longer.sort_values(["distance", "steps"], ascending=[True, False])
-    closest = longer.groupby("p")["steps"].first()
-    is_plus = is_longer & (runs["steps"] == runs["p"].map(closest))
-    return runs.assign(method=runs["method"].mask(is_plus, PLUS))
+    ratios = [ratio_by_study[run["study"]] for run in runs if run["study"] in ratio_by_study]
+    ratio = ratios[0] if ratios else _mean_hours(exlms) / _mean_hours(longer)
+    # the closest is the last one; of two that are as close, the longer
+    longer.sort(key=lambda run: (-abs(run["steps"] - steps * ratio), run["steps"]))
+    return {run["model"].p: run["steps"] for run in longer}
 
 
-def _compared_finetunings(runs: pd.DataFrame, finetunings: pd.DataFrame) -> pd.DataFrame:
+def _mean_hours(runs: Iterable[Row]) -> float:
+    """The hours of an update."""
+    return fmean(run["hours"] / run["steps"] for run in runs)
+
+
+def _compared_finetunings(runs: list[Row], finetunings: list[Row]) -> list[Row]:
     """One fine-tuning of each run and task, of those with the task's most frequent settings."""
-    of_runs = finetunings[finetunings["pretraining"].isin(runs["id"])]
-    candidates = of_runs[~of_runs["from_scratch"].astype(bool)]
-    usual = candidates.groupby("task")["compared"].transform(mode)
-    return candidates[candidates["compared"] == usual].drop_duplicates(["pretraining", "task"])
+    ids = {run["id"] for run in runs}
+    by_task = defaultdict(list)
+    for tuning in finetunings:
+        if tuning["pretraining"] in ids and not tuning["from_scratch"]:
+            by_task[tuning["task"]].append(tuning)
+    compared: dict[tuple[str, str], Row] = {}
+    for task, tunings in by_task.items():
+        usual = mode(tuning["compared"] for tuning in tunings)
+        for tuning in tunings:
+            if tuning["compared"] == usual:
+                compared.setdefault((tuning["pretraining"], task), tuning)
+    return list(compared.values())
 
 
-def _labels(groups: list[pd.DataFrame]) -> list[str]:
+def _labels(groups: list[list[Row]]) -> list[str]:
     """The labels of groups. Equal ones get the settings that differ; hashes are shortened."""
     settings_by_label = defaultdict(list)
     for runs in groups:
-        settings_by_label[_label(runs)].append(runs["settings"].iloc[0])
+        settings_by_label[_label(runs)].append(runs[0]["settings"])
     labels = []
     for runs in groups:
         label = _label(runs)
         shared = frozenset.intersection(*settings_by_label[label])
-        different = sorted(runs["settings"].iloc[0].difference(shared))
+        different = sorted(runs[0]["settings"] - shared)
         settings = [f"{name} = {value[:16]}" for name, value in different]
         labels.append(" · ".join([label, *settings]))
     return labels
 
 
-def _label(runs: pd.DataFrame) -> str:
+def _label(runs: list[Row]) -> str:
     """The label of a group: corpus, model size, number of updates, and settings of EXLM_ONLY that
     are not the usual ones."""
     # Of all its runs, this one has the most settings and the fewest updates.
-    run = max(records(runs), key=lambda run: (-run.steps, len(run.exlm_only)))
-    millions = sorted({f"{parameters / 1e6:.1f}" for parameters in runs["parameters"]}, key=float)
+    run = max(runs, key=lambda run: (-run["steps"], len(run["exlm_only"])))
+    millions = sorted({f"{run['parameters'] / 1e6:.1f}" for run in runs}, key=float)
+    sizes = millions if len(millions) == 1 else [millions[0], millions[-1]]
     phrases = [
-        run.corpus,
-        run.size,
-        f"{'–'.join(dict.fromkeys([millions[0], millions[-1]]))}M parameters",
-        f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
+        run["corpus"],
+        run["size"],
+        f"{'–'.join(sizes)}M parameters",
+        f"{run['steps']:,} updates of {run['tokens_per_batch']:,} tokens",
     ]
-    phrases += [f"{name} = {value}" for name, value in run.settings if name == "data.mask_ratio"]
-    for name, value in sorted(run.exlm_only, key=str):
+    phrases += [f"{name} = {value}" for name, value in run["settings"] if name == "data.mask_ratio"]
+    for name, value in sorted(run["exlm_only"], key=str):
         if value != EXLM_ONLY[name]:
             phrases.append(f"{name} = {value}")
     return " · ".join(phrases)

@@ -2,88 +2,87 @@
 and what is in no other table."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pandas as pd
 
 from exlm.paper.display import Row, title
 from exlm.paper.groups import RunGroup, spread
-from exlm.paper.models import PAPER_COST, model_of
+from exlm.paper.models import PAPER_COST
 from exlm.paper.page import SPREAD, Table
-from exlm.paper.runs import Runs, records
+from exlm.paper.runs import Runs
 from exlm.paper.tables import as_table
 from exlm.tasks.labels.metrics import goodness
 
 
 def mine_table(runs: Runs) -> Table:
     """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
-    scored = pd.concat([runs.finetunings, runs.baselines])
-    checksums = scored["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
-    data = ", data " + checksums + " (not compared with other files or formats)"
-    # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + scored["rows_scored"]):
-        is_ambiguous = ending.groupby(scored["heading"]).transform("nunique") > 1
-        scored["heading"] += ending.where(is_ambiguous, "")
     rows: list[Row] = []
-    for heading, same_rows in scored.groupby("heading"):
-        different = pd.DataFrame(list(same_rows["options"])).nunique() > 1
-        for run in sorted(records(same_rows), key=lambda run: -goodness(run.mean, run.metric)):
+    for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
+        different = pd.DataFrame([run["options"] for run in same_rows]).nunique() > 1
+        for run in sorted(same_rows, key=lambda run: -goodness(run["mean"], run["metric"])):
             options = []
-            for name, value in run.options.items():
+            for name, value in run["options"].items():
                 if value and different[name]:
                     options.append(f"{name} = {value}")
-            row: Row = {
+            row = {name: run[name] for name in ("model", "digits", "interval", "rows")}
+            row |= {
                 "group": heading,
-                "model": run.model,
                 "settings": ", ".join(options),
-                "score": run.mean,
-                "score" + SPREAD: spread(run.scores),
-                "digits": run.digits,
-                "interval": run.interval,
-                "rows": run.rows,
-                "seeds": len(run.scores),
-                "runs": run.id,
+                "score": run["mean"],
+                "score" + SPREAD: spread(run["scores"]),
+                "seeds": len(run["scores"]),
+                "runs": run["id"],
             }
             rows.append(row)
     columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
     return as_table("mine", columns, rows)
 
 
-def efficiency_table(costs: Iterable[Row]) -> Table:
+def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
+    """The runs that scored the same rows, by a heading that says what these are."""
+    if not scored:
+        return []
+    runs = pd.DataFrame(scored)
+    data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    # Files with other rows elsewhere are compared, too, if the same rows were scored.
+    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min").fillna(data)
+    data = ", data " + data + " (not compared with other files or formats)"
+    # Where other data or other rows were scored under a heading, it names these, too.
+    for ending in (data, ", rows scored: " + runs["rows_scored"]):
+        is_ambiguous = ending.groupby(runs["heading"]).transform("nunique") > 1
+        runs["heading"] += ending.where(is_ambiguous, "")
+    by_heading = sorted(runs.groupby("heading").indices.items())
+    return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
+
+
+def cost_table(costs: Iterable[Row]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
     rows = [row for cost in costs for row in cost["rows"]]
     columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
     columns += ["quartiles", "clock"]
-    return as_table("efficiency", columns, [PAPER_COST, *rows] if rows else [])
+    return as_table("cost", columns, [PAPER_COST, *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
     rows: list[Row] = []
     for group in groups:
-        for run in records(group.runs):
-            row = _run_row(run, "pre-training", model_of(run).label, [run.seed]) | {
-                "p, %": 100 * run.p,
-                "r": run.r,
-                "updates": run.steps,
-                "hours": run.hours,
-            }
-            rows.append(row | {"group": group.label})
-            tunings = group.finetunings[group.finetunings["pretraining"] == run.id]
-            for tuning in records(tunings.sort_values("task")):
-                what = f"{title(tuning.task)} from {run.id}, {tuning.best}"
-                rows.append(
-                    _run_row(tuning, "fine-tuning", what, tuning.seeds) | {"group": group.label}
-                )
+        for run in group.runs:
+            model = run["model"]
+            row = _run_row(group.label, "pre-training", model.label, run)
+            row |= {"p, %": 100 * model.p, "r": model.r, "updates": run["steps"]}
+            rows.append(row | {"hours": run["hours"]})
+            tunings = [other for other in group.finetunings if other["pretraining"] == run["id"]]
+            for tuning in sorted(tunings, key=lambda tuning: tuning["task"]):
+                what = f"{title(tuning['task'])} from {run['id']}, {tuning['best']}"
+                rows.append(_run_row(group.label, "fine-tuning", what, tuning))
     others = "other fine-tunings: of other models, of random weights, or with rarer settings"
-    for tuning in records(runs.finetunings):
-        what = f"{title(tuning.task)} from {tuning.model}"
-        row = _run_row(tuning, "fine-tuning", what, tuning.seeds)
-        rows.append(row | {"group": others if groups else "fine-tunings"})
-    for baseline in records(runs.baselines.sort_values(["model", "task"])):
-        what = f"{title(baseline.task)}, {baseline.model}"
-        row = _run_row(baseline, "baseline", what, baseline.seeds)
-        rows.append(row | {"group": "baselines"})
+    for tuning in runs.finetunings:
+        what = f"{title(tuning['task'])} from {tuning['model']}"
+        rows.append(_run_row(others if groups else "fine-tunings", "fine-tuning", what, tuning))
+    for baseline in sorted(runs.baselines, key=lambda run: (run["model"], run["task"])):
+        what = f"{title(baseline['task'])}, {baseline['model']}"
+        rows.append(_run_row("baselines", "baseline", what, baseline))
     # A vanilla MLM may belong to several groups, but is listed once.
     by_id: dict[str, Row] = {}
     for row in rows:
@@ -92,24 +91,25 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     return as_table("runs", [*columns, "directory"], by_id.values())
 
 
-def _run_row(run: Any, kind: str, what: str, seeds: Iterable[int]) -> Row:
+def _run_row(group: str, kind: str, what: str, run: Row) -> Row:
     return {
-        "run": run.id,
+        "group": group,
+        "run": run["id"],
         "kind": kind,
         "what": what,
-        "seeds": " ".join(map(str, seeds)),
-        "result": run.result,
-        "device": run.device,
-        "directory": str(run.path),
+        "seeds": " ".join(map(str, run["seeds"])),
+        "result": run["result"],
+        "device": run["device"],
+        "directory": str(run["path"]),
     }
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
     """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
-    used = {run_id for group in groups for run_id in group.runs["id"]}
+    used = {run["id"] for group in groups for run in group.runs}
     rows = list(runs.left_out)
-    for run in records(runs.pretrainings):
-        if run.id not in used:
-            what = f"{model_of(run).description}, seed {run.seed}"
-            rows.append({"file": str(run.path), "why": "another run has its seed", "what": what})
+    for run in runs.pretrainings:
+        if run["id"] not in used:
+            what = f"{run['model'].description}, seed {run['seed']}"
+            rows.append({"file": str(run["path"]), "why": "another run has its seed", "what": what})
     return as_table("left-out", ["file", "why", "what"], rows)

@@ -1,6 +1,6 @@
 """What the experiments measure of every pre-trained model: the entropy of its predictions (paper,
-section 3.3), the share of tokens whose copies are all masked (corrupted semantics, section 3.1) and
-where masked tokens are emitted."""
+section 3.3), and the share of tokens whose copies are all masked (corrupted semantics, section
+3.1)."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from exlm.data.corpus import SPECIALS
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.pretrain.held_out import HeldOutData, score_held_out
+from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import write_json
 from exlm.storage.models import load_model
@@ -28,43 +28,34 @@ LOGITS = 2**25
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`,
-    `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
-    each state; null without transitions."""
-    model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
-    devices.place_model(model)
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`."""
+    network, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
+    devices.place_model(network)
     batches = list(HeldOutData(data, tokenizer, seed).batches())
-    alignment = None
-    if model.transition is not None:
-        scores = score_held_out(model, batches)
-        alignment = {"own": scores["own_states"], "by_state": scores["by_state"]}
     settings = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}
     result = {
-        "entropy": settings | measure_entropy(model, batches),
+        "entropy": settings | measure_entropy(network, batches),
         "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
-        "alignment": alignment,
     }
     write_json(run_dir / MEASUREMENTS, result)
 
 
-def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
+def measure_entropy(
+    network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
+) -> dict[str, Any]:
     """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the
     tokens measured: those without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
-    model.eval()
-    entropies_of_pieces = []
-    with in_precision(model.device, "fp32"):
+    network.eval()
+    entropies = []
+    with in_precision(network.device, "fp32"):
         for batch in tqdm(batches, desc="entropy", unit="batch"):
-            for piece in in_pieces(model, batch):
-                entropies_of_pieces.append(batch_entropies(model, piece))
-    entropies = {}
-    for name in entropies_of_pieces[0]:
-        entropies[name] = torch.cat([piece[name] for piece in entropies_of_pieces])
-    return {
-        **_moments(entropies["mixture"]),
-        "tokens": len(entropies["mixture"]),
-        "states": _moments(entropies["states"]) if "states" in entropies else None,
-    }
+            entropies += [batch_entropies(network, piece) for piece in in_pieces(network, batch)]
+    mixture = torch.cat([piece["mixture"] for piece in entropies])
+    states = None
+    if network.transition is not None:
+        states = _moments(torch.cat([piece["states"] for piece in entropies]))
+    return {**_moments(mixture), "tokens": len(mixture), "states": states}
 
 
 def _moments(values: Tensor) -> dict[str, float]:
@@ -74,30 +65,30 @@ def _moments(values: Tensor) -> dict[str, float]:
     return {"mean": float(values.mean()), "std": float(std), "stderr": float(error)}
 
 
-def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+def in_pieces(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """The batch in pieces of at most `LOGITS` logits; a piece of one sequence may have more."""
     masks = int((batch["labels"] != IGNORED).sum(1).max())
-    states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
-    sequences = max(1, LOGITS // (states * model.config.vocab_size))
+    states = masks * network.config.states_per_mask + 2 * network.config.states_per_boundary
+    sequences = max(1, LOGITS // (states * network.config.vocab_size))
     for start in range(0, len(batch["labels"]), sequences):
         yield {name: values[start : start + sequences] for name, values in batch.items()}
 
 
 @torch.no_grad()
-def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def batch_entropies(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The entropies, in bits, of the tokens without a visible copy, as means over their r copies:
     of the `mixture` of a token's states and, for ExLM, the mean of its `states`, each [tokens]. The
     batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side
     by side."""
-    output = model.lattice_output(model.exlm.expand(**batch))
+    output = network.lattice_output(network.exlm.expand(**batch))
     lattice = output.lattice
-    target_entropies = {"mixture": entropy(model.objective.marginals(output))}  # [B, T]
-    if model.transition is not None:
-        state_entropies = entropy(model.head(output.states).log_softmax(-1))  # [B, N]
+    target_entropies = {"mixture": entropy(network.objective.marginals(output))}  # [B, T]
+    if network.transition is not None:
+        state_entropies = entropy(network.head(output.states).log_softmax(-1))  # [B, N]
         visits = output.visits.double()  # [B, T, N]
         target_entropies["states"] = (visits @ state_entropies[..., None])[..., 0]
     is_masked = batch["labels"] != IGNORED
-    copies_masked = is_masked.unflatten(1, (-1, model.config.repeat))  # [B, S, r]
+    copies_masked = is_masked.unflatten(1, (-1, network.config.repeat))  # [B, S, r]
     result = {}
     for name, values in target_entropies.items():
         input_entropies = torch.zeros(is_masked.shape, dtype=values.dtype)

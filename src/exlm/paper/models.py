@@ -21,40 +21,28 @@ class Model(NamedTuple):
     r: int = 1
 
     @property
+    def title(self) -> str:
+        """The method."""
+        return METHODS.get(self.method, self.method)
+
+    @property
     def label(self) -> str:
         """Method and states."""
-        return describe(self.method, k=self.k if self.k > 1 else None)
+        return f"{self.title}, k = {self.k}" if self.k > 1 else self.title
 
     @property
     def description(self) -> str:
-        """All that it is."""
-        return describe(self.method, self.k if self.k > 1 else None, self.p, self.r)
+        """All that it is, as `ExLM, k = 4, p = 15%`."""
+        copies = f", r = {self.r}" if self.r > 1 else ""
+        return f"{self.label}, p = {percent(self.p)}{copies}"
 
-
-MODEL_COLUMNS = list(Model._fields)
-
-
-def model_of(run: Any) -> Model:
-    """The model of a run, which has the fields of `Model`."""
-    return Model(run.method, run.k, run.p, run.r)
-
-
-def describe(method: str, k: int | None = None, p: float | None = None, r: int = 1) -> str:
-    """The title of a method with those settings that are given, as `ExLM, k = 4, p = 15%`."""
-    phrases = [METHODS.get(method, method)]
-    if k is not None:
-        phrases.append(f"k = {k}")
-    if p is not None:
-        phrases.append(f"p = {percent(p)}")
-    if r > 1:
-        phrases.append(f"r = {r}")
-    return ", ".join(phrases)
-
-
-def rank(method: str) -> int:
-    """The place of a method among METHODS; others come after them."""
-    order = list(METHODS)
-    return order.index(method) if method in order else len(order)
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What decides its place in tables: the method as in METHODS (others come after them), then
+        p, k and r."""
+        methods = list(METHODS)
+        rank = methods.index(self.method) if self.method in methods else len(methods)
+        return rank, self.method, self.p, self.k, self.r
 
 
 _PAPER_NUMBERS = yaml_content("paper_numbers.yaml")
@@ -65,7 +53,8 @@ ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
 SWEEP: dict[Model, PrintedRow] = {
     Model(MLM if k == 1 else EXLM, k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
-REPEATED: dict[Model, PrintedRow] = SWEEP | {
+# of the sweep and of Repeated MLM
+PRINTED: dict[Model, PrintedRow] = SWEEP | {
     Model(MLM, 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

@@ -12,6 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.display import DIGITS, LATEX, Row, as_text
+from exlm.paper.models import Model
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
@@ -47,7 +48,7 @@ class Table:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Row]
-    lacking: Sequence[str] = ()  # the models of ours that still lack a number
+    lacking: Sequence[Model] = ()  # models of ours that still lack a number
 
     def is_of_paper(self, row: Row, column: str) -> bool:
         """Whether an entry is quoted from the paper."""

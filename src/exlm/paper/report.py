@@ -1,18 +1,15 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs into data frames, with a row for each run (finished_runs.py),
-and for each of their numbers. `group_runs` (groups.py) puts runs that can be compared into groups.
-In a group, runs belong to a `Model` (models.py), by what the experiments vary; `Means` has its
-numbers as means over seeds. Of these, tables.py makes the tables of the experiments, comparisons.py
-those that decide, and listings.py lists of what was found; figures.py draws figures, and page.py
-writes all of it."""
+`find_runs` (runs.py) reads all runs, with their numbers, as rows (finished_runs.py). `group_runs`
+(groups.py) puts runs that can be compared into groups. In a group, runs belong to a `Model`
+(models.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
+tables.py makes the tables of the experiments, comparisons.py those that decide, and listings.py
+lists of what was found; figures.py draws figures, and page.py writes all of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-
-import pandas as pd
 
 from exlm.errors import InputError
 from exlm.paper import tables
@@ -20,10 +17,10 @@ from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.listings import efficiency_table, left_out_table, mine_table, runs_table
-from exlm.paper.models import MAIN_TABLES, model_of
+from exlm.paper.listings import cost_table, left_out_table, mine_table, runs_table
+from exlm.paper.models import MAIN_TABLES, Model
 from exlm.paper.page import Drawing, Section, Table, write_report
-from exlm.paper.runs import DAMAGED, Runs, find_runs, records
+from exlm.paper.runs import DAMAGED, Runs, find_runs
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -52,9 +49,9 @@ def report(runs: list[str], output: str = "report") -> None:
         title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
         commands = _section("not-run", [], missing=not_run)
-        sections = [mine, *_findings(groups), *experiments, lists, commands]
+        sections = [mine, *_verdicts(groups), *experiments, lists, commands]
     else:
-        title, lead = wording("page", "scores")
+        title, lead = wording("page", "mine")
         sections = [mine, lists]
     filled = [section for section in sections if section.blocks or section.missing]
     summary = _summary(all_runs, groups, left_out)
@@ -62,7 +59,7 @@ def report(runs: list[str], output: str = "report") -> None:
     print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
-def _findings(groups: Sequence[RunGroup]) -> list[Section]:
+def _verdicts(groups: Sequence[RunGroup]) -> list[Section]:
     """Whether ExLM is worth its price, and which claims of the paper show."""
     worth = worth_table(groups)
     cost = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
@@ -75,14 +72,14 @@ def _findings(groups: Sequence[RunGroup]) -> list[Section]:
 def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
     """The sections of the paper's experiments; those without any run have no blocks."""
     return [
-        _experiment_section("repeated-mlm", groups, tables.repeated_table, repeated_figures),
+        _experiment_section("repeated-mlm", groups, repeated_figures),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
-        _experiment_section("ablations", groups, tables.ablation_table),
-        _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
-        _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
+        _experiment_section("ablations", groups),
+        _experiment_section("sweep", groups, sweep_curves),
+        _experiment_section("entropy", groups, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [efficiency_table(runs.costs)], _analyze("efficiency", groups)),
+        _section("cost", [cost_table(runs.costs)], _analyze("efficiency", groups)),
     ]
 
 
@@ -114,22 +111,34 @@ def _section(
 def _experiment_section(
     name: str,
     groups: Sequence[RunGroup],
-    table_of: Callable[[RunGroup], Table],
     figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
 ) -> Section:
     """Each group's table and figures of an experiment, and commands for the missing runs."""
     blocks: list[Table | Drawing] = []
     missing = []
     for group in groups:
-        table = table_of(group)
+        table = tables.experiment_table(name, group)
         if not table.rows:
             continue
         figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
         if table.lacking:
-            models = f"{group.label}: {'; '.join(table.lacking)}"
-            missing.append((models, _analyze(name, [group])))
+            models = "; ".join(model.description for model in table.lacking)
+            command = f"{_analyze(name, [group])} {_space(name, group, table.lacking)}"
+            missing.append((f"{group.label}: {models}", command))
     return _section(name, blocks, _analyze(name, groups), missing)
+
+
+def _space(experiment: str, group: RunGroup, lacking: Sequence[Model]) -> str:
+    """The options with which an experiment makes the models that a group lacks, whatever its recipe
+    has."""
+    if experiment == "ablations":
+        return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
+    if experiment == "repeated-mlm":
+        return f"--space.cells '{[[model.p, model.r] for model in lacking]}'"
+    states = sorted({model.k for model in lacking if model.k > 1})
+    ratios = sorted({model.p for model in lacking})
+    return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
@@ -140,10 +149,12 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
     if not tuned:
         return _section(name, [], start)
-    finetunings = pd.concat([group.finetunings for group in tuned])
-    same_rows = runs.baselines.merge(finetunings[["heading", "data"]].drop_duplicates())
-    baselines = same_rows[same_rows["task"].isin(tasks)]
-    table = tables.main_table(name, tuned, baselines, runs.numbers)
+    scored = {(run["heading"], run["data"]) for group in tuned for run in group.finetunings}
+    baselines = []
+    for run in runs.baselines:
+        if run["task"] in tasks and (run["heading"], run["data"]) in scored:
+            baselines.append(run)
+    table = tables.main_table(name, tuned, baselines)
     missing = []
     for group in tuned:
         lacking = _lacking_tasks(group, tasks)
@@ -155,9 +166,9 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    tuned = set(group.finetunings[["pretraining", "task"]].itertuples(index=False, name=None))
-    main_runs = pd.concat(group.runs_of(model) for model in tables.main_models(group))
-    return [task for task in tasks if any((run, task) not in tuned for run in main_runs["id"])]
+    tuned = {(run["pretraining"], run["task"]) for run in group.finetunings}
+    ids = [run["id"] for model in tables.main_models(group) for run in group.runs_of(model)]
+    return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
@@ -175,19 +186,18 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for group in groups:
-        for run in records(group.runs):
-            drawing = run.path / "case.svg"
+        for run in group.runs:
+            drawing = run["path"] / "case.svg"
             if drawing.is_file():
-                caption = (
-                    f"{model_of(run).description}, seed {run.seed}, run {run.id} ({group.label})."
-                )
-                figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
+                model = f"{run['model'].description}, seed {run['seed']}"
+                caption = f"{model}, run {run['id']} ({group.label})."
+                figures.append(Drawing(f"case-{run['id']}", caption, drawing.read_bytes()))
     return figures
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
-    runs = records(groups[0].runs) if groups else []
-    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
+    runs = groups[0].runs if groups else []
+    recipes = [run["study"] / "recipe.yaml" for run in runs if run["study"]]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"

@@ -1,4 +1,4 @@
-"""Finds finished runs on disk, as data frames."""
+"""Finds finished runs on disk."""
 
 import hashlib
 import json
@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from exlm.errors import InputError
 from exlm.paper.display import Row
@@ -24,59 +22,46 @@ from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
 DAMAGED = "damaged"
-# Frames have these columns even if they are empty.
-PRETRAINING_COLUMNS = (
-    "id pretraining path first_path study weights device seed steps hours parameters corpus size "
-    "tokens_per_batch method k p r settings exlm_only result"
-)
-SCORED_COLUMNS = (
-    "id pretraining path device task metric in_percent digits scores mean result interval rows "
-    "seeds departures options heading data rows_scored is_baseline model from_scratch best compared"
-)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Everything that was found on disk.
+    """Everything that was found on disk, as rows of finished_runs.py.
 
     Attributes:
-        pretrainings: pre-trained models, one a row.
-        finetunings: models fine-tuned on a task with several seeds, one a row.
-        baselines: baselines trained on a task, with the same columns.
-        numbers: all numbers of these runs, one a row: `id`, that of the run; `pretraining`, the id
-            of the pre-training that it began with, if this was found; and the parts of a `Number`.
+        pretrainings: pre-trained models.
+        finetunings: models fine-tuned on a task with several seeds. `pretraining` is the id of the
+            pre-training that each began with, or None if this was not found.
+        baselines: baselines trained on a task.
         costs: measurements of what a step costs.
-        left_out: the files that are damaged, and the directories of runs that are left out because
-            another run has their settings and seeds; as rows of the table of what is left out."""
+        left_out: the files that cannot be used, and the directories of runs that are left out
+            because another run has their settings and seeds; as rows of the table of what is left
+            out."""
 
-    pretrainings: pd.DataFrame
-    finetunings: pd.DataFrame
-    baselines: pd.DataFrame
-    numbers: pd.DataFrame
+    pretrainings: list[Row]
+    finetunings: list[Row]
+    baselines: list[Row]
     costs: list[Row]
     left_out: list[Row]
-
-
-def records(frame: pd.DataFrame) -> list[Any]:
-    """The rows of a frame, with its columns as attributes."""
-    return list(frame.itertuples())
 
 
 def find_runs(roots: list[str]) -> Runs:
     """All finished runs below some directories. A run that is found twice counts once. InputError
     if a root is not a directory, or if there is no finished run at all."""
+    folders: dict[Path, Path] = {}  # by what they are without symbolic links
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(f"{root} is not a directory; give directories with runs")
+        for path, _, _ in os.walk(root):
+            folders.setdefault(Path(path).resolve(), Path(path))
     pretrained: list[Row] = []
     scored: list[Row] = []
     costs: list[Row] = []
     left_out: list[Row] = []
-    for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
+    for folder in sorted(folders.values()):
         row = _read(folder / RUN_RESULT, pretraining_row, left_out)
         if row:
-            measured = _read(folder / MEASUREMENTS, held_out_numbers, left_out)
-            row["numbers"] += measured or []
+            row["numbers"] += _read(folder / MEASUREMENTS, held_out_numbers, left_out) or []
             row["weights"] = _read(folder / MANIFEST, _weight_hash, left_out)
             pretrained.append(row)
         row = _read(folder / GRID_REPORT, scored_row, left_out)
@@ -87,27 +72,16 @@ def find_runs(roots: list[str]) -> Runs:
             costs.append(row)
     if not (pretrained or scored or costs):
         raise InputError(
-            f"there is no finished run in {', '.join(roots)} ({len(left_out)} damaged); "
+            f"there is no finished run in {', '.join(roots)} ({len(left_out)} left out); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
     pretrained = _without_repeated(pretrained, left_out)
     scored = _without_repeated(scored, left_out)
     for row in scored:
-        row["pretraining"] = None if row["is_baseline"] else _pretraining_of(row, pretrained)
-    runs = pd.DataFrame(scored, columns=SCORED_COLUMNS.split())
-    is_baseline = runs["is_baseline"].astype(bool)
-    numbers = []
-    for row in [*pretrained, *scored]:
-        numbers += [(row["id"], row["pretraining"], *number) for number in row["numbers"]]
-    columns = ["id", "pretraining", "quantity", "seed", "value", "error"]
-    return Runs(
-        pretrainings=pd.DataFrame(pretrained, columns=PRETRAINING_COLUMNS.split()),
-        finetunings=runs[~is_baseline],
-        baselines=runs[is_baseline],
-        numbers=pd.DataFrame(numbers, columns=columns).astype({"error": float}),
-        costs=costs,
-        left_out=left_out,
-    )
+        row["pretraining"] = _pretraining_of(row, pretrained)
+    finetunings = [row for row in scored if not row["is_baseline"]]
+    baselines = [row for row in scored if row["is_baseline"]]
+    return Runs(pretrained, finetunings, baselines, costs, left_out)
 
 
 def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -> Any:
@@ -118,11 +92,13 @@ def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
         return parse(path.parent, content)
+    except InputError as error:
+        why, what = "a setting is unknown", str(error)
     # A damaged file, or one of another program, may raise anything.
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        left_out.append({"file": str(path), "why": DAMAGED, "what": what})
-        return None
+        why, what = DAMAGED, f"{type(error).__name__}: {error}"
+    left_out.append({"file": str(path), "why": why, "what": what})
+    return None
 
 
 def _not_finite(name: str) -> None:
@@ -137,27 +113,23 @@ def _weight_hash(_: Path, manifest: Json) -> str | None:
 
 
 def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
-    """The first row of each id. The others are `left_out`, unless theirs is the directory of a
-    first one under another name."""
+    """The first row of each id. The others are `left_out`."""
     by_id: dict[str, Row] = {}
     for row in rows:
-        by_id.setdefault(row["id"], row)
-    directories = {row["path"].resolve() for row in by_id.values()}
-    for row in rows:
-        if row["path"].resolve() not in directories:
+        if by_id.setdefault(row["id"], row) is not row:
             why = "a repetition with the same settings and seeds"
             left_out.append({"file": str(row["path"]), "why": why, "what": f"run {row['id']}"})
     return list(by_id.values())
 
 
-def _pretraining_of(finetuning: Row, pretrained: list[Row]) -> str | None:
+def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
     weights are not known, at the same path."""
-    same_path = None
+    checksum = scored["model_sha256"]
+    same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
+    same_path = []
     for row in pretrained:
-        if finetuning["model_sha256"] and row["weights"]:
-            if finetuning["model_sha256"] == row["weights"]:
-                return row["id"]
-        elif same_path is None and finetuning["model_path"] in (row["path"], row["first_path"]):
-            same_path = row["id"]
-    return same_path
+        are_recorded = checksum and row["weights"]
+        if not are_recorded and scored["model_path"] in (row["path"], row["first_path"]):
+            same_path.append(row["id"])
+    return next(iter(same_weights + same_path), None)

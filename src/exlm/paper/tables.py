@@ -2,10 +2,8 @@
 rows and a caption."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, repeat
 from statistics import fmean, median
-
-import pandas as pd
 
 from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
 from exlm.paper.groups import Means, RunGroup
@@ -15,15 +13,11 @@ from exlm.paper.models import (
     MAIN_TABLES,
     MLM,
     PLUS,
-    REPEATED,
+    PRINTED,
     SWEEP,
     Model,
-    PrintedRow,
-    describe,
-    rank,
 )
 from exlm.paper.page import SPREAD, Table
-from exlm.paper.runs import records
 
 MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
 
@@ -32,8 +26,8 @@ def as_table(
     name: str,
     columns: Sequence[str],
     rows: Iterable[Row],
-    scored: pd.DataFrame | None = None,
-    lacking: Sequence[str] = (),
+    scored: Iterable[Row] = (),
+    lacking: Sequence[Model] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
@@ -41,8 +35,8 @@ def as_table(
     is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
-    for run in [] if scored is None else records(scored):
-        departures.update(f"{title(run.task)}: {text}" for text in run.departures)
+    for run in scored:
+        departures.update(f"{title(run['task'])}: {text}" for text in run["departures"])
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
     empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
@@ -55,16 +49,16 @@ def model_row(
     """The row of a model of a group: its settings, seeds (of pre-training × of fine-tuning) and
     runs, and in each of the `columns` the mean of some quantities."""
     runs = group.runs_of(model)
-    finetunings = group.finetunings
-    finetunings = finetunings[finetunings["pretraining"].isin(runs["id"])]
+    ids = [run["id"] for run in runs]
+    finetunings = [tuning for tuning in group.finetunings if tuning["pretraining"] in ids]
     return {
         "model": model.label,
         "p, %": 100 * model.p,
         "r": model.r,
         "pʳ, %": 100 * model.p**model.r,
-        "updates": None if runs.empty else int(runs["steps"].iloc[0]),
-        "seeds": "" if runs.empty else f"{len(runs)} × {_seed_counts(finetunings) or 0}",
-        "runs": " ".join(runs["id"]) or None,
+        "updates": runs[0]["steps"] if runs else None,
+        "seeds": f"{len(runs)} × {_seed_counts(finetunings) or 0}" if runs else "",
+        "runs": " ".join(ids) or None,
         **mean_entries(model, columns, means),
     }
 
@@ -77,9 +71,9 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: pd.DataFrame) -> str:
+def _seed_counts(scored: Iterable[Row]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(str(count) for count in sorted(set(scored["seeds"].map(len))))
+    return "–".join(map(str, sorted({len(run["seeds"]) for run in scored})))
 
 
 def main_models(group: RunGroup) -> list[Model]:
@@ -87,11 +81,8 @@ def main_models(group: RunGroup) -> list[Model]:
     return [model for model in group.select(MLM, PLUS, EXLM) if model.p == group.base_ratio]
 
 
-def main_table(
-    name: str, groups: Sequence[RunGroup], baselines: pd.DataFrame, numbers: pd.DataFrame
-) -> Table:
-    """Other systems, then the paper's own, then ours by group, then baselines, with their
-    numbers."""
+def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) -> Table:
+    """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
     rows: list[Row] = []
@@ -105,31 +96,28 @@ def main_table(
         for model in main_models(group):
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline, runs in baselines.groupby("model", sort=False):
+    for baseline in dict.fromkeys(run["model"] for run in baselines):
+        runs = [run for run in baselines if run["model"] == baseline]
         # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_model = Model(str(baseline), 1, 0.0)
-        of_runs = numbers[numbers["id"].isin(runs.drop_duplicates("task", keep="last")["id"])]
-        of_runs = of_runs.assign(pretraining=baseline, **as_model._asdict())
+        as_model = Model(baseline, 1, 0.0)
+        by_task = {run["task"]: run for run in runs}
+        numbers = [number for run in by_task.values() for number in run["numbers"]]
+        means = Means([(as_model, baseline, number) for number in numbers], center)
         row = {
             "group": "ours: baselines on the same data",
             "model": baseline,
             "seeds": _seed_counts(runs),
-            "runs": " ".join(runs["id"]),
+            "runs": " ".join(run["id"] for run in runs),
         }
-        rows.append(row | mean_entries(as_model, main["columns"], Means(of_runs, center)))
+        rows.append(row | mean_entries(as_model, main["columns"], means))
     columns = ["model", "updates", *main["columns"], "seeds", "runs"]
-    scored = pd.concat([*(group.finetunings for group in groups), baselines])
-    return as_table(name, columns, rows, scored)
+    scored = [run for group in groups for run in group.finetunings]
+    return as_table(name, columns, rows, [*scored, *baselines])
 
 
-def _experiment_table(
-    name: str,
-    group: RunGroup,
-    models: Iterable[Model],
-    printed: Mapping[Model, PrintedRow] = {},
-) -> Table:
+def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
-    data, and what the paper prints."""
+    data, and what the paper prints. Empty if the group has no runs of the experiment."""
     experiment = EXPERIMENTS[name]
     tasks = group.tasks if experiment["tasks"] else []
     means = {title(name): [name] for name in tasks}
@@ -139,15 +127,17 @@ def _experiment_table(
     needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
     rows = []
     lacking = []
-    for model in models:
+    for model in MODELS[name](group):
         row = model_row(group, model, means, group.means)
-        row |= zip_longest(experiment["paper"], printed.get(model, []))
-        if name == "ablations":  # k and p stand in the title
-            row["model"] = describe(model.method)
+        printed = PRINTED.get(model, [])
+        if name == "ablations":
+            row["model"] = model.title  # k and p stand in the title of the table
+            printed = ABLATIONS.get(model.method, [])
+        row |= zip(experiment["paper"], chain(printed, repeat(None)), strict=False)
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
-            lacking.append(model.description)
+            lacking.append(model)
     return as_table(
         name,
         [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
@@ -160,43 +150,42 @@ def _experiment_table(
     )
 
 
-def ablation_table(group: RunGroup) -> Table:
-    """ExLM with and without its parts, and the MLM. Empty if there is only one method."""
+def _ablations(group: RunGroup) -> list[Model]:
+    """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
     models = {}
     for model in group.models:
         if model in (Model(model.method, 1, p), Model(model.method, k, p)):
             models[model.method] = model
     if len(models) < 2:
-        return _experiment_table("ablations", group, [])
-    printed = {}
-    for method, numbers in ABLATIONS.items():
-        usual = Model(method, 1 if method in (MLM, PLUS) else k, p)
-        printed[models.setdefault(method, usual)] = numbers
-    in_order = sorted(models.values(), key=lambda model: (rank(model.method), model.method))
-    return _experiment_table("ablations", group, in_order, printed)
+        return []
+    for method in ABLATIONS:
+        models.setdefault(method, Model(method, 1 if method in (MLM, PLUS) else k, p))
+    return sorted(models.values(), key=lambda model: model.place)
 
 
-def sweep_table(group: RunGroup) -> Table:
-    """Rows for each p and k (1: the vanilla MLM). Empty unless two models are of ExLM."""
-    models = {*group.sweep(), *SWEEP} if len(group.select(EXLM)) > 1 else set()
-    return _experiment_table("sweep", group, _by_ratio_and_states(models), SWEEP)
+def _sweep(group: RunGroup) -> list[Model]:
+    """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
+    return _in_order({*group.sweep(), *SWEEP}) if len(group.select(EXLM)) > 1 else []
 
 
-def entropy_table(group: RunGroup) -> Table:
-    """The entropies of ExLM and the vanilla MLM. Empty unless there is the entropy of an ExLM."""
+def _with_entropy(group: RunGroup) -> list[Model]:
+    """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
     entropies = group.means.by_model(group.select(EXLM), ENTROPY)
-    models = group.sweep() if entropies else []
-    return _experiment_table("entropy", group, _by_ratio_and_states(models))
+    return _in_order(group.sweep()) if entropies else []
 
 
-def _by_ratio_and_states(models: Iterable[Model]) -> list[Model]:
-    return sorted(models, key=lambda model: (model.p, model.k, rank(model.method)))
+def _in_order(models: Iterable[Model]) -> list[Model]:
+    return sorted(models, key=lambda model: (model.p, model.k, model.place))
 
 
-def repeated_table(group: RunGroup) -> Table:
-    """The grid of p and r, beside the paper's numbers. Empty if no run repeated its tokens."""
-    return _experiment_table("repeated-mlm", group, group.grid(), REPEATED)
+# By experiment, the models that stand in its table
+MODELS = {
+    "repeated-mlm": RunGroup.grid,
+    "ablations": _ablations,
+    "sweep": _sweep,
+    "entropy": _with_entropy,
+}
 
 
 def masks_table(groups: Sequence[RunGroup]) -> Table:

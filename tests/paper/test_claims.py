@@ -39,7 +39,7 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
         0
         < page.index("Is ExLM worth its price?")
         < page.index("cost-curves.png")
-        < page.index("Which findings show")
+        < page.index("Which claims show")
     )
     assert (tmp_path / "out" / "figures" / "cost-curves.png").is_file()
 
@@ -59,8 +59,8 @@ def test_without_an_mlm_of_equal_cost_the_report_does_not_compare_prices(tmp_pat
     assert not (tmp_path / "out" / "tables" / "worth.csv").exists()
 
 
-def test_findings_say_what_the_numbers_say(grid):
-    rows = read_csv(grid / "out/tables/findings.csv")
+def test_claims_say_what_the_numbers_say(grid):
+    rows = read_csv(grid / "out/tables/claims.csv")
     found = {row["claim"]: row for row in rows}
     # every claim has models that are there
     assert len(found) == len(rows) == len(CLAIMS)
@@ -70,8 +70,10 @@ def test_findings_say_what_the_numbers_say(grid):
     assert found["ExLM's entropy (marginal) is below that of MLM"]["our runs"] == "does not show"
     assert found["ExLM's entropy (per state) is below that of MLM"]["our runs"] == "shows"
     numbers = found["removing the transitions costs"]["numbers"]
-    words = "+1 × 73.12 ExLM; -1 × 71.50 ExLM w/o Transitions (QNLI, RTE, MRPC)"
-    assert numbers == f"+1.62 (standard error 0.28): {words}"  # s.d. of a seed: 0.4 / sqrt(2)
+    words = "+1 × 73.12 ExLM, k = 4, p = 15%; -1 × 71.50 ExLM w/o Transitions, k = 4, p = 15%"
+    assert (
+        numbers == f"+1.62 (standard error 0.28): {words} (QNLI, RTE, MRPC)"
+    )  # s.d. of a seed: 0.4 / sqrt(2)
 
 
 def test_without_tasks_only_equal_masks_are_compared(tmp_path):
@@ -79,7 +81,7 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
         for name in ("mlm", "exlm"):
             pretraining(tmp_path, f"{name}-{p}", p, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
     assert set(rows) == {
         f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")
     }
@@ -91,7 +93,7 @@ def test_a_claim_is_said_once_if_its_terms_are_those_of_another(tmp_path):
     for name in ("mlm", "exlm"):
         pretraining(tmp_path, name, 0.387, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out/tables/findings.csv")
+    rows = read_csv(tmp_path / "out/tables/claims.csv")
     assert [row["claim"] for row in rows] == ["ExLM scores higher than the vanilla MLM"]
 
 
@@ -125,7 +127,7 @@ def test_joint_numbers_stand_beside_the_marginal_ones(grid):
 
 
 def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
-    found = read_csv(grid / "out/tables/findings.csv")
+    found = read_csv(grid / "out/tables/claims.csv")
     found = {
         row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")
     }
@@ -134,15 +136,15 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
         "numbers"
     ]
     error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
-    terms = "+1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
-    assert words == f"+0.110 (standard error {error:.3f}): {terms}"
+    terms = "+1 × 3.912 ExLM, k = 4, p = 15%; -1 × 3.802 ExLM, k = 4, p = 15%"
+    assert words == f"+0.110 (standard error {error:.3f}): {terms} (Marginal nll and Joint nll)"
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = [
         row
-        for row in read_csv(tmp_path / "out/tables/findings.csv")
+        for row in read_csv(tmp_path / "out/tables/claims.csv")
         if "masks together" in row["claim"]
     ]
     assert [row["our runs"] for row in rows] == [
@@ -151,12 +153,23 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     ]
 
 
+def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_path):
+    for seed in (0, 1):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - 4e-4)
+    pretraining(tmp_path, "mlm", objective="mlm")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
+    row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
+    assert row["our runs"] == "does not show: the links tie no masks together"
+    assert row["numbers"].startswith("+0.000 (standard error 0.000)")
+
+
 def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
     pretraining(tmp_path, "mlm", objective="mlm", joint=3.9)
     for k in (2, 4):
         pretraining(tmp_path, f"exlm-{k}", num_states=k)
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "masks together" not in (tmp_path / "out/tables/findings.csv").read_text()
+    assert "masks together" not in (tmp_path / "out/tables/claims.csv").read_text()
     row = next(
         row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4"
     )
@@ -175,9 +188,12 @@ def test_every_number_of_states_has_a_curve(tmp_path):
 
 
 def test_the_rule_of_two_standard_errors(tmp_path):
-    assert decide(1.0, 0.4) == "yes" and decide(-1.0, 0.4) == "no"
-    assert decide(0.7, 0.4) == decide(-0.7, 0.4) == "unclear"
-    assert decide(1.0, None) == "one seed"
+    def verdict(difference, error):
+        return decide(difference, error, "yes", "no")
+
+    assert verdict(1.0, 0.4) == "yes" and verdict(-1.0, 0.4) == "no"
+    assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
+    assert verdict(1.0, None) == "one seed, not decided"
     values = {"exlm": [0.60, 0.64, 0.62], "mlm": [0.60, 0.61]}
     for name, scores in values.items():
         for seed, score in enumerate(scores):
