@@ -153,4 +153,4 @@ class BaselineLearner:
             self.fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
         saved.write(run_dir)
         predictions, seconds = self.fitted[decisive]
-        return {"seconds": seconds, **write_results(task, split, predictions, run_dir)}
+        return {"seconds": seconds, **write_results(task, split, saved.task, predictions, run_dir)}

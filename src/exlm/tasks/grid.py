@@ -29,23 +29,16 @@ from exlm.tasks.results import GridReport, RunResult, best_seed, leaves_model, s
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of every grid cell with every seed, each in a directory of its own.
+    """Runs of every grid cell with every seed, each in a directory of its own."""
 
-    Attributes:
-        directory: of the grid; a run is in `CELL/seed-N`.
-        train_seed: trains one seed in a directory, with the hyper-parameters of a grid cell.
-        grid_cells: hyper-parameters by the name of the grid cell.
-        identity: what runs must share, besides their hyper-parameters, to be the same.
-        metric: its median on valid says which grid cell is the best.
-        departures: from the published data, in words, for the report."""
-
-    directory: Path
+    directory: Path  # of the grid; a run is in `CELL/seed-N`
+    # trains one seed in a directory, with the hyper-parameters of a grid cell
     train_seed: Callable[[Path, Any, int], RunResult]
-    grid_cells: Mapping[str, Any]
+    grid_cells: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
     seeds: Sequence[int]
-    identity: dict[str, Any]
-    metric: str
-    departures: Sequence[str] = ()
+    identity: dict[str, Any]  # what runs must share, besides hyper-parameters, to be the same
+    metric: str  # its median on valid says which grid cell is the best
+    departures: Sequence[str] = ()  # from the published data, in words, for the report
 
     def run(self) -> GridReport:
         """Runs what is not finished; writes and returns `results.json`. InputError if a finished

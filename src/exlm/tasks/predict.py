@@ -193,7 +193,18 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
             f"not scored: {report['unknown_labels']} rows with a label that the model does not "
             f"know, {report['unusable']} rows that cannot be used"
         )
-    _warn_of_training(report["in_training"])
+    if report["in_training"] is None:
+        note(
+            "there is no record of the training beside the model, so that it cannot be told which "
+            "rows were trained on"
+        )
+    elif report["in_training"]:
+        print(
+            f"warning: {report['in_training']} of the labelled rows have a text or molecule of the "
+            "training, which a model may know by heart; leave them out for an honest number (the "
+            "column in_training of exlm predict marks them)",
+            file=sys.stderr,
+        )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
         print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
@@ -218,22 +229,6 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
             print(f"{title}:")
             table = pd.DataFrame.from_dict(lines, orient="index")
             print(table.to_string(max_rows=20, float_format=in_digits))
-
-
-def _warn_of_training(count: int | None) -> None:
-    """Says of labelled rows how many of them were trained on (`Scores.in_training`)."""
-    if count is None:
-        note(
-            "there is no record of the training beside the model, so that it cannot be told which "
-            "rows were trained on"
-        )
-    if count:
-        print(
-            f"warning: {count} of the labelled rows have a text or molecule of the training, which "
-            "a model may know by heart; leave them out for an honest number (the column "
-            "in_training of exlm predict marks them)",
-            file=sys.stderr,
-        )
 
 
 def _in_words(score: dict[str, float]) -> str:

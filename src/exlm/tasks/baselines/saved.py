@@ -32,16 +32,11 @@ ARRAYS = {"labels": float, "train": int, "valid": int}
 @dataclass(frozen=True)
 class SavedBaseline:
     """The content of `baseline.json`: the rows of train and valid, as in `FitInputs`, with all of
-    their labels.
+    their labels."""
 
-    Attributes:
-        name: the key in BASELINES.
-        task: what is kept of the task.
-        metric: what chooses the strength of regularisation on the valid rows."""
-
-    name: str
+    name: str  # the key in BASELINES
     task: SavedTask
-    metric: str
+    metric: str  # chooses the strength of regularisation on the valid rows
     seed: int
     epochs: int | None
     texts: list[str]

@@ -122,10 +122,11 @@ class EncoderLearner:
         task_to_keep = task_after_training(network, meaning, outputs[valid], labels[valid])
         network.config.task = task_to_keep.to_json()
         save_model(run_dir, network, self.tokenizer)
+        predictions = meaning.as_predictions(outputs)
         return {
             "best_epoch": best_epoch,
             "weight_files": {"model": weight_files(self.encoder.name)},
-            **write_results(task, split, meaning.as_predictions(outputs), run_dir),
+            **write_results(task, split, saved_task, predictions, run_dir),
         }
 
     def _batches(

@@ -59,12 +59,15 @@ def rows_to_predict(table: TextTable, split: RowSplit) -> np.ndarray:
 
 
 def write_results(
-    task: TableTask, split: RowSplit, predictions: np.ndarray, run_dir: Path
+    task: TableTask,
+    split: RowSplit,
+    saved_task: SavedTask,
+    predictions: np.ndarray,
+    run_dir: Path,
 ) -> RunResult:
     """Writes the predictions of a seed [rows, outputs] and the texts of train. Returns the scores,
     counts and sizes of the parts; the interval is of test, or of valid if there is no test."""
     table = task.table
-    saved_task = task_to_save(task, split["train"])
     _write_table(task, split, saved_task, predictions, run_dir / "predictions.csv")
     write_training(
         run_dir,
