@@ -11,9 +11,8 @@ from exlm.tasks.results import GridReport, Statistics
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
 # what is usually told beside the metric that chose the epoch, if the task has it
-OF_NUMBERS = ("rmse", "mae", "r2", "spearman")
-OF_CLASSES = ("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews")
-USUAL_METRICS = (*OF_NUMBERS, *OF_CLASSES, "em")
+USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
+USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
 
 
 def describe_report(report: GridReport, directory: Path) -> str:
