@@ -47,10 +47,11 @@ def complete_config(
         )
     computed_split = "scaffold" if molecules else "random"
     split = config.split or ("parts" if table.parts is not None else computed_split)
+    names_labels = config.label_columns or table.label_type.of_units
     settings = {
         "molecules": molecules,
         "split": split,
         "standardize": standardize,
-        "label_columns": table.label_columns if config.label_columns else None,
+        "label_columns": table.label_columns if names_labels else None,
     }
     return CompleteConfig(**vars(config) | settings)
