@@ -15,8 +15,8 @@ from exlm.tasks.rows.table import TextTable
 
 @dataclass(frozen=True)
 class CompleteConfig(TaskConfig):
-    """The settings of a table's task where they do not leave it to the table or the model whether
-    texts are molecules, how these are rewritten, and the split."""
+    """The settings of a table's task, once the table and the model have said whether texts are
+    molecules, how these are rewritten, and how rows are split."""
 
     split: str = ""
     molecules: bool = False
