@@ -23,7 +23,8 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.files import read_or_empty
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.encoders.loading import CLASSIFIERS, EncoderSource, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import EncoderSource, load_encoder_tokenizer
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm_command import parser
 from tests.conftest import read_frame, train_smiles_tokenizer
 
@@ -74,7 +75,7 @@ def test_pickled_weights_are_not_read(model, marker, tmp_path):
     torch.save({"weight": Payload(marker)}, bert / "pytorch_model.bin")
     # plain tensors would do: old models have no others
     with pytest.raises(InputError, match="cannot be loaded"):
-        EncoderSource(str(bert)).load(CLASSIFIERS, FinetuneConfig(), {})
+        EncoderSource(str(bert)).load(SavedTask(), FinetuneConfig(), {})
 
 
 def test_tensors_of_an_old_model_are_read(tmp_path):
@@ -88,7 +89,7 @@ def test_tensors_of_an_old_model_are_read(tmp_path):
     config.save_pretrained(tmp_path)
     weights = BertForSequenceClassification(config).state_dict()
     torch.save(weights, tmp_path / "pytorch_model.bin")
-    network = EncoderSource(str(tmp_path)).load(CLASSIFIERS, FinetuneConfig(), {})
+    network = EncoderSource(str(tmp_path)).load(SavedTask(), FinetuneConfig(), {})
     name = "bert.embeddings.word_embeddings.weight"
     torch.testing.assert_close(network.state_dict()[name], weights[name])
 
@@ -109,7 +110,7 @@ def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, m
         with pytest.raises(InputError, match="cannot be loaded"):
             load_model(str(model), ExLMModel)
         with pytest.raises(InputError, match="no model could be loaded"):
-            EncoderSource(str(model)).load(CLASSIFIERS, FinetuneConfig(), {})
+            EncoderSource(str(model)).load(SavedTask(), FinetuneConfig(), {})
     tokenizer = {
         "auto_map": {"AutoTokenizer": ["stranger.T", "stranger.T"]},
         "tokenizer_class": "StrangerTokenizer",

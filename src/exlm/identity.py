@@ -42,9 +42,10 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     """The first setting that differs between the identities `before` and `now`: its name, and both
     values as a message has them. None if no setting differs."""
-    # Earlier versions recorded some settings that change nothing.
+    # Earlier versions recorded some settings that change nothing, and not what they inferred.
     names = now.keys() | DEFAULTS.keys()
-    earlier = complete({name: value for name, value in before.items() if name in names})
+    inferred = {"inferred": now.get("inferred", {})}
+    earlier = complete(inferred | {name: before[name] for name in before if name in names})
     current = complete(now)
     for name in current | earlier:
         if earlier.get(name) != current.get(name):
@@ -55,10 +56,16 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
 
 def complete(identity: dict[str, Any]) -> dict[str, Any]:
     """An identity as every version would record it, so that two runs are the same if theirs are
-    equal: with DEFAULTS, without dictionaries (the setting `dataset` of a dictionary `task` is
-    `task.dataset`), and with names of columns cut at their commas, as earlier versions did."""
-    recorded = {name: _cut(value) for name, value in _settings(identity) if value is not None}
-    return DEFAULTS | recorded
+    equal: with DEFAULTS, and what was `inferred`, where a setting was left out, without
+    dictionaries (the setting `dataset` of a dictionary `task` is `task.dataset`), and with names of
+    columns cut at their commas, as earlier versions did."""
+    inferred = identity.get("inferred", {})
+    named = {name: value for name, value in identity.items() if name != "inferred"}
+    settings = {
+        **inferred,
+        **{name: value for name, value in _settings(named) if value is not None},
+    }
+    return DEFAULTS | {name: _cut(value) for name, value in settings.items()}
 
 
 def _settings(identity: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -242,6 +242,9 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     results = run(table, "multilabel", seeds=(0, 1))
     assert (table.parent / "out/seed-0/result.json").stat().st_mtime_ns == first
     assert json.loads((table.parent / "out/results.json").read_text())["test"] == results["test"]
+    fewest = results["counts"]["test"]["fewest_of_a_label"]["min"]
+    most = results["counts"]["test"]["most_of_a_label"]["max"]
+    assert f" rows, {fewest:.0f} to {most:.0f} with each label; 95%" in capsys.readouterr().out
     frame = pd.read_csv(table.parent / "out/seed-1/predictions.csv")
     assert frame["problem"].notna().tolist() == [False] * 120 + [True]
     test = frame[frame["split"] == "test"]
@@ -320,7 +323,7 @@ def test_predict_and_evaluate_take_a_baseline(table, name, kind, capsys):
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"]
     one = evaluate(str(out / "seed-0"), str(table), str(table.parent / "e.json"), resamples=0)
     assert one["in_training"] == len((out / "seed-0/train.smi").read_text().split())
-    with pytest.raises(InputError, match="interval is for fine-tuned models, not"):
+    with pytest.raises(InputError, match="interval needs .baselines never do"):
         predict(str(out), str(table), str(table.parent / "p.csv"), interval=0.9)
 
 
@@ -442,6 +445,53 @@ def test_the_nearest_neighbours_are_weighted_by_their_similarity(tmp_path):
     # Of 6 bits, CCO shares 3 with CCN (Tanimoto similarity 3/9) and none with benzene.
     assert predicted[0] == pytest.approx((1 + 3 / 3) / (1 + 1 / 3), rel=1e-4)
     assert predicted[0] == predicted[3]
+
+
+def test_a_setting_that_was_inferred_may_be_written_later(tmp_path):
+    """And one that was written may be left out."""
+    frame = pd.DataFrame({"smiles": ["C" * n + "O" for n in range(1, 41)]})
+    frame["value"] = frame["smiles"].str.len() / 2
+    frame["kind"] = ["short" if n < 20 else "long" for n in range(40)]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    inferred = TaskConfig("", split="random")
+    written = replace(
+        inferred,
+        text_column="smiles",
+        label_columns=["value"],
+        task_type="regression",
+        metric="rmse",
+    )
+    for name, first, second in (("out", inferred, written), ("other", written, inferred)):
+        result = tmp_path / name / "seed-0/result.json"
+        baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / name), first, [0])
+        time_of_first = result.stat().st_mtime_ns
+        baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / name), second, [0])
+        assert result.stat().st_mtime_ns == time_of_first
+    another = TaskConfig("", split="random", label_columns=["kind"])
+    with pytest.raises(InputError, match=r"other settings \(task"):
+        baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), another, [0])
+    # Earlier versions did not record what they inferred.
+    result = tmp_path / "out/seed-0/result.json"
+    content = json.loads(result.read_text())
+    del content["settings"]["inferred"]
+    result.write_text(json.dumps(content))
+    baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), inferred, [0])
+    assert json.loads(result.read_text()) == content
+    with pytest.raises(InputError, match=r"other settings \(task"):
+        baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), another, [0])
+
+
+def test_predictions_are_written_as_the_table_is(tmp_path):
+    """With semicolons and decimal commas, by the training and by predict."""
+    frame = pd.DataFrame({"smiles": ["C" * n + "O" for n in range(1, 41)]})
+    frame["value"] = frame["smiles"].str.len() / 2
+    frame.to_csv(tmp_path / "a.csv", index=False, sep=";", decimal=",")
+    out = str(tmp_path / "out")
+    baseline("ecfp-knn", str(tmp_path / "a.csv"), out, TaskConfig("", split="random"), [0])
+    for file in (f"{out}/seed-0/predictions.csv", predict(out, str(tmp_path / "a.csv"))):
+        written = pd.read_csv(file, sep=";", decimal=",")
+        assert written["value"].tolist() == frame["value"].tolist()
+        assert written["predicted value"].dtype == float
 
 
 def test_a_label_that_train_lacks_is_not_learned(table):

@@ -24,7 +24,6 @@ from exlm.tasks.encoders import inference
 from exlm.tasks.encoders.loading import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.reading import tokenize
-from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(
@@ -135,7 +134,7 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
-    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), OutputMeaning.model_classes)
+    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"))
     frame = pd.read_csv(files / "both.csv")
     examples = tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
@@ -178,7 +177,7 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned,
 
 
 def test_dropout_reaches_every_layer(tuned):
-    network, _ = load_finetuned(str(tuned[0] / "seed-0"), OutputMeaning.model_classes)
+    network, _ = load_finetuned(str(tuned[0] / "seed-0"))
     rates = {name: m.p for name, m in network.named_modules() if isinstance(m, nn.Dropout)}
     encoder = {
         rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")
@@ -200,7 +199,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
     train = replace(STILL, pooling="mean")
     if family == "modernbert":
         run(model, files, tmp_path, train)
-        network, _ = load_finetuned(str(tmp_path / "seed-0"), OutputMeaning.model_classes)
+        network, _ = load_finetuned(str(tmp_path / "seed-0"))
         assert network.config.classifier_pooling == "mean"
     else:
         with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
@@ -241,7 +240,7 @@ def test_a_fine_tuned_model_gives_the_encoder_of_its_best_seed(bert, files, tmp_
     run(tmp_path / "first", files, tmp_path / "second", STILL)
 
     def weights(directory: str) -> dict[str, torch.Tensor]:
-        network, _ = load_finetuned(str(tmp_path / directory), OutputMeaning.model_classes)
+        network, _ = load_finetuned(str(tmp_path / directory))
         return network.base_model.state_dict()
 
     best, started = weights(f"first/seed-{np.argmax(scores)}"), weights("second/seed-0")

@@ -14,10 +14,10 @@ from exlm.storage.manifest import write_manifest
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import supervised
-from exlm.tasks.encoders.results import best_seed_directory, seed_directories
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import Grid
 from exlm.tasks.predict import predict
+from exlm.tasks.results import best_seed_directory, seed_directories
 from tests.tasks.tiny_models import pairs, predicted, save_family
 
 SETTINGS = {"model": "a model", "task": {"dataset": "a table"}}

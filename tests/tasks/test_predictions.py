@@ -126,7 +126,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), OutputMeaning.model_classes)
+    network, tokenizer = load_finetuned(str(seed))
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])
@@ -312,7 +312,7 @@ def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
     shares = [np.array([[0.2], [0.9], [np.nan]])]
     predicted_values = {}
     for names in (["False", "True"], ["no", "yes"]):
-        saved_task = SavedTask("binary", label_columns=["y"], binary_names=names)
+        saved_task = SavedTask(task_type="binary", label_columns=["y"], binary_names=names)
         columns = OutputMeaning(saved_task).columns(shares, None)
         write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
         lines = (tmp_path / "p.jsonl").read_text().splitlines()

@@ -14,14 +14,11 @@ from exlm.data.frames import FileRows
 from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource, kept_task
-from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.saved_task import ModelTexts, SavedTask, kept_task, remembered
 from exlm.tasks.finetune import finetune
-from exlm.tasks.questions.question_answering import QuestionAnswering
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.reading import remembered
 from exlm.tasks.rows.splits import FRACTIONS, random_split
-from exlm.tasks.tables.output_meaning import OutputMeaning
 from tests.conftest import read_frame
 from tests.tables import make_table
 from tests.tasks.tiny_models import predicted, save_family
@@ -134,20 +131,20 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
     model = EncoderSource(str(place)).load(
-        OutputMeaning.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
+        SavedTask(), FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
     answering = EncoderSource(str(place)).load(
-        QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
+        SavedTask(task_type="question_answering"), FinetuneConfig(), {"num_labels": 2}
     )
     assert answering.qa_outputs.out_features == 2
 
 
 def test_a_string_called_task_is_no_task_of_this_library():
     config = BertConfig(task="text-classification")
-    assert kept_task(config) is None and remembered(config) == SavedTask()
+    assert kept_task(config) is None and remembered(config) == ModelTexts()
 
 
 def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
@@ -155,7 +152,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        EncoderSource(str(place)).load(OutputMeaning.model_classes, FinetuneConfig(), {})
+        EncoderSource(str(place)).load(SavedTask(), FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

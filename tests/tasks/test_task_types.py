@@ -15,12 +15,13 @@ from transformers import (
 from exlm import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import load_encoder_tokenizer
+from exlm.tasks.encoders.loading import OTHER_HEADS, load_encoder_tokenizer
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.predictions import Predictions, Scores
+from exlm.tasks.tables.predictions import Predictions, Scores
 from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -60,8 +61,7 @@ class Tagging:
         pass
 
     def train_seed(self, run_dir, hyper, seed):
-        settings = {"num_labels": 3, "task": {"task_type": self.config.task_type}}
-        network = self.encoder.load(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, hyper, settings)
+        network = self.encoder.load(SavedTask(task_type="tagging"), hyper, {"num_labels": 3})
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
@@ -76,8 +76,8 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    tagging = TaskType(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, Tagging, TagPredictor)
-    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", tagging)
+    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", TaskType(Tagging, TagPredictor))
+    monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
     frame = predicted(out, data)

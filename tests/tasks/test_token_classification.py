@@ -18,8 +18,8 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders.loading import EncoderSource
-from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, load_saved_task
+from exlm.tasks.encoders.loading import EncoderSource, TunedModel, load_saved_task
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
@@ -334,7 +334,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
     task = read_table(EncoderSource(str(biologist)), config, "cpu")
-    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
+    assert task.table.labels.shape == task.learn.__self__.tokens.unit_starts.shape == (20, 30)
     assert spelled(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 

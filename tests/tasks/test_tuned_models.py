@@ -19,11 +19,11 @@ from exlm import InputError
 from exlm.storage.models import check_model, weight_hash
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders.results import best_seed_directory, seed_directories
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
 from exlm.tasks.questions.answers import answer
 from exlm.tasks.questions.questions import make_windows, read_questions
+from exlm.tasks.results import best_seed_directory, seed_directories
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
 

@@ -21,7 +21,7 @@ from exlm.storage.manifest import new_directory
 from exlm.storage.models import check_model, load_model, longest_text
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
-from exlm.tasks.rows.reading import remembered
+from exlm.tasks.encoders.saved_task import remembered
 
 # what a model of each class gives
 OUTPUTS: dict[type[PreTrainedModel], list[str]] = {

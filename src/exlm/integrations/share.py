@@ -16,7 +16,7 @@ from exlm.storage.files import (
 from exlm.storage.manifest import MANIFEST, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
-from exlm.tasks.encoders.results import is_baseline, seed_directories
+from exlm.tasks.results import is_baseline, seed_directories
 
 
 def share(model: str, directory: str) -> Path:

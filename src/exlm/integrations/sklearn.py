@@ -17,7 +17,8 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import check_model, load_model, longest_text, weight_hash
 from exlm.tasks.embed import embeddings
-from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for, remembered
+from exlm.tasks.encoders.saved_task import remembered
+from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 

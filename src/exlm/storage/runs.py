@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from exlm.errors import InputError
-from exlm.identity import first_difference
+from exlm.identity import complete, first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
 # In a `resumable_directory`: the identity that it belongs to; and the folder of what is done so
@@ -53,7 +53,7 @@ def finished_result(
 
 def made_with(identity: dict[str, Any], file: Path) -> bool:
     """Whether the JSON file `file` says that what it belongs to has this identity."""
-    return read_or_empty(file) == to_json_types(identity)
+    return complete(read_or_empty(file)) == complete(to_json_types(identity))
 
 
 def refuse_other_settings(path: Path, identity: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The command `exlm baseline`: trains a baseline on a labelled table, once per seed."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.baselines.texts import checked_texts, protein_letters
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.results import GridReport, SeedScores
-from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.finetune import run_task
+from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.results import GridReport, RunResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
+from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.settings import complete_config
-from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.task import ROW_TYPE, find_task_type
+from exlm.tasks.tables.table_task import TableTask, prepare_table
+from exlm.tasks.tables.training_results import task_to_save, write_results
+from exlm.tasks.task import TABLE_TYPE, find_task_type
 
 
 def baseline(
@@ -63,8 +66,10 @@ def baseline(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
-    table_baseline = TableBaseline(name, resolved_task)
-    if not packages:
+    table_task = read_table(name, resolved_task)
+    if packages:  # installed before anything is written
+        environment(packages)
+    else:
         packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
     hyper = {**BASELINES[name].settings, "packages": packages}
     if epochs is not None:
@@ -72,74 +77,80 @@ def baseline(
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, table_baseline, {"": hyper}, seeds, {"baseline": name}, recipe)
+    return run_task(directory, table_task, {"": hyper}, seeds, {"baseline": name}, recipe)
 
 
-class TableBaseline(TableTask):
+def read_table(name: str, config: TaskConfig) -> TableTask:
+    """The labelled table of a config, read for a baseline. InputError if it cannot learn from
+    such a table."""
+    is_table = find_task_type(config.task_type) is TABLE_TYPE
+    if not is_table or (config.task_type and LABEL_TYPES[config.task_type].of_units):
+        raise InputError(
+            f"{config.task_type} has no baseline; use a table with labels for each row as a whole"
+        )
+    table = load_labelled(config)
+    complete = complete_config(config, table, ModelTexts())
+    molecules = complete.molecules
+    if molecules != BASELINES[name].molecules:
+        fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+        raise InputError(
+            f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
+            f"not read; use {', '.join(fitting)}, or set task.molecules"
+        )
+    if molecules and table.pairs is not None:
+        raise InputError(
+            f"{name} reads one molecule of a row, and {config.dataset} has pairs; "
+            "leave out task.pair_column for a baseline of the first"
+        )
+    if molecules and config.on_invalid == "keep":
+        raise InputError(
+            "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
+        )
+    # A model of proteins has the same splits, as it reads and spells them the same.
+    letters = None if molecules else protein_letters(table.texts)
+    return prepare_table(
+        complete,
+        checked_texts(table, molecules, letters, config.on_invalid),
+        rows_to_split=table.usable,
+        spelling=spelling_of(letters, molecules, complete.standardize),
+        learn=BaselineLearner(name).learn,
+    )
+
+
+@dataclass(frozen=True)
+class BaselineLearner:
     """Trains a baseline on a table."""
 
-    def __init__(self, name: str, config: TaskConfig) -> None:
-        self.name = name
-        if find_task_type(config.task_type) is not ROW_TYPE:
-            raise InputError(
-                f"{config.task_type} has no baseline; "
-                "use a table with labels for each row as a whole"
-            )
-        table = load_labelled(config)
-        no_model = SavedTask()
-        config = complete_config(config, table, no_model)
-        molecules = config.molecules
-        if molecules != BASELINES[name].molecules:
-            fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
-            raise InputError(
-                f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
-                f"not read; use {', '.join(fitting)}, or set task.molecules"
-            )
-        if molecules and table.pairs is not None:
-            raise InputError(
-                f"{name} reads one molecule of a row, and {config.dataset} has pairs; "
-                "leave out task.pair_column for a baseline of the first"
-            )
-        if molecules and config.on_invalid == "keep":
-            raise InputError(
-                "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
-            )
-        # A model of proteins has the same splits, as it reads and spells them the same.
-        letters = None if molecules else protein_letters(table.texts)
-        checked = checked_texts(table, bool(molecules), letters, config.on_invalid)
-        spelling = spelling_of(letters, bool(molecules), config.standardize or "none")
-        super().__init__(config, checked, table.usable, spelling)
-        # predictions and the seconds that they took, by what they depend on
-        self._fitted = dict[tuple[str, int | None], tuple[np.ndarray, float]]()
-        if BASELINES[name].packages:  # installed before anything is written
-            environment(BASELINES[name].packages)
+    name: str
+    # predictions and the seconds that they took, by the split and, if it is random, the seed
+    fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedScores:
-        """Trains with one seed. Returns the scores and the seconds it took. A baseline that is not
-        random is not fitted again to a split that another seed had, too."""
+    def learn(
+        self, task: TableTask, split: RowSplit, run_dir: Path, hyper: dict[str, Any], seed: int
+    ) -> RunResult:
+        """Trains with one seed (`Learn`). A baseline that is not random is not fitted again to a
+        split that another seed had, too."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        table = self.table
-        split = self.split_of(seed)
-        saved_task = self.task_to_save(split["train"])
+        table = task.table
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         saved = SavedBaseline(
             name=self.name,
-            task=saved_task,
-            metric=self.metric,
+            task=task_to_save(task, split["train"]),
+            metric=task.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            texts=[standardize(table.texts[row], saved_task.standardize) for row in rows],
+            texts=[standardize(table.texts[row], task.config.standardize) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )
         decisive = (split_hash(split), seed if BASELINES[self.name].is_random else None)
-        if decisive not in self._fitted:
+        if decisive not in self.fitted:
             start = time.monotonic()
             predictions = saved.predict(table, run_dir / "program.log")
-            self._fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
-        predictions, seconds = self._fitted[decisive]
+            self.fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
         saved.write(run_dir)
-        return {"seconds": seconds, **self.write_predictions(run_dir, split, predictions)}
+        predictions, seconds = self.fitted[decisive]
+        return {"seconds": seconds, **write_results(task, split, saved.task, predictions, run_dir)}

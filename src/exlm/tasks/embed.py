@@ -16,14 +16,8 @@ from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.encoders.inference import batch_outputs
-from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.rows.reading import (
-    ReadOptions,
-    TableTokens,
-    note_spelling,
-    reader_for,
-    remembered,
-)
+from exlm.tasks.encoders.saved_task import ModelTexts, remembered
+from exlm.tasks.rows.reading import ReadOptions, TableTokens, note_spelling, reader_for
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.train import devices
 
@@ -66,9 +60,9 @@ def embed(
     devices.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_chunks(input, read_options.table_options, chunks.ROWS))
-    saved_task = remembered(network.config)
-    first = _first_table(first_rows, input, read_options.text_column, pair_column, saved_task)
-    reader = reader_for(first, tokenizer, max_length, saved_task, standardize, read_options)
+    model_texts = remembered(network.config)
+    first = _first_table(first_rows, input, read_options.text_column, pair_column, model_texts)
+    reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
     if reader.molecules and reader.form == "none":
         note_spelling(first.texts, input)
     layout = chunks.output_layout(input, read_options.table_options, target)
@@ -103,13 +97,13 @@ def _first_table(
     path: str,
     text_column: str | None,
     pair_column: str | None,
-    saved_task: SavedTask,
+    model_texts: ModelTexts,
 ) -> TextTable:
     """The first rows of a file, with the text column of the model's training where none is named. A
     note says if second texts are there that the model was trained on, and are not read."""
     if text_column is None:
-        text_column = saved_task.text_column_in(rows.frame.columns, path)
-    second = saved_task.pair_column
+        text_column = model_texts.text_column_in(rows.frame.columns, path)
+    second = model_texts.pair_column
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "

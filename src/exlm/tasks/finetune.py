@@ -20,9 +20,9 @@ from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
 from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
-from exlm.tasks.encoders.results import GridReport
 from exlm.tasks.grid import Grid
 from exlm.tasks.printed_report import describe_report
+from exlm.tasks.results import GridReport
 from exlm.tasks.rows.datasets import data_name, fill_in, resolve
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task, find_task_type

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tqdm import tqdm
 
@@ -21,43 +21,24 @@ from exlm.storage.files import (
     write_json,
 )
 from exlm.storage.manifest import MANIFEST
-from exlm.storage.runs import (
-    finished_result,
-    machine,
-    refuse_other_settings,
-    resumable_directory,
-)
-from exlm.tasks.encoders.results import (
-    GridReport,
-    RunResult,
-    SeedScores,
-    best_seed,
-    leaves_model,
-    summarise_parts,
-)
+from exlm.storage.runs import finished_result, machine, refuse_other_settings, resumable_directory
 from exlm.tasks.encoders.supervised import UNFINISHED
 from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.results import GridReport, RunResult, best_seed, leaves_model, summarise_parts
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of every grid cell with every seed, each in a directory of its own.
+    """Runs of every grid cell with every seed, each in a directory of its own."""
 
-    Attributes:
-        directory: of the grid; a run is in `CELL/seed-N`.
-        train_seed: trains one seed in a directory, with the hyper-parameters of a grid cell.
-        grid_cells: hyper-parameters by the name of the grid cell.
-        identity: what runs must share, besides their hyper-parameters, to be the same.
-        metric: its median on valid says which grid cell is the best.
-        departures: from the published data, in words, for the report."""
-
-    directory: Path
-    train_seed: Callable[[Path, Any, int], SeedScores]
-    grid_cells: Mapping[str, Any]
+    directory: Path  # of the grid; a run is in `CELL/seed-N`
+    # trains one seed in a directory, with the hyper-parameters of a grid cell
+    train_seed: Callable[[Path, Any, int], RunResult]
+    grid_cells: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
     seeds: Sequence[int]
-    identity: dict[str, Any]
-    metric: str
-    departures: Sequence[str] = ()
+    identity: dict[str, Any]  # what runs must share, besides hyper-parameters, to be the same
+    metric: str  # its median on valid says which grid cell is the best
+    departures: Sequence[str] = ()  # from the published data, in words, for the report
 
     def run(self) -> GridReport:
         """Runs what is not finished; writes and returns `results.json`. InputError if a finished
@@ -100,8 +81,7 @@ class Grid:
     def finished(self, name: str, seed: int) -> RunResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self.run_dir(name, seed) / RUN_RESULT
-        result = finished_result(path, "settings", self._identity_of(name))
-        return cast(RunResult | None, result)
+        return finished_result(path, "settings", self._identity_of(name))
 
     def _identity_of(self, name: str) -> dict[str, Any]:
         """The identity of a grid cell's runs, with those hyper-parameters that change the
@@ -129,24 +109,18 @@ class Grid:
         run_dir = self.run_dir(name, seed)
         settings = self._identity_of(name)
         identity = {"seed": seed, **settings}
-        result: RunResult
         refuse_other_settings(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
                 scores = self.train_seed(run_dir, self.grid_cells[name], seed)
-                result = {"seed": seed, "settings": settings, **scores}
             except TrainingStopped as error:
                 if len(self.grid_cells) == 1 or isinstance(error, OutOfMemory):
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
-                result = {
-                    "seed": seed,
-                    "settings": settings,
-                    "stopped": str(error),
-                    "scores": {"valid": {}},
-                }
+                scores = {"stopped": str(error), "scores": {"valid": {}}}
+            result = {"seed": seed, "settings": settings, **scores}
             if leaves_model(result):
-                write_card(run_dir, {**result})
+                write_card(run_dir, result)
             write_json(run_dir / RUN_RESULT, result)
         return result
 
@@ -167,8 +141,8 @@ class Grid:
 
     def _report(self, results: dict[str, list[RunResult]], best: str) -> GridReport:
         """What all grid cells gave, and the best of them in detail."""
-        runs = cast(list[dict[str, Any]], results[best])
-        report: dict[str, Any] = {
+        runs = results[best]
+        report = {
             "settings": {**self.identity, "departures": list(self.departures)},
             "seeds": list(self.seeds),
             "metric": self.metric,
@@ -176,7 +150,7 @@ class Grid:
             **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
             "machine": machine(),
-            "best_seed": best_seed(results[best], self.metric),
+            "best_seed": best_seed(runs, self.metric),
         }
         if len(results) > 1:
             report["cells"] = {
@@ -187,4 +161,4 @@ class Grid:
             summary = summarise_parts([run.get(name, {}) for run in runs])
             if any(summary.values()):  # questions have no labels, say
                 report[name] = summary
-        return cast(GridReport, report)
+        return report

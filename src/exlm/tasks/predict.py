@@ -15,17 +15,12 @@ from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselinePredictor, SavedBaseline
-from exlm.tasks.encoders.results import is_baseline, seed_directories
-from exlm.tasks.encoders.saved_task import SeedModel, load_saved_task
+from exlm.tasks.encoders.loading import SeedModel, load_saved_task
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
-from exlm.tasks.rows.predictions import (
-    Predictions,
-    PredictOptions,
-    Predictor,
-    Scores,
-)
+from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
+from exlm.tasks.tables.predictions import Predictions, PredictOptions, Predictor, Scores
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import find_task_type
 
@@ -58,41 +53,36 @@ def predict(
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
-    predictor = _predictor(model, input, predict_options)
+    models = _seed_models(model, predict_options)
+    predictor = _predictor(models, input, predict_options)
+    layout = output_layout(input, predict_options.table_options, target)
     if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
-        counts = _predict_in_chunks(predictor, target)
+
+        def write(rows: FileRows, path: Path) -> dict[str, int]:
+            predictions = predictor.predict(rows)
+            begins_file = rows.frame.index[0] == 0
+            write_frame(predictions.frame, path, header=begins_file, layout=layout)
+            return predictions.counts
+
+        settings = {
+            "models": [
+                (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
+                for seed in models
+            ],
+            "options": predict_options,
+        }
+        counts = write_in_chunks(input, predict_options.table_options, target, settings, write)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
-    layout = output_layout(input, predict_options.table_options, target)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
     if predictions.scores:
-        in_units = bool(predictor.models[0].saved_task.error_units)
+        in_units = bool(models[0].saved_task.error_units)
         _print_evaluation(_evaluation(predictions, predictions.scores, 0, 0), in_units)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
-
-
-def _predict_in_chunks(predictor: Predictor, target: Path) -> dict[str, int]:
-    """Writes the predictions for a table that has no labels, in constant memory; returns the counts
-    of its rows."""
-    options = predictor.options
-    layout = output_layout(predictor.path, options.table_options, target)
-
-    def write(rows: FileRows, path: Path) -> dict[str, int]:
-        predictions = predictor.predict(rows)
-        begins_file = rows.frame.index[0] == 0
-        write_frame(predictions.frame, path, header=begins_file, layout=layout)
-        return predictions.counts
-
-    models = [
-        (str(model.directory), model.saved_task, weight_hash(str(model.directory)))
-        for model in predictor.models
-    ]
-    settings = {"models": models, "options": options}
-    return write_in_chunks(predictor.path, options.table_options, target, settings, write)
 
 
 def is_finetuned(model: str) -> bool:
@@ -112,8 +102,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    predictor_class = BaselinePredictor if is_baseline(models[0].directory) else TablePredictor
-    predictor_class(models, "the text", options, row).predict(row)
+    TablePredictor.for_file(models, "the text", options, row).predict(row)
     print(f"1 prediction: {page}")
 
 
@@ -147,9 +136,10 @@ def evaluate(
     for name, value in (("resamples", resamples), ("seed", seed)):
         if value < 0:
             raise InputError(f"{name} is {value}; it must be 0 or more")
-    predictor = _predictor(model, input, PredictOptions(**options))
-    saved_task = predictor.models[0].saved_task
-    predictions = predictor.predict()
+    predict_options = PredictOptions(**options)
+    models = _seed_models(model, predict_options)
+    saved_task = models[0].saved_task
+    predictions = _predictor(models, input, predict_options).predict()
     if predictions.scores is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
@@ -203,7 +193,18 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
             f"not scored: {report['unknown_labels']} rows with a label that the model does not "
             f"know, {report['unusable']} rows that cannot be used"
         )
-    _warn_of_training(report["in_training"])
+    if report["in_training"] is None:
+        note(
+            "there is no record of the training beside the model, so that it cannot be told which "
+            "rows were trained on"
+        )
+    elif report["in_training"]:
+        print(
+            f"warning: {report['in_training']} of the labelled rows have a text or molecule of the "
+            "training, which a model may know by heart; leave them out for an honest number (the "
+            "column in_training of exlm predict marks them)",
+            file=sys.stderr,
+        )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
         print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
@@ -230,22 +231,6 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
             print(table.to_string(max_rows=20, float_format=in_digits))
 
 
-def _warn_of_training(count: int | None) -> None:
-    """Says of labelled rows how many of them were trained on (`Scores.in_training`)."""
-    if count is None:
-        note(
-            "there is no record of the training beside the model, so that it cannot be told which "
-            "rows were trained on"
-        )
-    if count:
-        print(
-            f"warning: {count} of the labelled rows have a text or molecule of the training, which "
-            "a model may know by heart; leave them out for an honest number (the column "
-            "in_training of exlm predict marks them)",
-            file=sys.stderr,
-        )
-
-
 def _in_words(score: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
     value = score["value"]
@@ -259,9 +244,8 @@ def _in_words(score: dict[str, float]) -> str:
     return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
 
 
-def _predictor(model: str, input: str, options: PredictOptions) -> Predictor:
-    """What predicts for a file with a fine-tuned model."""
-    models = _seed_models(model, options)
+def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
+    """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
         return BaselinePredictor.for_file(models, input, options)
     return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
@@ -279,6 +263,5 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
             saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
-        model_classes = find_task_type(saved_task.task_type).model_classes
-        models.append(SeedModel(run_dir, saved_task, model_classes, options.device))
+        models.append(SeedModel(run_dir, saved_task, options.device))
     return models

@@ -1,29 +1,24 @@
 """What a fine-tuning or a baseline prints at its end."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from exlm.tasks.encoders.results import GridReport, Statistics
 from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits, metric_of
-
-ReportedPart = Literal["test", "valid", "mismatched"]
+from exlm.tasks.results import GridReport, Statistics
 
 # With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
 # what is usually told beside the metric that chose the epoch, if the task has it
-OF_NUMBERS = ("rmse", "mae", "r2", "spearman")
-OF_CLASSES = ("roc_auc", "average_precision", ENTITY_F1, "accuracy", "f1", "macro_f1", "matthews")
-USUAL_METRICS = (*OF_NUMBERS, *OF_CLASSES, "em")
+USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
+USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
 
 
 def describe_report(report: GridReport, directory: Path) -> str:
     """The scores of test, or of valid if there is no test, and where everything is."""
-    parts: list[ReportedPart] = ["test"] if "test" in report else ["valid", "mismatched"]
     lines = []
-    for part in parts:
+    for part in ["test"] if "test" in report else ["valid", "mismatched"]:
         if part in report:
             lines += _lines_of_part(report, part)
     if "test" not in report:
@@ -37,7 +32,7 @@ def describe_report(report: GridReport, directory: Path) -> str:
     return "\n".join([*lines, f"everything is in {directory}{best_of}"])
 
 
-def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
+def _lines_of_part(report: GridReport, part: str) -> list[str]:
     """The score of a part, what it rests on, and other usual scores."""
     metric = report["metric"]
     line = f"{part} {metric} {_median_and_spread(report[part][metric], len(report['seeds']))}"
@@ -48,6 +43,8 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
         line += f"; {_range(report, part, 'rows')} rows"
     if "positives" in counts:
         line += f", {_range(report, part, 'positives')} of them positive"
+    if "fewest_of_a_label" in counts:
+        line += f", {_range(report, part, 'fewest_of_a_label', 'most_of_a_label')} with each label"
     interval = _medians(report.get("interval", {}).get(part, {}))
     if interval:
         low, high = in_digits(interval["low"]), in_digits(interval["high"])
@@ -67,7 +64,7 @@ def _lines_of_part(report: GridReport, part: ReportedPart) -> list[str]:
     return [line, *notes]
 
 
-def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
+def _labels_without_score(report: GridReport, part: str) -> str:
     """Says for how many labels the metric is defined, if it is not for all; else ""."""
     scores = report.get("labels", {}).get(part, {}).values()
     scored = sum(np.isfinite(score["mean"]) for score in scores)
@@ -79,10 +76,12 @@ def _labels_without_score(report: GridReport, part: ReportedPart) -> str:
     )
 
 
-def _range(report: GridReport, part: ReportedPart, name: str) -> str:
-    """A count, or the least and the greatest of those that the seeds have."""
-    count = report["counts"][part][name]
-    least, greatest = f"{count['min']:.0f}", f"{count['max']:.0f}"
+def _range(report: GridReport, part: str, name: str, greatest_name: str | None = None) -> str:
+    """A count, or the least and the greatest of those that the seeds have; the greatest perhaps of
+    another count."""
+    counts = report["counts"][part]
+    least = f"{counts[name]['min']:.0f}"
+    greatest = f"{counts[greatest_name or name]['max']:.0f}"
     return least if least == greatest else f"{least} to {greatest}"
 
 

@@ -17,19 +17,13 @@ from exlm.tasks.baselines.inputs import FitInputs
 
 @dataclass(frozen=True)
 class Baseline:
-    """A model that is trained from nothing on the labelled data alone.
+    """A model that is trained from nothing on the labelled data alone."""
 
-    Attributes:
-        fit_predict: learns, and returns predictions [rows, outputs].
-        molecules: whether it reads molecules; else it reads text.
-        is_random: whether seeds give different models.
-        settings: what the results tell about it.
-        packages: what pip installs for a program in an environment that the first one names."""
-
-    fit_predict: Callable[[FitInputs], np.ndarray]
-    molecules: bool
-    is_random: bool = True
-    settings: dict[str, Any] = field(default_factory=dict)
+    fit_predict: Callable[[FitInputs], np.ndarray]  # learns; returns predictions [rows, outputs]
+    molecules: bool  # whether it reads molecules; else it reads text
+    is_random: bool = True  # whether seeds give different models
+    settings: dict[str, Any] = field(default_factory=dict)  # what the results tell about it
+    # what pip installs for a program, in an environment that the first package names
     packages: tuple[str, ...] = ()
 
 

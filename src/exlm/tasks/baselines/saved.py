@@ -17,11 +17,11 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.inputs import FitInputs
 from exlm.tasks.baselines.texts import checked_texts, protein_letters
-from exlm.tasks.encoders.results import BASELINE_FILE
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.metrics import goodness
 from exlm.tasks.labels.scores import score_predictions
+from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.predictor import TablePredictor
@@ -32,16 +32,11 @@ ARRAYS = {"labels": float, "train": int, "valid": int}
 @dataclass(frozen=True)
 class SavedBaseline:
     """The content of `baseline.json`: the rows of train and valid, as in `FitInputs`, with all of
-    their labels.
+    their labels."""
 
-    Attributes:
-        name: the key in BASELINES.
-        task: what is kept of the task.
-        metric: what chooses the strength of regularisation on the valid rows."""
-
-    name: str
+    name: str  # the key in BASELINES
     task: SavedTask
-    metric: str
+    metric: str  # chooses the strength of regularisation on the valid rows
     seed: int
     epochs: int | None
     texts: list[str]
@@ -127,13 +122,10 @@ class SavedBaseline:
 class BaselinePredictor(TablePredictor):
     """Predictions with saved baselines, which are fitted once, for all rows."""
 
-    in_chunks = False
-
-    def _check_options(self) -> None:
-        super()._check_options()
-        for name in ("interval", "explain"):
-            if getattr(self.options, name) is not None:
-                raise InputError(f"{name} is for fine-tuned models, not baselines; leave it out")
+    @property
+    def in_chunks(self) -> bool:
+        """Never: the baselines would be fitted for every chunk."""
+        return False
 
     def _tokenizer(self) -> PreTrainedTokenizerFast | None:
         """What reads proteins, if the baselines learned from proteins."""

@@ -4,17 +4,19 @@ or hub name."""
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
 from torch import Tensor, nn
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
 from transformers import (
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -23,19 +25,21 @@ from transformers import (
 
 from exlm.data.columns import listed
 from exlm.errors import InputError, first_line, note
-from exlm.storage.models import (
-    check_model,
-    check_tokenizer,
-    weight_hash,
-)
+from exlm.storage.models import check_model, check_tokenizer, weight_hash
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.encoders.results import best_seed_directory
+from exlm.tasks.encoders.saved_task import SavedTask, kept_task
+from exlm.tasks.results import best_seed_directory
+from exlm.train import devices
 
-# The model classes with the head of a task type, by the class of their configuration:
-# `MODEL_FOR_..._MAPPING` of transformers.
-ModelClasses = Mapping[type[PreTrainedConfig], Any]
+# The model classes with the head of a task type, by the class of their configuration; the head of
+# all other task types is that for classes and numbers of whole texts.
+CLASSIFIERS = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+OTHER_HEADS = {
+    "token_classification": MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    "question_answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+}
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -70,16 +74,16 @@ class EncoderSource:
         return best_seed_directory(self.name)
 
     def load(
-        self, model_classes: ModelClasses, hyper: FinetuneConfig, settings: dict[str, Any]
+        self, saved_task: SavedTask, hyper: FinetuneConfig, settings: dict[str, Any]
     ) -> PreTrainedModel:
-        """The encoder with a new head. PyTorch's global generator draws random weights.
+        """The encoder with a new head for a task. PyTorch's global generator draws random weights.
 
-        `model_classes` have the class of the network. Dropout, pooling and layers are those of
-        `hyper` (InputError for what the family does not have); `settings` are further settings of
-        the configuration."""
+        Dropout, pooling and layers are those of `hyper` (InputError for what the family does not
+        have); `settings` are further settings of the configuration."""
         config = load_config(self.name)
-        config.update(settings | _family_settings(config, model_classes, hyper))
-        model_class = _model_class(config, model_classes)
+        family_settings = _family_settings(config, saved_task.task_type, hyper)
+        config.update({"task": saved_task.to_json(), **settings, **family_settings})
+        model_class = _model_class(config, saved_task.task_type)
         # before loading, which may draw, too: a seed always gives the same head
         random_network = model_class(config)
         if self.from_scratch:
@@ -91,14 +95,48 @@ class EncoderSource:
         return _with_exact_head(network)
 
 
-def load_finetuned(
-    path: str, model_classes: ModelClasses
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+class TunedModel(NamedTuple):
+    """A model with the head of a task, and its tokenizer."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True)
+class SeedModel:
+    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
+    several."""
+
+    directory: Path
+    saved_task: SavedTask
+    device: str
+
+    @cached_property
+    def loaded(self) -> TunedModel:
+        """The model on its device."""
+        tuned = load_finetuned(str(self.directory))
+        devices.place_model(tuned.network, self.device)
+        return tuned
+
+
+def load_finetuned(path: str) -> TunedModel:
     """A fine-tuned network as it was saved, head included, and its tokenizer."""
-    check_model(path)
+    task_type = load_saved_task(path).task_type
     config = load_config(path)
-    network = _from_pretrained(_model_class(config, model_classes), path, config)
-    return _with_exact_head(network), load_encoder_tokenizer(path)[0]
+    network = _from_pretrained(_model_class(config, task_type), path, config)
+    return TunedModel(_with_exact_head(network), load_encoder_tokenizer(path)[0])
+
+
+def load_saved_task(path: str) -> SavedTask:
+    """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
+    check_model(path)
+    saved_task = kept_task(load_config(path))
+    if saved_task is None:
+        raise InputError(
+            f"{path} was not made by exlm finetune; give the output directory of one (pipelines of "
+            "transformers take other models, docs/howto/other-tools.md)"
+        )
+    return saved_task
 
 
 def load_encoder_tokenizer(
@@ -125,7 +163,7 @@ def load_encoder_tokenizer(
 def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> list[str]:
     """The names of the inputs that both a tokenizer and the model have. A tokenizer has
     token_type_ids if it tells a second text by them, by ids that the model knows."""
-    accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
+    accepted = inspect.signature(_model_class(config).forward).parameters
     types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
     most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
     shared = [name for name in tokenizer.model_input_names if name in accepted]
@@ -163,14 +201,9 @@ def load_config(name: str) -> PreTrainedConfig:
         ) from error
 
 
-def kept_task(config: PreTrainedConfig) -> dict[str, Any] | None:
-    """What a model of `exlm finetune` keeps of its task; None of another, which may have a string
-    of this name."""
-    task = getattr(config, "task", None)
-    return task if isinstance(task, dict) else None
-
-
-def _model_class(config: PreTrainedConfig, model_classes: ModelClasses) -> Any:
+def _model_class(config: PreTrainedConfig, task_type: str = "") -> Any:
+    """The class of the models of a family with the head of a task type."""
+    model_classes = OTHER_HEADS.get(task_type, CLASSIFIERS)
     if type(config) not in model_classes:
         raise InputError(
             f"transformers has no head of this task for {config.model_type}; use another model"
@@ -207,7 +240,7 @@ def _from_pretrained(
 
 
 def _family_settings(
-    config: PreTrainedConfig, model_classes: ModelClasses, hyper: FinetuneConfig
+    config: PreTrainedConfig, task_type: str, hyper: FinetuneConfig
 ) -> dict[str, Any]:
     """Those hyper-parameters that are settings of a model, under the names that the model's family
     gives to them."""
@@ -224,7 +257,7 @@ def _family_settings(
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if model_classes is CLASSIFIERS and hasattr(config, "classifier_pooling"):
+    if task_type not in OTHER_HEADS and hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"
         settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling

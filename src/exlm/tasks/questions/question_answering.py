@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import nn
-from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
 from exlm.data.files import plain_suffix
 from exlm.data.frames import FileRows, read_file, write_frame
 from exlm.errors import InputError
 from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource, ModelClasses, load_encoder_tokenizer
-from exlm.tasks.encoders.results import SeedScores
-from exlm.tasks.encoders.saved_task import SavedTask, SeedModel
+from exlm.tasks.encoders.loading import EncoderSource, SeedModel, load_encoder_tokenizer
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.supervised import train_best_epoch
 from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.labels.scores import RowScorer, quick_interval
@@ -40,14 +37,15 @@ from exlm.tasks.questions.questions import (
     read_windows,
     window_batches,
 )
+from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.rows.predictions import (
+from exlm.tasks.rows.table import UNUSABLE
+from exlm.tasks.tables.predictions import (
     Predictions,
     PredictOptions,
     Scores,
     with_predictions,
 )
-from exlm.tasks.rows.table import UNUSABLE
 
 DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` and `PredictOptions` are for tables.
@@ -136,8 +134,6 @@ class QuestionPredictor:
 class QuestionAnswering:
     """Fine-tunes encoders for questions and contexts, cut into windows (a `Task`)."""
 
-    model_classes: ClassVar[ModelClasses] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str = "auto") -> None:
         self.encoder = encoder
         self.device = device
@@ -184,13 +180,12 @@ class QuestionAnswering:
     def announce(self, seed: int) -> None:
         """Nothing: all seeds have the parts that the summary tells."""
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> RunResult:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        settings = {"num_labels": 2, "task": self.saved_task.to_json()}
-        network = self.encoder.load(self.model_classes, hyper, settings)
+        network = self.encoder.load(self.saved_task, hyper, {"num_labels": 2})
 
         def validate() -> dict[str, float]:
             _, score = self._answer(network, "valid")
@@ -228,10 +223,10 @@ class QuestionAnswering:
         )
         return answers, partial(summarise_answers, score_answers(part.labelled, answers))
 
-    def _write_answers(self, run_dir: Path, network: nn.Module) -> SeedScores:
+    def _write_answers(self, run_dir: Path, network: nn.Module) -> RunResult:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        result: SeedScores = {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
+        result: RunResult = {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
         main_part = "test" if "test" in self.parts else "valid"
         for name, part in self.parts.items():
             if name == "train":

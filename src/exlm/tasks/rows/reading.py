@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
     FIRST_TEXTS,
@@ -34,8 +34,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import check_choices
 from exlm.tasks.encoders.inference import Tokens
-from exlm.tasks.encoders.loading import kept_task
-from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
 
@@ -72,17 +71,6 @@ class ReadOptions:
     def table_options(self) -> TableOptions:
         """How a file is read that is a table."""
         return TableOptions(self.header, sheet=self.sheet)
-
-
-def remembered(config: PreTrainedConfig) -> SavedTask:
-    """What a pre-trained or a fine-tuned model remembers of the texts of its training:
-    `molecules` (None in models of earlier versions), `standardize` and, if it is fine-tuned, the
-    columns."""
-    of_pretraining = {
-        "molecules": getattr(config, "molecules", None),
-        "standardize": getattr(config, "standardize", None) or "none",
-    }
-    return SavedTask.from_json(of_pretraining | (kept_task(config) or {}))
 
 
 def decide_molecules(
@@ -187,14 +175,14 @@ def reader_for(
     first: TextTable,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
-    saved_task: SavedTask,
+    model_texts: ModelTexts,
     form: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """What reads a table for a model. If it is not known whether texts are molecules, the `first`
     rows decide; molecules are rewritten in this `form`, or else as in the model's training."""
-    molecules = decide_molecules(first.texts, options.molecules, saved_task.molecules)
-    form = form or saved_task.standardize
+    molecules = decide_molecules(first.texts, options.molecules, model_texts.molecules)
+    form = form or model_texts.standardize
     return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 

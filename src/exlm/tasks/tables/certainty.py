@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
-from exlm.tasks.encoders.saved_task import SeedModel
+from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.labels.label_types import Probabilities
 
 BINS = 15  # of the calibration error
@@ -108,17 +108,6 @@ def _rank(level: float, count: int) -> int:
     """Which of `count` sorted errors, from 1, another one does not exceed with probability
     `level`; over `count` if none of them is large enough."""
     return math.ceil(round(level * (count + 1), 9))
-
-
-def bounds(
-    predictions: np.ndarray, margins: np.ndarray, label_columns: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """The columns with the bounds of predicted numbers [rows, labels]."""
-    columns = {}
-    for name, numbers, margin in zip(label_columns, predictions.T, margins, strict=True):
-        columns[f"lower {name}"] = numbers - margin
-        columns[f"upper {name}"] = numbers + margin
-    return columns
 
 
 def class_sets(

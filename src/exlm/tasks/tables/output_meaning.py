@@ -10,15 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-)
 
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.encoders.inference import SCORING, batch_outputs
-from exlm.tasks.encoders.loading import ModelClasses
-from exlm.tasks.encoders.saved_task import SavedTask, TunedModel
+from exlm.tasks.encoders.loading import TunedModel
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.label_types import Probabilities
@@ -26,24 +22,23 @@ from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.units import read_unit_labels, spelled
-from exlm.tasks.tables.certainty import bounds, class_sets
+from exlm.tasks.tables.certainty import class_sets
 
 
 class OutputMeaning:
     """How outputs are read as predictions of the labels of rows."""
 
-    model_classes: ClassVar[ModelClasses] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(self, saved_task: SavedTask) -> None:
         self.saved_task = saved_task
         self.label_type = saved_task.label_type
-        # what there is a prediction of for every row: the classes, or else the labels
-        self.names = saved_task.class_names or saved_task.label_columns
         # what labels are called in a table; None if they are numbers, 0 and 1 included
-        self.named_classes = saved_task.class_names or saved_task.binary_names
-        self.titles = [f"predicted {name}" for name in self.names]  # of columns of predictions
-        self.head_names = self.label_type.head_names(self.names)  # of every output
+        self.label_names = saved_task.class_names or saved_task.binary_names
+        # there is a prediction of every class, or else of every label
+        names = saved_task.class_names or saved_task.label_columns
+        self.titles = [f"predicted {name}" for name in names]
+        self.head_names = self.label_type.head_names(names)  # of every output
 
     def outputs(
         self,
@@ -116,7 +111,7 @@ class OutputMeaning:
         if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
             return columns
         best = label_type.most_probable(means)[:, 0]
-        class_names = np.array(class_values(self.named_classes or [0, 1]), dtype=object)
+        class_names = np.array(class_values(self.label_names or [0, 1]), dtype=object)
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = np.where(np.isnan(means[:, 0]), None, class_names[best])
@@ -127,11 +122,15 @@ class OutputMeaning:
         """The bounds of predicted numbers, or the set of possible classes, of predictions [rows,
         outputs] whose errors are at most the `margins` [labels]."""
         label_columns = self.saved_task.label_columns
-        if not isinstance(self.label_type, Probabilities):
-            return bounds(predictions, margins, label_columns)
-        probabilities = self.label_type.class_probabilities(predictions)
-        sets = class_sets(probabilities, margins[0], self.named_classes or [0, 1])
-        return {f"set {label_columns[0]}": sets}
+        if isinstance(self.label_type, Probabilities):
+            probabilities = self.label_type.class_probabilities(predictions)
+            sets = class_sets(probabilities, margins[0], self.label_names or [0, 1])
+            return {f"set {label_columns[0]}": sets}
+        columns = {}
+        for name, numbers, margin in zip(label_columns, predictions.T, margins, strict=True):
+            columns[f"lower {name}"] = numbers - margin
+            columns[f"upper {name}"] = numbers + margin
+        return columns
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
         """The labels of a table in the form that the model was trained on: [rows, labels], NaN in
@@ -140,14 +139,13 @@ class OutputMeaning:
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
         task_type = self.saved_task.task_type
-        labels = read_labels(cells, path, task_type, self.named_classes, skip_unknown=True)
+        labels = read_labels(cells, path, task_type, self.label_names, skip_unknown=True)
         return labels.values, labels.unknown_rows
 
 
 class UnitMeaning(OutputMeaning):
     """The labels of the residues or words of texts, a class each."""
 
-    model_classes: ClassVar[ModelClasses] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
@@ -181,7 +179,7 @@ class UnitMeaning(OutputMeaning):
         """The labels of every row in one string, from predictions [rows, units, classes]."""
         means = np.mean(predictions_of_models, 0)
         unit_pattern = self.saved_task.unit_pattern
-        return {"predicted label": spelled(means, table.texts, self.names, unit_pattern)}
+        return {"predicted label": spelled(means, table.texts, self.head_names, unit_pattern)}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
         """The classes of the units [rows, units], NaN where a row has no labels that fit; and how
@@ -192,7 +190,7 @@ class UnitMeaning(OutputMeaning):
             label_column,
             mask_column=self.saved_task.mask_column,
             unit_pattern=self.saved_task.unit_pattern,
-            class_names=self.names,
+            class_names=self.head_names,
             most_units=self.saved_task.max_length,
         )
         cells = table.frame[label_column].fillna("")

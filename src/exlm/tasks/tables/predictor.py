@@ -1,39 +1,31 @@
 """What fine-tuned models predict for the rows of a table."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import pandas as pd
+from rdkit.DataStructs import ExplicitBitVect
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
-from exlm.data.columns import listed
+from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.frames import FileRows, read_chunks, read_file
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
-from exlm.tasks.encoders.saved_task import SeedModel
-from exlm.tasks.rows.predictions import (
-    Predictions,
-    PredictOptions,
-    Scores,
-    with_predictions,
-)
-from exlm.tasks.rows.reading import (
-    TableTokens,
-    TextReader,
-    Tokens,
-    decide_molecules,
-    spelling_of,
-)
+from exlm.tasks.encoders.loading import SeedModel
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.results import is_baseline
+from exlm.tasks.rows.reading import TableTokens, TextReader, Tokens, decide_molecules, spelling_of
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
-from exlm.tasks.tables.output_meaning import meaning_of
+from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.tables.predictions import Predictions, PredictOptions, Scores, with_predictions
 from exlm.tasks.tables.scoring import ENSEMBLE, scores_of
 from exlm.tasks.tables.training_rows import (
     TrainingTexts,
@@ -45,92 +37,80 @@ from exlm.tasks.tables.training_rows import (
 FAR = 0.7
 
 
+@dataclass
 class TablePredictor:
-    """The models of all seeds, and the table that they predict for (`Predictor`). What is decided
-    once for all of its rows: its columns of texts and of labels, whether the texts are `molecules`,
-    the fingerprints of the training molecules for distances (`training_bits`), and the `margins`
-    [labels] of intervals by the name of the model."""
+    """The models of all seeds, and a table that they predict for (a `Predictor`)."""
 
-    def __init__(
-        self,
+    models: Sequence[SeedModel]
+    path: str  # what the table is called
+    options: PredictOptions
+    saved_task: SavedTask  # that of all models, but for what their trainings found out
+    text_column: str
+    pair_column: str | None
+    label_columns: list[str]  # in the order of the training; the table may lack them
+    has_labels: bool  # whether the table has one of them
+    molecules: bool  # whether the texts are SMILES
+    margins: dict[str, np.ndarray]  # [labels] those of intervals, by the name of the model
+    training_bits: list[ExplicitBitVect]  # fingerprints of the training, for distances
+
+    @classmethod
+    def for_file(
+        cls,
         models: Sequence[SeedModel],
         path: str,
         options: PredictOptions,
-        first_rows: FileRows,
-    ) -> None:
-        """`first_rows` are those of the table, by which all is decided; `path` is its name."""
-        self.models = models
-        self.path = path
-        self.options = options
-        self.saved_task = models[0].saved_task
-        self.meaning = meaning_of(self.saved_task)
+        first_rows: FileRows | None = None,
+    ) -> Self:
+        """The models, and the table in a file, whose first rows decide what its columns are and
+        whether it has molecules. InputError for options that these models do not have."""
+        check_options(models, path, options)
+        if first_rows is None:
+            first_rows = next(read_chunks(path, options.table_options, ROWS))
         frame = first_rows.frame
-        self.label_columns = options.labels_in(frame, path, self.saved_task.label_columns)
-        self.has_labels = not set(self.label_columns).isdisjoint(frame)
-        self._check_options()
-        self.margins = _margins_by_model(models, options.interval)
-        self.training_bits = training_fingerprints(models) if options.distance else []
-        self.text_column = options.text_column
-        if self.text_column is None:
-            self.text_column = self.saved_task.text_column_in(frame.columns, path)
-        table = self.texts_of(first_rows)
-        if options.text_column is None and self.saved_task.text_column not in frame:
+        saved_task = models[0].saved_task
+        label_columns = columns_of_labels(frame, path, options, saved_task.label_columns)
+        margins = _margins_by_model(models, options.interval)
+        text_column = options.text_column or saved_task.text_column_in(frame.columns, path)
+        pair_column = options.pair_column or saved_task.pair_column
+        if pair_column is not None and pair_column not in frame:
+            raise InputError(
+                f"{path} has no column {pair_column!r}, and the model reads two texts of a "
+                "row; name their columns with text_column and pair_column"
+            )
+        table = unlabelled_table(first_rows, path, text_column, pair_column)
+        if options.text_column is None and saved_task.text_column not in frame:
             note(
-                f"{path} has no column {self.saved_task.text_column!r}, which the model was "
+                f"{path} has no column {saved_task.text_column!r}, which the model was "
                 f"trained with; the texts of {table.text_column!r} are read"
             )
-        seconds = table.pairs or table.texts
-        different_texts = set(zip(table.texts, seconds, strict=True))
+        different_texts = set(zip(table.texts, table.pairs or table.texts, strict=True))
         if len(table.texts) > 1 and len(different_texts) == 1:
             note(
                 f"the first rows of {path} have the same text in {table.text_column!r}; "
                 "if another column holds the texts, name it with text_column"
             )
-        self.molecules = decide_molecules(table.texts, options.molecules, self.saved_task.molecules)
+        return cls(
+            models=models,
+            path=path,
+            options=options,
+            saved_task=saved_task,
+            text_column=table.text_column,
+            pair_column=pair_column,
+            label_columns=label_columns,
+            has_labels=not set(label_columns).isdisjoint(frame),
+            molecules=decide_molecules(table.texts, options.molecules, saved_task.molecules),
+            margins=margins,
+            training_bits=training_fingerprints(models) if options.distance else [],
+        )
 
-    @classmethod
-    def for_file(cls, models: Sequence[SeedModel], path: str, options: PredictOptions) -> Self:
-        """The models, and the table in a file."""
-        first_rows = next(read_chunks(path, options.table_options, ROWS))
-        return cls(models, path, options, first_rows)
+    @property
+    def meaning(self) -> OutputMeaning:
+        return meaning_of(self.saved_task)
 
     @property
     def in_chunks(self) -> bool:
         """Whether some rows can be predicted at a time: those with labels are scored together."""
         return not (self.has_labels or self.options.explain)
-
-    def _check_options(self) -> None:
-        """InputError for options that these models do not have."""
-        options = self.options
-        if options.calibrated and any(
-            model.saved_task.temperature is None for model in self.models
-        ):
-            raise InputError(
-                "calibrated probabilities need a classification with a temperature, "
-                "fine-tuned by this version of exlm; leave out calibrated"
-            )
-        if options.calibrated and options.interval is not None:
-            raise InputError(
-                "interval takes the probabilities as they are, which have been compared with the "
-                "validation rows; leave out calibrated"
-            )
-        if options.distance and (self.saved_task.molecules is False or self.saved_task.pair_column):
-            raise InputError(
-                "distance compares molecules, but this model was fine-tuned on pairs or other "
-                "texts; leave it out"
-            )
-        if options.pair_column and not self.saved_task.pair_column:
-            raise InputError(
-                f"pair_column names {options.pair_column!r}, but the model reads single texts; "
-                "leave it out"
-            )
-        if options.explain and self.meaning.label_type.of_units:
-            raise InputError(
-                "explain is for fine-tuned encoders that predict for whole texts, not for "
-                f"{self.models[0].directory}; leave it out"
-            )
-        if options.explain:
-            output_path("", self.path, options.explain, "", (".html",))
 
     def predict(self, rows: FileRows | None = None) -> Predictions:
         """Predictions for some rows of the table, or for all: means over the models, with standard
@@ -144,14 +124,12 @@ class TablePredictor:
         if self.options.explain:
             explanations = {"explanation": self._explain(table, tokens)}
             frame = with_predictions(frame, explanations, self.path)
-        predictions = Predictions(frame, counts)
         if not self.has_labels:
-            return predictions
+            return Predictions(frame, counts)
         try:
-            scores = self._scores(table, by_model, in_training)
+            return Predictions(frame, counts, self._scores(table, by_model, in_training))
         except InputError as error:
-            return replace(predictions, note=str(error))
-        return replace(predictions, scores=scores)
+            return Predictions(frame, counts, note=str(error))
 
     def _scores(
         self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
@@ -172,12 +150,14 @@ class TablePredictor:
         missing = [name for name in self.label_columns if name not in table.frame]
         if missing:
             note(f"{self.path} has no column {listed(missing)}; the other labels are scored")
-        rows = np.flatnonzero(labelled)
-        scores = scores_of(self.saved_task, labels, rows, by_model, self.margins)
-        return replace(
-            scores,
+        return scores_of(
+            self.saved_task,
+            labels,
+            np.flatnonzero(labelled),
+            by_model,
+            self.margins,
+            in_training=None if in_training is None else int(in_training[labelled].sum()),
             unknown_labels=unknown_labels,
-            in_training=None if in_training is None else int(in_training[rows].sum()),
         )
 
     @cached_property
@@ -192,6 +172,11 @@ class TablePredictor:
         """What spells texts before they are compared; None for molecules."""
         return None if self.molecules else self.models[0].loaded.tokenizer
 
+    def texts_of(self, rows: FileRows) -> TextTable:
+        """Some rows of the file as a table without labels."""
+        table = unlabelled_table(rows, self.path, self.text_column, self.pair_column)
+        return replace(table, unit_pattern=self.saved_task.unit_pattern)
+
     def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
         """Some rows of the file, as the models read them."""
         # The models of a fine-tuning have the same tokenizer.
@@ -204,45 +189,25 @@ class TablePredictor:
         )
         return reader.read(self.texts_of(rows), self.path)
 
-    def texts_of(self, rows: FileRows) -> TextTable:
-        """Some rows of the file as a table without labels. Its columns of texts are those of the
-        training, in any case, if they are not named; or one with a usual name. InputError if a
-        second text is missing that the model reads."""
-        pair_column = self.options.pair_column or self.saved_task.pair_column
-        if pair_column is not None and pair_column not in rows.frame:
-            raise InputError(
-                f"{self.path} has no column {pair_column!r}, and the model reads two texts of a "
-                "row; name their columns with text_column and pair_column"
-            )
-        table = unlabelled_table(rows, self.path, self.text_column, pair_column)
-        return replace(table, unit_pattern=self.saved_task.unit_pattern)
-
     def predictions_by_model(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
     ) -> dict[str, np.ndarray]:
         """What every model predicts for rows that were read: [rows, outputs] by name."""
-        usable_rows = np.flatnonzero(table.usable)
-        by_model = dict[str, np.ndarray]()
-        for model in self.models:
-            name = model.directory.name
-            progress = name if shows_progress else None
-            by_model[name] = self._predictions_of(model, tokens, usable_rows, progress)
-        return by_model
+        rows = np.flatnonzero(table.usable)
+        return {
+            model.directory.name: self._predictions_of(model, tokens, rows, shows_progress)
+            for model in self.models
+        }
 
     def _predictions_of(
-        self,
-        model: SeedModel,
-        tokens: TableTokens,
-        rows: np.ndarray,
-        progress: str | None = None,
+        self, model: SeedModel, tokens: TableTokens, rows: np.ndarray, shows_progress: bool
     ) -> np.ndarray:
         """What a model predicts for some rows: [all rows, outputs], NaN for all others."""
         meaning = meaning_of(model.saved_task)
+        progress = model.directory.name if shows_progress else None
         outputs = meaning.outputs(model.loaded, tokens, rows, self.options.precision, progress)
-        temperature = 1.0
-        if self.options.calibrated and model.saved_task.temperature:
-            temperature = model.saved_task.temperature
-        return meaning.as_predictions(outputs, temperature)
+        temperature = model.saved_task.temperature if self.options.calibrated else None
+        return meaning.as_predictions(outputs, temperature or 1.0)
 
     def _with_predictions(
         self, table: TextTable, by_model: dict[str, np.ndarray], in_training: np.ndarray | None
@@ -274,7 +239,11 @@ class TablePredictor:
         def predict(examples: list[Tokens]) -> np.ndarray:
             masked = TableTokens(examples)
             rows = np.arange(len(examples))
-            return np.mean([self._predictions_of(model, masked, rows) for model in self.models], 0)
+            by_model = [
+                self._predictions_of(model, masked, rows, shows_progress=False)
+                for model in self.models
+            ]
+            return np.mean(by_model, 0)
 
         explanations = explain(
             table=table,
@@ -308,3 +277,58 @@ def _margins_by_model(models: Sequence[SeedModel], interval: float | None) -> di
                 "interval, may stand in an earlier training, so that the interval is too narrow"
             )
     return {ENSEMBLE: np.max(list(margins.values()), 0), **margins}
+
+
+def check_options(models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
+    """InputError for options that these models do not have."""
+    saved_task = models[0].saved_task
+    if options.calibrated and any(model.saved_task.temperature is None for model in models):
+        raise InputError(
+            "calibrated probabilities need a classification with a temperature, "
+            "fine-tuned by this version of exlm; leave out calibrated"
+        )
+    if options.calibrated and options.interval is not None:
+        raise InputError(
+            "interval takes the probabilities as they are, which have been compared with the "
+            "validation rows; leave out calibrated"
+        )
+    if options.distance and (saved_task.molecules is False or saved_task.pair_column):
+        raise InputError(
+            "distance compares molecules, but this model was fine-tuned on pairs or other "
+            "texts; leave it out"
+        )
+    if options.pair_column and not saved_task.pair_column:
+        raise InputError(
+            f"pair_column names {options.pair_column!r}, but the model reads single texts; "
+            "leave it out"
+        )
+    directory = models[0].directory
+    if options.explain and (saved_task.label_type.of_units or is_baseline(directory)):
+        raise InputError(
+            "explain is for fine-tuned encoders that predict for whole texts, not for "
+            f"{directory}; leave it out"
+        )
+    if options.explain:
+        output_path("", path, options.explain, "", (".html",))
+
+
+def columns_of_labels(
+    frame: pd.DataFrame, path: str, options: PredictOptions, training_labels: list[str]
+) -> list[str]:
+    """The columns of a table that have, or would have, the labels that were in the columns
+    `training_labels`, in their order. InputError if the option `label_columns` names others, or not
+    as many, or one label in the place of another."""
+    if options.label_columns is None:
+        return training_labels
+    names = match_columns(options.label_columns, frame.columns)
+    check_columns(frame, path, *names)
+    if sorted(names) == sorted(training_labels):
+        return training_labels
+    places = zip(names, training_labels, strict=False)
+    is_exchanged = any(name != label and name in training_labels for name, label in places)
+    if len(names) != len(training_labels) or is_exchanged:
+        raise InputError(
+            f"label_columns names {listed(names)}; give the columns of "
+            f"{listed(training_labels)}, in this order"
+        )
+    return names

@@ -1,50 +1,57 @@
 """The settings of a table's task, completed by what the table and the model say."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 
+from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
+from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.labels.scores import metric_names
 from exlm.tasks.rows.datasets import GLUE
 from exlm.tasks.rows.reading import decide_molecules
 from exlm.tasks.rows.table import TextTable
 
 
-def complete_config(config: TaskConfig, table: TextTable, saved_task: SavedTask) -> TaskConfig:
-    """The config with whether texts are molecules, their spelling and the split, where it leaves
-    them out, and with the whole names of the label columns, where it names them. `saved_task` is
-    what the model remembers (`remembered`). InputError if settings do not fit the table."""
+@dataclass(frozen=True)
+class CompleteConfig(TaskConfig):
+    """The settings of a table's task, once the table and the model have said whether texts are
+    molecules, how these are rewritten, and how rows are split."""
+
+    split: str = ""
+    molecules: bool = False
+    standardize: Standardize = field(default="none", metadata=IDENTITY_IF_CHANGED)
+
+
+def complete_config(
+    config: TaskConfig, table: TextTable, model_texts: ModelTexts
+) -> CompleteConfig:
+    """The config, completed, and with the whole names of the label columns, where it names them.
+    InputError if settings do not fit the table."""
     metrics = metric_names(table.label_type, table.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
             f"a {table.task_type} task has no metric {config.metric!r}; "
             f"use one of {', '.join(metrics)}"
         )
-    user_says = False if config.dataset in GLUE else config.molecules
+    never_molecules = config.dataset in GLUE or table.label_type.of_units
+    user_says = False if never_molecules else config.molecules
     # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
-    model_knows = True if saved_task.molecules else None
+    model_knows = True if model_texts.molecules else None
     molecules = decide_molecules(table.texts, user_says, model_knows)
-    # 'none' and absent are equal here; keep what the recipe wrote, or finished runs would not be
-    # recognised.
-    standardize = config.standardize
-    if standardize is None and molecules and saved_task.standardize != "none":
-        standardize = saved_task.standardize
-    if standardize not in (None, "none") and not molecules:
+    standardize = config.standardize or (model_texts.standardize if molecules else "none")
+    if standardize != "none" and not molecules:
         raise InputError(
             f"task.standardize {standardize} rewrites molecules; "
             "set task.molecules to true, or leave it out"
         )
-    split = config.split
-    if not split and table.parts is not None:
-        split = "parts"
-    if not split:
-        split = "scaffold" if molecules else "random"
+    computed_split = "scaffold" if molecules else "random"
+    split = config.split or ("parts" if table.parts is not None else computed_split)
     names_labels = config.label_columns or table.label_type.of_units
-    return replace(
-        config,
-        molecules=molecules,
-        split=split,
-        standardize=standardize,
-        label_columns=table.label_columns if names_labels else None,
-    )
+    settings = {
+        "molecules": molecules,
+        "split": split,
+        "standardize": standardize,
+        "label_columns": table.label_columns if names_labels else None,
+    }
+    return CompleteConfig(**vars(config) | settings)

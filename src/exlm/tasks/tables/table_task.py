@@ -1,25 +1,22 @@
-"""A table as a task, without training: its metric, its splits, and how predictions for it are
-scored and written. Fine-tuned models and baselines have this in common."""
+"""A table as a task: prepared once for all seeds, split, and checked before it is learned."""
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rdkit
+import pandas as pd
 
+from exlm.data.chunks import output_layout
 from exlm.data.columns import listed
-from exlm.data.frames import with_columns, write_frame
+from exlm.data.layout import TableLayout
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, note
-from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.results import SeedScores
-from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import Binary
-from exlm.tasks.labels.scores import metric_names, quick_interval, score_labels, score_predictions
-from exlm.tasks.rows.datasets import GLUE, departures, file_hashes
+from exlm.tasks.labels.scores import metric_names, score_predictions
+from exlm.tasks.results import RunResult
+from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
 from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
@@ -27,84 +24,72 @@ from exlm.tasks.rows.duplicates import (
     merged_labels,
     resolve_duplicates,
 )
-from exlm.tasks.rows.hashes import content_hash, rows_hash, split_hash
-from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_rows
+from exlm.tasks.rows.hashes import content_hash
+from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.training_rows import MARKED, TrainingTexts, write_training
+from exlm.tasks.tables.settings import CompleteConfig
+from exlm.tasks.tables.training_rows import MARKED, TrainingTexts
 
 
-class TableTask(ABC):
-    """A table that is split, and whose predictions are scored and written: a `Task`
-    (`tasks/task.py`) but for its training."""
+@dataclass
+class TableTask:
+    """A labelled table and how it is learned: a `Task` (`tasks/task.py`). `prepare_table` makes
+    it."""
 
-    def __init__(
-        self,
-        config: TaskConfig,
-        table: TextTable,
-        rows_to_split: np.ndarray,
-        spelling: Callable[[str], str],
-        earlier_run: Path | None = None,
-    ) -> None:
-        """`config` is complete (`complete_config`). `rows_to_split` ([rows] bool) are those that
-        could be used before it was known what the model cannot read: a split divides all of them,
-        so that all models and baselines have the same. Texts with the same `spelling` are equal.
-        `earlier_run` is the directory of the fine-tuned model that the training goes on from."""
-        self.config = config
-        self.spelling = spelling
-        default = GLUE[config.dataset].metric if config.dataset in GLUE else None
-        first_metric, *_ = metric_names(table.label_type, table.class_names)
-        self.metric = config.metric or default or first_metric
-        self.groups = find_groups(table, spelling)
-        user_split = None if config.duplicates == "keep" else split_by_user(config, table)
-        self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
-        self.merged_labels = merged_labels(table, self.table, config.duplicates)
-        is_duplicate = table.usable & ~self.table.usable
-        self.rows_to_split = rows_to_split & ~is_duplicate
-        self.earlier_run = earlier_run
-        self.in_earlier_training: np.ndarray | None = None
-        if earlier_run is not None:
-            molecules = bool(config.molecules) and table.pairs is None
-            earlier_texts = TrainingTexts([earlier_run], spelling, molecules)
-            self.in_earlier_training = earlier_texts.rows_in(self.table)
-            if self.in_earlier_training is None:
-                note(
-                    f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
-                    "told whether valid and test have some of them"
-                )
-        self.reported_rows = self.table.reported_rows()
-        self.identity = {"data_sha256": content_hash(table), "metric": self.metric}
-        self.departures = departures(config, table, int(self.table.usable.sum()))
-        self.file_sha256 = file_hashes(config)
-        self.split_of = cache(self._split)
-        self.summary = describe_table(self.table, bool(config.molecules))
-        repeated = describe_duplicates(table, self.groups)
-        if repeated:
-            self.summary += f"; {repeated}"
-        for remark in remarks_on_labels(self.table):
-            note(remark)
+    config: CompleteConfig
+    table: TextTable  # duplicates that the user does not want cannot be used
+    metric: str  # chooses the epoch and the grid cell
+    spelling: Callable[[str], str]  # texts with the same spelling are equal
+    groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
+    # [rows] bool, those that could be used before it was known what the model cannot read: a split
+    # divides all of them, so that all models and baselines have the same
+    rows_to_split: np.ndarray
+    merged_labels: dict[str, np.ndarray]  # columns of labels that are not those of the cells
+    earlier_run: Path | None  # of the fine-tuned model that the training goes on from
+    # [rows] bool, whether the text was in that training; None if this is not known
+    in_earlier_training: np.ndarray | None
+    summary: str  # the data in one line
+    reported_rows: pd.DataFrame  # those with something wrong (`TextTable.reported_rows`)
+    departures: list[str]  # from the published data, in words
+    identity: dict[str, Any]  # what other runs must share to have the same data and scores
+    file_sha256: dict[str, str]  # by path
+    layout: TableLayout  # of the predictions, which are written as the table is
+    learn: "Learn"  # trains with one seed
+    splits: dict[int, RowSplit] = field(default_factory=dict)  # by seed, those made so far
 
-    @abstractmethod
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
-        """Trains with one seed, as `Task` says."""
-
-    def _split(self, seed: int) -> RowSplit:
+    def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part."""
-        return split_rows(
-            self.config,
-            self.table,
-            seed=seed,
-            rows_to_split=self.rows_to_split,
-            groups=self.groups,
-        )
+        if seed not in self.splits:
+            self.splits[seed] = split_rows(
+                self.config,
+                self.table,
+                seed=seed,
+                rows_to_split=self.rows_to_split,
+                groups=self.groups,
+            )
+        return self.splits[seed]
+
+    def in_train(self, split: RowSplit) -> np.ndarray:
+        """[rows] bool: the usable rows with a text or molecule of the train part."""
+        return self.table.usable & np.isin(self.groups, self.groups[split["train"]])
+
+    def counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
+        """How many rows of every part but train were in the training that this one goes on from;
+        None if it cannot be told."""
+        has_row = self.in_earlier_training
+        return {
+            part: None if has_row is None else int(has_row[rows].sum())
+            for part, rows in split.items()
+            if part != "train"
+        }
 
     def announce(self, seed: int) -> None:
         """Prints the sizes of the parts that a seed has, how many texts or molecules stand in
         several, and a warning of scored rows that the model learns, or has learned in an earlier
         training. InputError if nothing can be learned, or if valid cannot choose what is best."""
         split = self.split_of(seed)
-        self._check_labels(split)
+        _check_labels(self, split)
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
         shared = count_shared(self.groups, split)
         remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
@@ -113,17 +98,17 @@ class TableTask(ABC):
             or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
             remarks += f"; {unused} usable rows are in no part{or_cut}"
         print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
-        in_train = self._in_train(split)[split.get("test", np.arange(0))]
-        if in_train.any():
+        test_in_train = self.in_train(split)[split.get("test", np.arange(0))]
+        if test_in_train.any():
             print(
-                f"warning: {in_train.sum()} of {len(in_train)} test rows have a text or molecule "
-                "of the train part, which a model may know by heart; leave them out for an honest "
-                f"number ({MARKED})",
+                f"warning: {test_in_train.sum()} of {len(test_in_train)} test rows have a text or "
+                "molecule of the train part, which a model may know by heart; leave them out for "
+                f"an honest number ({MARKED})",
                 file=sys.stderr,
             )
         in_words = " and ".join(
             f"{count} of the {len(split[part])} {part} rows"
-            for part, count in self._counts_in_earlier_training(split).items()
+            for part, count in self.counts_in_earlier_training(split).items()
             if count
         )
         if in_words:
@@ -134,200 +119,132 @@ class TableTask(ABC):
                 file=sys.stderr,
             )
 
-    def _check_labels(self, split: RowSplit) -> None:
-        """InputError if nothing can be learned in train, if a number to predict has no label there,
-        or if the metric of the valid part is not defined."""
-        table = self.table
-        train_labels = table.labels[split["train"]]
-        columns = train_labels.reshape(-1, 1) if table.unit_pattern else train_labels
-        if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
-            raise InputError(
-                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
-                "which nothing can be learned; use another split"
-            )
-        unlabelled = np.isnan(train_labels).all(0)
-        if table.label_type.is_number and unlabelled.any():
-            raise InputError(
-                f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
-                "part; leave it out or use another split"
-            )
-        if not self._has_score(split["valid"]):
-            raise InputError(
-                f"{self.metric} of the valid part is not defined (only one class or value in it), "
-                "so the best epoch or setting cannot be found; use another split, or choose the "
-                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
-            )
-        if "test" in split and not self._has_score(split["test"]):
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
+        """Trains with one seed, as `learn` says."""
+        return self.learn(self, self.split_of(seed), run_dir, hyper, seed)
+
+
+# Trains on a split with the hyper-parameters of a grid cell and a seed. Keeps in a directory what
+# predicts, and the results (`write_results`), which it returns with what else there is to tell.
+Learn = Callable[[TableTask, RowSplit, Path, Any, int], RunResult]
+
+
+def prepare_table(
+    config: CompleteConfig,
+    table: TextTable,
+    rows_to_split: np.ndarray,
+    spelling: Callable[[str], str],
+    learn: Learn,
+    earlier_run: Path | None = None,
+) -> TableTask:
+    """The task of a table that was read; prints what is odd about it. The arguments are as in
+    `TableTask`. InputError if duplicates cannot be merged."""
+    groups = find_groups(table, spelling)
+    user_split = None if config.duplicates == "keep" else split_by_user(config, table)
+    merged = resolve_duplicates(table, groups, config.duplicates, user_split)
+    in_earlier_training = None
+    if earlier_run is not None:
+        molecules = config.molecules and table.pairs is None
+        in_earlier_training = TrainingTexts([earlier_run], spelling, molecules).rows_in(merged)
+        if in_earlier_training is None:
             note(
-                f"{self.metric} of the test part is not defined, because it has only one class or "
-                "value; other rows are needed to tell how good the model is"
+                f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
+                "told whether valid and test have some of them"
             )
+    repeated = describe_duplicates(table, groups)
+    for remark in remarks_on_labels(merged):
+        note(remark)
+    metric = config.metric or _default_metric(config, table)
+    return TableTask(
+        config=config,
+        table=merged,
+        metric=metric,
+        spelling=spelling,
+        groups=groups,
+        rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
+        merged_labels=merged_labels(table, merged, config.duplicates),
+        earlier_run=earlier_run,
+        in_earlier_training=in_earlier_training,
+        summary="; ".join(filter(None, [describe_table(merged, config.molecules), repeated])),
+        reported_rows=merged.reported_rows(),
+        departures=departures(config, table, int(merged.usable.sum())),
+        identity={
+            "data_sha256": content_hash(table),
+            "metric": metric,
+            "inferred": _inferred(config, table, metric),
+        },
+        file_sha256=file_hashes(config),
+        layout=output_layout(
+            str(task_files(config)["train"]), TableOptions(config.header), Path("predictions.csv")
+        ),
+        learn=learn,
+    )
 
-    def _has_score(self, rows: np.ndarray) -> bool:
-        """Whether the labels of these rows allow the metric."""
-        table = self.table
-        labels = table.labels[rows]
-        # rows or units have the probabilities of all classes in the place of a label
-        shape = labels.shape if table.unit_pattern else labels.shape[:1]
-        outputs = len(table.class_names or table.label_columns)
-        # Any finite predictions show whether the labels allow the metric.
-        predictions = np.random.default_rng(0).random((*shape, outputs))
-        scores = score_predictions(
-            table.label_type,
-            labels,
-            predictions,
-            metrics=[self.metric],
-            class_names=table.class_names,
+
+def _default_metric(config: CompleteConfig, table: TextTable) -> str:
+    if config.dataset in GLUE:
+        return GLUE[config.dataset].metric
+    return metric_names(table.label_type, table.class_names)[0]
+
+
+def _inferred(config: CompleteConfig, table: TextTable, metric: str) -> dict[str, Any]:
+    """The settings that were inferred, by the names that they have in an identity: a later run that
+    names them is the same."""
+    used = {
+        "text_column": table.text_column,
+        "pair_column": table.pair_column,
+        "label_columns": table.label_columns,
+        "task_type": table.task_type,
+        "positive": table.binary_names and table.binary_names[1],
+        "metric": metric,
+    }
+    left_out = [name for name in used if used[name] and getattr(config, name) is None]
+    return {f"task.{name}": used[name] for name in left_out}
+
+
+def _check_labels(task: TableTask, split: RowSplit) -> None:
+    """InputError if nothing can be learned in train, if a number to predict has no label there, or
+    if the metric of the valid part is not defined."""
+    table = task.table
+    train_labels = table.labels[split["train"]]
+    columns = train_labels.reshape(-1, 1) if table.unit_pattern else train_labels
+    if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
+        raise InputError(
+            f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+            "which nothing can be learned; use another split"
         )
-        return bool(np.isfinite(scores[self.metric]))
-
-    def _counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
-        """How many rows of every part but train were in the training that this one goes on from;
-        None if it cannot be told."""
-        has_row = self.in_earlier_training
-        return {
-            part: None if has_row is None else int(has_row[rows].sum())
-            for part, rows in split.items()
-            if part != "train"
-        }
-
-    def _in_train(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: the usable rows with a text or molecule of the train part."""
-        return self.table.usable & np.isin(self.groups, self.groups[split["train"]])
-
-    def score(
-        self,
-        predictions: np.ndarray,
-        rows: np.ndarray,
-        error_units: list[float] | None = None,
-        metrics: list[str] | None = None,
-    ) -> dict[str, float]:
-        """The scores on some rows, of predictions for all rows: [rows, outputs], of token
-        classification [rows, units, classes]. `error_units` are those of the method; `metrics` are
-        all of the task type where absent."""
-        table = self.table
-        return score_predictions(
-            table.label_type,
-            labels=table.labels[rows],
-            predictions=predictions[rows],
-            error_units=error_units,
-            metrics=metrics,
-            class_names=table.class_names,
+    unlabelled = np.isnan(train_labels).all(0)
+    if table.label_type.is_number and unlabelled.any():
+        raise InputError(
+            f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
+            "part; leave it out or use another split"
+        )
+    if not _has_score(task, split["valid"]):
+        raise InputError(
+            f"{task.metric} of the valid part is not defined (only one class or value in it), "
+            "so the best epoch or setting cannot be found; use another split, or choose the "
+            "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
+        )
+    if "test" in split and not _has_score(task, split["test"]):
+        note(
+            f"{task.metric} of the test part is not defined, because it has only one class or "
+            "value; other rows are needed to tell how good the model is"
         )
 
-    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
-        """What a model or a baseline keeps of the task that learns from these rows."""
-        table = self.table
-        error_units = None
-        if table.label_type.is_number and len(table.label_columns) > 1:
-            # standard deviations, so that no label counts more than another
-            error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
-        return SavedTask(
-            task_type=table.task_type,
-            text_column=table.text_column,
-            pair_column=table.pair_column,
-            label_columns=table.label_columns,
-            class_names=table.class_names,
-            binary_names=table.binary_names,
-            molecules=self.config.molecules,
-            standardize=self.config.standardize or "none",
-            error_units=error_units,
-            unit_pattern=table.unit_pattern or "",
-            mask_column=self.config.mask_column if table.unit_pattern else None,
-        )
 
-    def write_predictions(
-        self, run_dir: Path, split: RowSplit, predictions: np.ndarray
-    ) -> SeedScores:
-        """Writes the predictions of a seed [rows, outputs], except for a train part that has its
-        own file, and the texts of train. Returns the scores, counts and sizes of the parts; the
-        interval is of test, or of valid if there is no test."""
-        table = self.table
-        saved_task = self.task_to_save(split["train"])
-        error_units = saved_task.error_units
-        self._write_table(run_dir, split, predictions, meaning_of(saved_task))
-        write_training(
-            run_dir,
-            table=table,
-            rows=split["train"],
-            spelling=self.spelling,
-            molecules=bool(self.config.molecules),
-            earlier_run=self.earlier_run,
-        )
-        scored_parts = {name: rows for name, rows in split.items() if name != "train"}
-        main_part = "test" if "test" in split else "valid"
-        main_score = partial(
-            self.score, predictions, error_units=error_units, metrics=[self.metric]
-        )
-        interval = quick_interval(
-            main_score, split[main_part], self.metric, len(table.label_columns)
-        )
-        result: SeedScores = {
-            "split": {name: len(rows) for name, rows in split.items()},
-            "split_sha256": split_hash(split),
-            "file_sha256": self.file_sha256,
-            "left_out": int((~table.usable).sum()),
-            "label_columns": table.label_columns,
-            "rdkit": rdkit.__version__,
-            "scores": {
-                name: self.score(predictions, rows, error_units)
-                for name, rows in scored_parts.items()
-            },
-            "counts": {name: self._counts(rows) for name, rows in scored_parts.items()},
-            "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
-            "interval": {main_part: interval},
-            "in_train": {
-                name: int(self._in_train(split)[rows].sum()) for name, rows in scored_parts.items()
-            },
-            "labels": {
-                name: self._scores_of_labels(predictions, rows)
-                for name, rows in scored_parts.items()
-            },
-        }
-        if self.earlier_run is not None:
-            result["in_earlier_training"] = self._counts_in_earlier_training(split)
-        return result
-
-    def _counts(self, rows: np.ndarray) -> dict[str, float]:
-        """How many rows a part has, and how many of them are positive, if there are two classes."""
-        if not isinstance(self.table.label_type, Binary):
-            return {"rows": len(rows)}
-        positives = int((self.table.labels[rows] == 1).sum())
-        return {"rows": len(rows), "positives": positives}
-
-    def _scores_of_labels(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        """The score of every label by itself; {} if there is only one label."""
-        table = self.table
-        scores = score_labels(
-            table.label_type, table.label_columns, table.labels[rows], predictions[rows]
-        )
-        return {label: scores_of_label[self.metric] for label, scores_of_label in scores.items()}
-
-    def rows_to_predict(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
-        in the file of train."""
-        rows = np.ones(len(self.table.texts), dtype=bool)
-        if self.table.parts is not None:
-            rows = self.table.parts != "train"
-            rows[split["valid"]] = True
-        return rows
-
-    def _write_table(
-        self, run_dir: Path, split: RowSplit, predictions: np.ndarray, meaning: OutputMeaning
-    ) -> None:
-        table = self.table
-        parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
-        in_training = self._in_train(split)
-        if self.in_earlier_training is not None:
-            in_training |= self.in_earlier_training
-        columns["in_training"] = in_training
-        frame = with_columns(table.frame, {**columns, "problem": table.problems})
-        if table.parts is not None:
-            frame = frame[self.rows_to_predict(split)]
-        write_frame(frame, run_dir / "predictions.csv")
-
-
-def positive_or_one(deviations: np.ndarray) -> np.ndarray:
-    """Standard deviations as divisors: 1 for labels that are all equal."""
-    return np.where(deviations > 0, deviations, 1.0)
+def _has_score(task: TableTask, rows: np.ndarray) -> bool:
+    """Whether the metric is defined for the labels of some rows: then a model that guesses has a
+    score, too."""
+    table = task.table
+    labels = table.labels[rows]
+    # all classes of a row or unit have a probability in the place of a label
+    shape = labels.shape if table.unit_pattern else labels.shape[:1]
+    outputs = len(table.class_names or table.label_columns)
+    scores = score_predictions(
+        table.label_type,
+        labels,
+        predictions=np.random.default_rng(0).random((*shape, outputs)),
+        metrics=[task.metric],
+        class_names=table.class_names,
+    )
+    return bool(np.isfinite(scores[task.metric]))

@@ -1,6 +1,6 @@
 """Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -9,178 +9,198 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from exlm.errors import note
 from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
-from exlm.tasks.encoders.loading import EncoderSource, load_config, load_encoder_tokenizer
-from exlm.tasks.encoders.results import SeedScores
-from exlm.tasks.encoders.saved_task import SavedTask, TunedModel, fold_label_scale
+from exlm.tasks.encoders.loading import (
+    EncoderSource,
+    TunedModel,
+    load_config,
+    load_encoder_tokenizer,
+)
+from exlm.tasks.encoders.saved_task import SavedTask, remembered
 from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
+from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.reading import (
-    TableTokens,
-    TextReader,
-    note_spelling,
-    remembered,
-    spelling_of,
-)
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling, spelling_of
+from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.tables.scoring import score_rows
 from exlm.tasks.tables.settings import complete_config
-from exlm.tasks.tables.table_task import TableTask, positive_or_one
+from exlm.tasks.tables.table_task import TableTask, prepare_table
+from exlm.tasks.tables.training_results import (
+    positive_or_one,
+    rows_to_predict,
+    task_to_save,
+    write_results,
+)
 from exlm.tasks.tables.unit_table import load_unit_table
 
 DEFAULT_LENGTH = 512
+# The largest mean of labels, in their standard deviations, that a float32 output can include
+LARGEST_OFFSET = 10_000
 
 
-def read_table(encoder: EncoderSource, config: TaskConfig, device: str) -> "TableFinetuning":
+def read_table(encoder: EncoderSource, config: TaskConfig, device: str) -> TableTask:
     """The labelled table of a config, read for an encoder that is trained on a device."""
     tokenizer, max_length = load_encoder_tokenizer(
         encoder.name, config.max_length or DEFAULT_LENGTH
     )
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
         table = load_unit_table(config, max_length)
-        config = replace(config, label_columns=table.label_columns, molecules=False)
     else:
         table = load_labelled(config)
-    config = complete_config(config, table, remembered(load_config(encoder.name)))
-    molecules = bool(config.molecules)
-    how = config.standardize or "none"
-    if molecules and how == "none":
+    complete = complete_config(config, table, remembered(load_config(encoder.name)))
+    if complete.molecules and complete.standardize == "none":
         note_spelling(table.texts, config.dataset)
-    reader = TextReader(tokenizer, max_length, molecules, how, config.on_invalid)
+    reader = TextReader(
+        tokenizer, max_length, complete.molecules, complete.standardize, config.on_invalid
+    )
     checked, tokens = reader.read(table)
-    return TableFinetuning(encoder, config, checked, table.usable, reader, tokens, device)
+    return prepare_table(
+        complete,
+        checked,
+        rows_to_split=table.usable,
+        spelling=spelling_of(tokenizer, complete.molecules, complete.standardize),
+        learn=EncoderLearner(encoder, tokenizer, max_length, tokens, device).learn,
+        earlier_run=encoder.earlier_run,
+    )
 
 
-class TableFinetuning(TableTask):
-    """Fine-tunes encoders for a table.
+@dataclass(frozen=True)
+class EncoderLearner:
+    """Fine-tunes encoders for a table, whose `tokens` the tokenizer made.
 
-    The `LabelType` says what is learned of the labels. `saved_task`, with what the training finds
+    The `LabelType` says what is learned of the labels. A `SavedTask`, with what the training finds
     out, is kept with a model; it tells `OutputMeaning` how to read its outputs."""
 
-    def __init__(
-        self,
-        encoder: EncoderSource,
-        config: TaskConfig,
-        table: TextTable,
-        rows_to_split: np.ndarray,
-        reader: TextReader,
-        tokens: TableTokens,
-        device: str,
-    ) -> None:
-        """`reader` made the `tokens` of the table; for the others see `TableTask`."""
-        self.encoder = encoder
-        self.tokenizer: PreTrainedTokenizerFast = reader.tokenizer
-        self.max_length = reader.max_length
-        self.tokens = tokens
-        self.device = device
-        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.form)
-        super().__init__(config, table, rows_to_split, spelling, encoder.earlier_run)
+    encoder: EncoderSource
+    tokenizer: PreTrainedTokenizerFast
+    max_length: int
+    tokens: TableTokens
+    device: str
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
-        """Trains with one seed and keeps the epoch that is best on valid. Returns it, and the
-        scores."""
-        assert hyper.batch_size  # filled in before
+    def learn(
+        self, task: TableTask, split: RowSplit, run_dir: Path, hyper: FinetuneConfig, seed: int
+    ) -> RunResult:
+        """Trains with one seed and keeps the epoch that is best on valid (`Learn`)."""
         torch.manual_seed(seed)
-        split = self.split_of(seed)
+        train = split["train"]
         valid = split["valid"]
-        meaning = meaning_of(self.task_to_save(split["train"]))
+        labels = task.table.labels
+        saved_task = self._task_to_learn(task, train)
+        meaning = meaning_of(saved_task)
         names = meaning.head_names
         model_settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": meaning.label_type.problem_type,
-            "task": meaning.saved_task.to_json(),
         }
-        network = self.encoder.load(meaning.model_classes, hyper, model_settings)
+        network = self.encoder.load(saved_task, hyper, model_settings)
         tuned = TunedModel(network, self.tokenizer)
 
         def validate() -> dict[str, float]:
             outputs = meaning.outputs(tuned, self.tokens, valid)
-            predictions = meaning.as_predictions(outputs)
-            return self.score(predictions, valid, meaning.saved_task.error_units)
+            return score_rows(saved_task, labels, meaning.as_predictions(outputs), valid)
 
         best_epoch = train_best_epoch(
             network=network,
             loss=partial(training_loss, meaning.label_type),
-            batches=self._batches(meaning, split["train"], hyper.batch_size, seed),
+            batches=self._batches(meaning, labels, train, hyper, seed),
             run_dir=run_dir,
             hyper=hyper,
             score=validate,
-            metric=self.metric,
+            metric=task.metric,
             device=self.device,
         )
-        predicted_rows = self.table.usable & self.rows_to_predict(split)
+        predicted_rows = task.table.usable & rows_to_predict(task.table, split)
         outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
-        saved_task = self._task_after_training(network, meaning, outputs[valid], valid)
-        network.config.task = saved_task.to_json()
+        task_to_keep = task_after_training(network, meaning, outputs[valid], labels[valid])
+        network.config.task = task_to_keep.to_json()
         save_model(run_dir, network, self.tokenizer)
+        predictions = meaning.as_predictions(outputs)
         return {
             "best_epoch": best_epoch,
             "weight_files": {"model": weight_files(self.encoder.name)},
-            **self.write_predictions(run_dir, split, meaning.as_predictions(outputs)),
+            **write_results(task, split, saved_task, predictions, run_dir),
         }
 
     def _batches(
-        self, meaning: OutputMeaning, rows: np.ndarray, batch_size: int, seed: int
+        self,
+        meaning: OutputMeaning,
+        labels: np.ndarray,
+        rows: np.ndarray,
+        hyper: FinetuneConfig,
+        seed: int,
     ) -> ShuffledBatches:
         """Batches of the rows to train on, with their labels."""
+        assert hyper.batch_size  # filled in before
         unit_starts = self.tokens.unit_starts
 
         def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
             examples = [self.tokens.examples[row] for row in rows_of_batch]
             batch = pad(examples, self.tokenizer, meaning.padding_side)
             starts = None if unit_starts is None else unit_starts[rows_of_batch]
-            labels = self.table.labels[rows_of_batch]
             length = batch["input_ids"].shape[1]
-            return batch | {"labels": meaning.targets(labels, starts, length)}
+            return batch | {"labels": meaning.targets(labels[rows_of_batch], starts, length)}
 
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return ShuffledBatches(lengths, rows, batch_size, seed, collate)
+        return ShuffledBatches(lengths, rows, hyper.batch_size, seed, collate)
 
-    def _task_after_training(
-        self,
-        network: PreTrainedModel,
-        meaning: OutputMeaning,
-        outputs: np.ndarray,
-        valid: np.ndarray,
-    ) -> SavedTask:
-        """What a trained network keeps of the task, whose outputs for the `valid` rows are [n,
-        outputs]: also the temperature of logits, or the scale of numbers as part of the network,
-        and the errors on valid."""
-        label_type = meaning.label_type
-        truth = self.table.labels[valid]
-        saved_task = meaning.saved_task
-        if label_type.has_intervals:
-            errors = label_type.errors(truth, meaning.as_predictions(outputs))
-            saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
-        if not isinstance(label_type, Probabilities):
-            return fold_label_scale(network, saved_task)
-        if not label_type.has_temperature:
+    def _task_to_learn(self, task: TableTask, train: np.ndarray) -> SavedTask:
+        """What a model keeps of the task before its training; of numbers also the mean and the
+        standard deviation [labels] in train."""
+        saved_task = replace(task_to_save(task, train), max_length=self.max_length)
+        if not task.table.label_type.is_number:
             return saved_task
-        truth, logits = label_type.as_rows(truth, outputs)
-        temperature = fit_temperature(label_type, logits, truth)
-        return replace(saved_task, temperature=temperature)
+        labels = task.table.labels[train]
+        std = positive_or_one(np.nanstd(labels, 0))
+        return replace(saved_task, mean=np.nanmean(labels, 0).tolist(), std=std.tolist())
 
-    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
-        """What a model keeps of the task. `mean` and `std` [labels] are those of the labels in
-        train, if they are numbers."""
-        mean = np.zeros(len(self.table.label_columns))
-        std = np.ones(len(self.table.label_columns))
-        if self.table.label_type.is_number:
-            labels = self.table.labels[train_rows]
-            mean = np.nanmean(labels, 0)
-            std = positive_or_one(np.nanstd(labels, 0))
-        return replace(
-            super().task_to_save(train_rows),
-            max_length=self.max_length,
-            mean=mean.tolist(),
-            std=std.tolist(),
+
+def task_after_training(
+    network: PreTrainedModel, meaning: OutputMeaning, outputs: np.ndarray, labels: np.ndarray
+) -> SavedTask:
+    """What a trained network keeps of the task, whose outputs for the valid rows are [n, outputs]:
+    also the temperature of logits, or the scale of numbers as part of the network, and the errors
+    on valid."""
+    label_type = meaning.label_type
+    saved_task = meaning.saved_task
+    if label_type.has_intervals:
+        errors = label_type.errors(labels, meaning.as_predictions(outputs))
+        saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
+    if not isinstance(label_type, Probabilities):
+        return fold_label_scale(network, saved_task)
+    if not label_type.has_temperature:
+        return saved_task
+    truths, logits = label_type.as_rows(labels, outputs)
+    return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
+
+
+def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
+    """Makes the last layer of a regression network return real units, in place; returns what is
+    saved with it, with mean 0 and std 1. The outputs are those of its last linear layer: the heads
+    of all families end with it. The layer stays as it is where float32 could not tell the labels
+    apart."""
+    mean = torch.tensor(saved_task.mean, dtype=torch.float64)
+    std = torch.tensor(saved_task.std, dtype=torch.float64)
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    has_no_layer = not layers or layers[-1].bias is None or layers[-1].out_features != len(mean)
+    if has_no_layer or (mean.abs() > LARGEST_OFFSET * std).any():
+        note(
+            f"the head of {network.config.model_type} stays standardised; use exlm predict, "
+            f"not pipelines"
         )
+        return saved_task
+    last = layers[-1]
+    with torch.no_grad():
+        last.weight.copy_(last.weight.cpu().double() * std[:, None])
+        last.bias.copy_(last.bias.cpu().double() * std + mean)
+    return replace(saved_task, mean=[0.0] * len(mean), std=[1.0] * len(std))
 
 
 def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:

@@ -11,7 +11,7 @@ from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 from exlm.data.chemistry import fingerprints, standardize
 from exlm.errors import InputError
 from exlm.storage.files import write_text
-from exlm.tasks.encoders.saved_task import SeedModel
+from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.rows.table import TextTable
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
@@ -30,21 +30,18 @@ def write_training(
     molecules: bool,
     earlier_run: Path | None = None,
 ) -> None:
-    """Keeps the molecules that the model of a seed is trained on beside it, or the marks of texts
-    and pairs; and those of the training in the directory `earlier_run`, which it goes on from. If
-    that training kept none, nothing is kept: a record of half the training would mislead."""
-    lines_by_file = dict[str, list[str]]()
-    if molecules:
-        lines_by_file[TRAINING_MOLECULES] = [table.texts[row] for row in rows]
-    if not molecules or table.pairs is not None:
-        marks = _marks(table, spelling)
-        lines_by_file[TRAINING_MARKS] = [marks[row] for row in rows]
-    for name, lines in lines_by_file.items():
-        if earlier_run and not (earlier_run / name).is_file():
-            continue
-        earlier_lines = _lines([earlier_run], name) if earlier_run else set()
-        all_lines = lines + sorted(earlier_lines - set(lines))
-        write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
+    """Keeps beside the model of a seed what it is trained on: if the rows of a table are
+    `molecules` these, or else the marks of texts and pairs; and what the training in the directory
+    `earlier_run` kept, which it goes on from. If that kept nothing, nothing is kept: a record of
+    half the training would mislead."""
+    name = TRAINING_MOLECULES if molecules else TRAINING_MARKS
+    if earlier_run and not (earlier_run / name).is_file():
+        return
+    lines_of_table = table.texts if molecules else _marks(table, spelling)
+    lines = [lines_of_table[row] for row in rows]
+    earlier_lines = _lines([earlier_run], name) if earlier_run else set()
+    all_lines = lines + sorted(earlier_lines - set(lines))
+    write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
 
 
 class TrainingTexts:
@@ -102,8 +99,9 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
                 f"{file} does not exist, so the molecules of the training are not known (of a "
                 "shared copy, say, or of what went on from one); leave out distance"
             )
-    how = models[0].saved_task.standardize
-    molecules = sorted(standardize(text, how) for text in _lines(run_dirs, TRAINING_MOLECULES))
+    standardized = models[0].saved_task.standardize
+    lines = _lines(run_dirs, TRAINING_MOLECULES)
+    molecules = sorted(standardize(text, standardized) for text in lines)
     return [bits for bits in fingerprints(molecules) if bits is not None]
 
 

@@ -21,6 +21,7 @@ from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.rows.datasets import read_files
 from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
 
 
@@ -44,10 +45,6 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     labels, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
     )
-    problems = [
-        problem or label_problem
-        for problem, label_problem in zip(table.problems, label_problems, strict=True)
-    ]
     wrong = [row for row, problem in enumerate(label_problems) if problem]
     if len(wrong) > len(label_problems) / 2:
         example = f"{row_name(table.frame.index[wrong[0]])}: {label_problems[wrong[0]]}"
@@ -61,7 +58,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
         labels=labels,
         label_columns=[label_column],
         task_type="token_classification",
-        problems=problems,
+        problems=first_of_each(table.problems, label_problems),
         class_names=classes,
         unit_pattern=unit,
     )

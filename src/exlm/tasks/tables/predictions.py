@@ -1,16 +1,15 @@
 """How to predict, what predictions for a file are, and what makes them (`Predictor`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import check_columns, listed, match_columns
+from exlm.data.columns import listed
 from exlm.data.frames import FileRows, with_columns
-from exlm.errors import InputError, note
-from exlm.tasks.encoders.saved_task import SeedModel
+from exlm.errors import note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 
@@ -44,25 +43,6 @@ class PredictOptions(ReadOptions):
     precision: Literal["auto", "bf16", "fp32"] = "fp32"
     label_columns: list[str] | None = None
     pair_column: str | None = None
-
-    def labels_in(self, frame: pd.DataFrame, path: str, training_labels: list[str]) -> list[str]:
-        """The columns of a table that have, or would have, the labels that were in the columns
-        `training_labels`, in their order. InputError if `label_columns` names others, or not as
-        many, or one label in the place of another."""
-        if self.label_columns is None:
-            return training_labels
-        names = match_columns(self.label_columns, frame.columns)
-        check_columns(frame, path, *names)
-        if sorted(names) == sorted(training_labels):
-            return training_labels
-        places = zip(names, training_labels, strict=False)
-        is_exchanged = any(name != label and name in training_labels for name, label in places)
-        if len(names) != len(training_labels) or is_exchanged:
-            raise InputError(
-                f"label_columns names {listed(names)}; give the columns of "
-                f"{listed(training_labels)}, in this order"
-            )
-        return names
 
 
 @dataclass(frozen=True)
@@ -108,10 +88,6 @@ def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) ->
 class Predictor(Protocol):
     """The models of all seeds of a task, and the file that they predict for."""
 
-    models: Sequence[SeedModel]
-    path: str
-    options: PredictOptions
-
     @property
     def in_chunks(self) -> bool:
         """Whether `predict` may get some rows of the file at a time, so that it need not fit into
@@ -121,8 +97,3 @@ class Predictor(Protocol):
     def predict(self, rows: FileRows | None = None) -> Predictions:
         """What the models predict for some rows of the file, or for all, and how it is scored."""
         ...
-
-
-# from models, a file and options to what predicts; InputError for options that these models do not
-# have
-PredictorMaker = Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]

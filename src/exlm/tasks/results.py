@@ -1,0 +1,85 @@
+"""What a fine-tuning or a baseline leaves: `result.json` of every seed, `results.json` of all, and
+the models that they tell of.
+
+A `result.json` has, by part where a part (all but train) is meant:
+
+* `seed`, `settings` (the identity of the run), `stopped` (why, if there is no result)
+* `scores` by metric, `interval` of the main metric (`low`, `high`; of test, or else valid), and of
+  several labels `labels`, the main metric of each by itself
+* `counts`: `rows`, of two classes `positives`, and of several labels the rows that have the rarest
+  and the most frequent one, `fewest_of_a_label` and `most_of_a_label`
+* `in_train`, `in_earlier_training`: rows with a text of train, or of the training of an encoder
+  that was fine-tuned before (null if it cannot be told)
+* `split` (rows, of train too), `split_sha256`, and `rows_sha256`, equal if the rows scored are
+* `label_columns`, `left_out` (rows that cannot be used), `file_sha256` by path, `rdkit` (version)
+* of a model `best_epoch` and `weight_files`, the SHA-256 of those that it began with; of a baseline
+  `seconds`
+
+A `results.json` has `settings`, `seeds`, `metric`, `machine`, `best` (the name of the best grid
+cell, "" without a grid), its `best_seed` and `runs` (their `result.json`), statistics over its
+seeds by part (`valid`, `test`, `mismatched` of MNLI; `counts`, `interval`, `labels`), and `cells`,
+the same of every grid cell."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from exlm.storage.files import GRID_REPORT, read_or_empty
+from exlm.tasks.labels.metrics import goodness, summarise
+
+BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
+
+RunResult = dict[str, Any]  # `result.json`, or some of its entries
+GridReport = dict[str, Any]  # `results.json`
+Statistics = dict[str, dict[str, float]]  # by name (of a metric, say) and statistic
+
+
+def leaves_model(result: RunResult) -> bool:
+    """Whether a run has left a model, as neither a baseline nor a training that stopped has."""
+    return "best_epoch" in result
+
+
+def summarise_parts(
+    numbers_of_seeds: Sequence[dict[str, dict[str, float]]],
+) -> dict[str, Statistics]:
+    """The numbers of all seeds, by part and name, summarised for those parts that all have."""
+    first, *others = numbers_of_seeds
+    return {
+        part: summarise([numbers[part] for numbers in numbers_of_seeds])
+        for part in first
+        if all(part in numbers for numbers in others)
+    }
+
+
+def best_seed(results: Sequence[RunResult], metric: str) -> int:
+    """The seed that is best on valid; of equal ones, the first."""
+    best = max(results, key=lambda result: goodness(result["scores"]["valid"][metric], metric))
+    return best["seed"]
+
+
+def seed_directories(path: str) -> list[Path]:
+    """The directories of a fine-tuning's models, one per seed (of the best grid cell), or `path`
+    itself if it has none."""
+    directory = Path(path)
+    report = read_or_empty(directory / GRID_REPORT)
+    run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
+    models = [
+        run_dir
+        for run_dir in run_dirs or sorted(directory.glob("seed-*"))
+        if (run_dir / "config.json").is_file() or is_baseline(run_dir)
+    ]
+    return models or [directory]
+
+
+def is_baseline(run_dir: Path) -> bool:
+    """Whether a directory has a baseline in the place of a model."""
+    return (run_dir / BASELINE_FILE).is_file()
+
+
+def best_seed_directory(path: str) -> Path:
+    """The directory of the model whose seed is best on valid, in the output of a fine-tuning;
+    `path` itself if it is that of a seed."""
+    report = read_or_empty(Path(path) / GRID_REPORT)
+    if not report:
+        return Path(path)
+    return Path(path) / report["best"] / f"seed-{best_seed(report['runs'], report['metric'])}"

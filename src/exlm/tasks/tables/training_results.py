@@ -1,0 +1,153 @@
+"""What the training of a seed leaves beside a model: the task that it learned, predictions, scores
+and a record of the training rows."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import rdkit
+
+from exlm.data.frames import with_columns, write_frame
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.label_types import Binary
+from exlm.tasks.labels.scores import quick_interval, score_labels
+from exlm.tasks.results import RunResult
+from exlm.tasks.rows.hashes import rows_hash, split_hash
+from exlm.tasks.rows.splits import RowSplit, part_of_rows
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.output_meaning import meaning_of
+from exlm.tasks.tables.scoring import score_rows
+from exlm.tasks.tables.table_task import TableTask
+from exlm.tasks.tables.training_rows import write_training
+
+
+def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
+    """What a model or a baseline keeps of the task that learns from these rows."""
+    table = task.table
+    error_units = None
+    if table.label_type.is_number and len(table.label_columns) > 1:
+        # standard deviations, so that no label counts more than another
+        error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
+    return SavedTask(
+        task_type=table.task_type,
+        text_column=table.text_column,
+        pair_column=table.pair_column,
+        label_columns=table.label_columns,
+        class_names=table.class_names,
+        binary_names=table.binary_names,
+        molecules=task.config.molecules,
+        standardize=task.config.standardize,
+        error_units=error_units,
+        unit_pattern=table.unit_pattern or "",
+        mask_column=task.config.mask_column if table.unit_pattern else None,
+    )
+
+
+def positive_or_one(deviations: np.ndarray) -> np.ndarray:
+    """Standard deviations as divisors: 1 for labels that are all equal."""
+    return np.where(deviations > 0, deviations, 1.0)
+
+
+def rows_to_predict(table: TextTable, split: RowSplit) -> np.ndarray:
+    """[rows] bool: all rows of a table; of several files those of valid, and all that are not in
+    the file of train."""
+    if table.parts is None:
+        return np.ones(len(table.texts), dtype=bool)
+    rows = table.parts != "train"
+    rows[split["valid"]] = True
+    return rows
+
+
+def write_results(
+    task: TableTask,
+    split: RowSplit,
+    saved_task: SavedTask,
+    predictions: np.ndarray,
+    run_dir: Path,
+) -> RunResult:
+    """Writes the predictions of a seed [rows, outputs] and the texts of train. Returns the scores,
+    counts and sizes of the parts; the interval is of test, or of valid if there is no test."""
+    table = task.table
+    _write_table(task, split, saved_task, predictions, run_dir / "predictions.csv")
+    write_training(
+        run_dir,
+        table=table,
+        rows=split["train"],
+        spelling=task.spelling,
+        molecules=task.config.molecules and table.pairs is None,
+        earlier_run=task.earlier_run,
+    )
+    score = partial(score_rows, saved_task, table.labels, predictions)
+    main_score = partial(score, metrics=[task.metric])
+    main_part = "test" if "test" in split else "valid"
+    interval = quick_interval(
+        main_score, split[main_part], task.metric, label_count=len(table.label_columns)
+    )
+    in_train = task.in_train(split)
+    scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+    result: RunResult = {
+        "split": {name: len(rows) for name, rows in split.items()},
+        "split_sha256": split_hash(split),
+        "file_sha256": task.file_sha256,
+        "left_out": int((~table.usable).sum()),
+        "label_columns": table.label_columns,
+        "rdkit": rdkit.__version__,
+        "scores": {name: score(rows) for name, rows in scored_parts.items()},
+        "counts": {name: _counts(table, rows) for name, rows in scored_parts.items()},
+        "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
+        "interval": {main_part: interval},
+        "in_train": {name: int(in_train[rows].sum()) for name, rows in scored_parts.items()},
+        "labels": {
+            name: _scores_of_labels(task, predictions, rows) for name, rows in scored_parts.items()
+        },
+    }
+    if task.earlier_run is not None:
+        result["in_earlier_training"] = task.counts_in_earlier_training(split)
+    return result
+
+
+def _write_table(
+    task: TableTask,
+    split: RowSplit,
+    saved_task: SavedTask,
+    predictions: np.ndarray,
+    path: Path,
+) -> None:
+    """Writes the rows with their predictions, except for a train part that has its own file."""
+    table = task.table
+    in_training = task.in_train(split)
+    if task.in_earlier_training is not None:
+        in_training |= task.in_earlier_training
+    columns = {
+        "split": part_of_rows(split, len(predictions)),
+        **meaning_of(saved_task).columns([predictions], table),
+        **task.merged_labels,
+        "in_training": in_training,
+        "problem": table.problems,
+    }
+    frame = with_columns(table.frame, columns)[rows_to_predict(table, split)]
+    write_frame(frame, path, layout=task.layout)
+
+
+def _counts(table: TextTable, rows: np.ndarray) -> dict[str, float]:
+    """How many rows a part has; of two classes also how many are positive, of several labels how
+    many the rarest and the most frequent label have."""
+    counts: dict[str, float] = {"rows": len(rows)}
+    if isinstance(table.label_type, Binary):
+        counts["positives"] = int((table.labels[rows] == 1).sum())
+    if len(table.label_columns) > 1:
+        labelled = (~np.isnan(table.labels[rows])).sum(0)
+        counts["fewest_of_a_label"] = int(labelled.min())
+        counts["most_of_a_label"] = int(labelled.max())
+    return counts
+
+
+def _scores_of_labels(
+    task: TableTask, predictions: np.ndarray, rows: np.ndarray
+) -> dict[str, float]:
+    """The score of every label by itself; {} if there is only one label."""
+    table = task.table
+    scores = score_labels(
+        table.label_type, table.label_columns, table.labels[rows], predictions[rows]
+    )
+    return {label: scores_of_label[task.metric] for label, scores_of_label in scores.items()}
