@@ -15,12 +15,13 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
+from exlm.filling.allowed import allowed_tokens
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, Molecule
-from exlm.filling.sites import fill_sites, template_maker
+from exlm.filling.options import FillOptions, FillSettings
+from exlm.filling.results import FilledText, Filling, InputText, Molecule
+from exlm.filling.sites import fill_sites, molecule_template, protein_template
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES
@@ -50,8 +51,9 @@ def protein_model(tmp_path_factory):
     return str(directory)
 
 
-def template(text, site=None, keep=None, replace=None, proteins=False):
-    return template_maker(site, keep, replace, proteins)(text)
+def template(text, proteins=False, **settings):
+    make_template = protein_template if proteins else molecule_template
+    return make_template(text, FillSettings(**settings))
 
 
 # --- templates
@@ -99,7 +101,7 @@ def test_masks_stand_where_the_site_is(text, options, expected):
     ],
 )
 def test_where_pieces_are_sampled_the_molecule_begins_with_a_site(text, expected):
-    assert template_maker(["1"], None, None, False, sampled=True)(text).masked_texts == [expected]
+    assert template(text, site=["1"], samples=1).masked_texts == [expected]
     assert template(text, site=["1"]).masked_texts != [expected]
 
 
@@ -216,12 +218,11 @@ def test_an_element_is_all_its_atoms_and_limits_no_bonds(model):
 
 def test_lengths_are_ranked_together_and_equally_probable(model):
     network, tokenizer = load_for_filling(model)
-    make = template_maker(["1-3"], None, None, False)
-    options = FillOptions(n_best=4)
-    filler = Filler(network, tokenizer, options)
+    settings = FillSettings(n_best=4, site=["1-3"], molecules=True)
+    filler = Filler(network, tokenizer, settings)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    filled_texts = list(fill_sites(filler, unfilled, make))
+    inputs = [InputText(line, text) for line, text in enumerate(texts, 1)]
+    filled_texts = list(fill_sites(filler, inputs, settings))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (
         filled_texts[1].problem.startswith("no attachment point")
@@ -233,14 +234,15 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     probabilities = [entry.probability for entry in filled.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
     for masked in filled.template.masked_texts:
-        (alone,) = fill_texts(network, tokenizer, [masked], options)
+        (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=4))
         together = [entry for entry in filled.fillings if entry.masked == masked]
         assert [entry.text for entry in together] == [e.text for e in alone.fillings]
 
 
 def molecules_of(texts, template=None, known=None):
     fillings = [Filling(text, [], 0.0) for text in texts]
-    return [filling.molecule for filling in judged(fillings, template, known)]
+    filled = FilledText(1, "", template=template, fillings=fillings)
+    return [filling.molecule for filling in judged(filled, known).fillings]
 
 
 def test_a_filling_that_breaks_what_stays_is_not_valid():

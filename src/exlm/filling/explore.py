@@ -16,7 +16,7 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, import_optional, note
 from exlm.filling.filler import TOP_TOKENS, Filler
-from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
+from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
 from exlm.filling.results import FilledText, Filling
 from exlm.filling.search import Graph
@@ -146,7 +146,7 @@ def build_case(
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
-    [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
+    [(_, unrestricted)] = graphs_of_texts(network, tokenizer, [masked_text])
     graph = filler.restricted(unrestricted)
     molecules = fills_molecules(network, tokenizer, [text])
     masks = [[tokenizer.mask_token_id]] * graph.num_masks

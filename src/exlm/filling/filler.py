@@ -1,8 +1,9 @@
-"""Fills texts with masks: reads them with the model, searches their fillings, and decodes these."""
+"""Fills texts with masks: the network says what it knows of them, a search finds their fillings,
+and the tokens of these become texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import TOKENS_PER_BATCH, TokenizedText, read_graphs, tokenize
-from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, most_probable_first
+from exlm.filling.allowed import allowed_tokens
+from exlm.filling.graphs import TokenizedText, graphs_of_texts, tokenize
+from exlm.filling.options import TOKENS_PER_BATCH, FillOptions
+from exlm.filling.results import FilledText, Filling, InputText, most_probable_first
 from exlm.filling.search import Graph, TokenFillings
 from exlm.filling.several_passes import SeveralPasses
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -37,7 +39,7 @@ def fill_texts(
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. A batch has at most `tokens_per_batch` positions after expansion."""
     filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
-    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)], states)
+    return filler.fill([InputText(line, text) for line, text in enumerate(texts, 1)], states)
 
 
 class Filler:
@@ -56,28 +58,28 @@ class Filler:
         self.tokens_per_batch = tokens_per_batch
         self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
 
-    def fill(self, texts: Sequence[FilledText], states: bool = False) -> Iterator[FilledText]:
+    def fill(self, texts: Sequence[InputText], states: bool = False) -> Iterator[FilledText]:
         """Yields each text with its fillings, or with the problem that it has, in order. TEXTS
         texts are filled at a time."""
         for start in range(0, len(texts), TEXTS):
             chunk = texts[start : start + TEXTS]
-            # A text that has a problem already is not read.
-            readable = ["" if text.problem else text.text for text in chunk]
-            tokenized_texts = tokenize(self.network, self.tokenizer, readable)
+            # A text that has a problem already is not filled.
+            usable = ["" if text.problem else text.text for text in chunk]
+            tokenized_texts = tokenize(self.network, self.tokenizer, usable)
             filled_texts = [
-                replace(text, problem=text.problem or tokenized.problem)
+                text.filled(problem=text.problem or tokenized.problem)
                 for text, tokenized in zip(chunk, tokenized_texts, strict=True)
             ]
-            for number, graph in self.read(tokenized_texts):
+            for number, graph in self.graphs(tokenized_texts):
                 filled = self._fill_graph(chunk[number], tokenized_texts[number], graph)
                 if states and filled.fillings:
                     filled = replace(filled, states=self.states_of_masks(graph))
                 filled_texts[number] = filled
             yield from filled_texts
 
-    def read(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers and the `restricted` graphs of `read_graphs`."""
-        graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_batch)
+    def graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
+        """The numbers of the texts and their graphs, as `graphs_of_texts`, but `restricted`."""
+        graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
             yield number, self.restricted(graph)
 
@@ -85,7 +87,7 @@ class Filler:
         """The graph of the tokens that the options allow, at their temperature."""
         return search.restricted(graph, self.allowed, self.options.temperature)
 
-    def _fill_graph(self, text: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def _fill_graph(self, text: InputText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
@@ -100,7 +102,7 @@ class Filler:
         )
 
     def _fill_in_one_pass(
-        self, text: FilledText, tokenized: TokenizedText, graph: Graph
+        self, text: InputText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         paths, lengths = self._allowed_paths(graph)
@@ -108,7 +110,7 @@ class Filler:
             token_count = options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
-            return replace(text, problem=problem)
+            return text.filled(problem=problem)
         fillings = []
         are_exact = []
         for length, probability in lengths.items():
@@ -120,9 +122,11 @@ class Filler:
             are_exact.append(of_length.exact)
             # With one token for each mask there is no other length.
             length_probability = probability if options.all_paths else None
-            fillings += self._decoded(of_length, graph, tokenized, length_probability)
-        return replace(
-            text,
+            fillings += [
+                replace(filling, length_probability=length_probability)
+                for filling in self._decoded(of_length, graph, tokenized)
+            ]
+        return text.filled(
             fillings=fillings,
             exact=all(are_exact) if options.samples is None else None,
             kept=None if options.all_paths else search.kept_share(graph),
@@ -130,11 +134,11 @@ class Filler:
         )
 
     def _fill_in_several_passes(
-        self, text: FilledText, tokenized: TokenizedText, graph: Graph
+        self, text: InputText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(tokenized.masks))
-        several = SeveralPasses(tokenized, graph, self.read, passes)
+        several = SeveralPasses(tokenized, graph, self.graphs, passes)
         if options.samples is not None:
             seed = (options.seed, text.line, len(tokenized.masks))
             results = several.samples(options.samples, seed)
@@ -148,8 +152,7 @@ class Filler:
         for filled in results.texts:
             ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
             fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
-        exact, kept = results.exact, results.kept
-        return replace(text, fillings=fillings, exact=exact, kept=kept, passes=passes)
+        return text.filled(fillings=fillings, exact=results.exact, kept=results.kept, passes=passes)
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
@@ -164,11 +167,7 @@ class Filler:
         return paths, probabilities
 
     def _decoded(
-        self,
-        fillings: TokenFillings,
-        graph: Graph,
-        tokenized: TokenizedText,
-        length_probability: float | None,
+        self, fillings: TokenFillings, graph: Graph, tokenized: TokenizedText
     ) -> list[Filling]:
         """Fillings of equal length as texts."""
         masks = range(1, graph.num_masks + 1)
@@ -178,12 +177,8 @@ class Filler:
         for row, log_prob in enumerate(fillings.log_prob.tolist()):
             tokens = fillings.token_ids[row]
             ids_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
-            filling = replace(
-                self._filling(tokenized, ids_of_masks, log_prob),
-                path=fillings.path[row].tolist(),
-                length_probability=length_probability,
-            )
-            decoded.append(filling)
+            filling = self._filling(tokenized, ids_of_masks, log_prob)
+            decoded.append(replace(filling, path=fillings.path[row].tolist()))
         return decoded
 
     def _filling(
@@ -199,27 +194,31 @@ class Filler:
 
     def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
-        limits = [0, *tokenized.masks, len(tokenized.token_ids) - 1]
-        outside = [tokenized.token_ids[start + 1 : end] for start, end in pairwise(limits)]
-        # no mask stands after the last of them
-        *segments_of_ids, _ = chain.from_iterable(zip(outside, [*ids_of_masks, []], strict=True))
-        texts = [str(self.tokenizer.decode(ids)) for ids in accumulate(segments_of_ids)]
+        pieces: list[tuple[list[int], int | None]] = []  # tokens, and the mask that they fill
+        start = 1
+        for mask, place in enumerate(tokenized.masks):
+            pieces += [(tokenized.token_ids[start:place], None), (ids_of_masks[mask], mask)]
+            start = place + 1
+        pieces.append((tokenized.token_ids[start:-1], None))
         # A character may be spread over tokens of two segments. Then only one of them gets it.
-        ends = accumulate(map(len, texts), max, initial=0)
-        segments: list[Segment] = []
-        for number, (start, end) in enumerate(pairwise(ends)):
-            # every second segment fills a mask
-            mask = number // 2 if number % 2 else None
-            segments.append((texts[-1][start:end], mask))
-        return segments
+        token_ids: list[int] = []
+        text = ""
+        ends = [0]
+        for piece, _ in pieces:
+            token_ids += piece
+            text = str(self.tokenizer.decode(token_ids))
+            ends.append(max(ends[-1], len(text)))
+        masks = [mask for _, mask in pieces]
+        limits = pairwise(ends)
+        return [(text[start:end], mask) for (start, end), mask in zip(limits, masks, strict=True)]
 
-    def describe_states(self, graph: Graph, count: int = TOP_TOKENS) -> list[dict[str, Any]]:
+    def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[dict[str, Any]]:
         """For every state, its `weight`, the probability that a path allowed by the options visits
-        it, and in `words` its `count` most probable tokens, each with its probability."""
+        it, and in `words` its most probable tokens, each with its probability."""
         paths, lengths = self._allowed_paths(graph)
         visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
-        top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
+        top = graph.probs.topk(min(token_count, graph.probs.shape[1]), dim=1)
         states = []
         for state, weight in enumerate(weights.tolist()):
             spelled = map(self._spelled, top.indices[state].tolist())

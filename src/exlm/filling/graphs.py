@@ -13,6 +13,7 @@ from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
+from exlm.filling.options import TOKENS_PER_BATCH
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model
@@ -20,7 +21,6 @@ from exlm.storage.models import load_model
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
-TOKENS_PER_BATCH = 4096  # how many positions a batch may have after expansion
 
 
 class TokenizedText(NamedTuple):
@@ -96,7 +96,7 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
     return None
 
 
-def read_graphs(
+def graphs_of_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[TokenizedText],

@@ -21,7 +21,7 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
+from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.mutations import Misfit, clean_sequence, new_residues
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -178,7 +178,7 @@ def score_mutants(
     for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
-    for number, graph in read_graphs(network, tokenizer, masked_texts):
+    for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         tokens = []
         for row in groups[number]:
             new = list(mutants[row].changes.values())
