@@ -1,6 +1,6 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
 
-1. `input_texts` (`inputs.py`) makes an `InputText` of a row, with its name and its problem.
+1. `_input_texts` makes an `InputText` of a row, with its name and its problem.
 2. `Filler` (`filler.py`) makes a `FilledText` of it: the network reads the text (`graphs.py`), and
    a search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has
    sites, `fill_sites` (`sites.py`) does this for each choice of their lengths.
@@ -16,17 +16,21 @@ from typing import Any
 
 from tqdm import tqdm
 
+from exlm.data.chemistry import are_molecules, standardize
+from exlm.data.columns import check_columns, choose_column, identifier_column
+from exlm.data.frames import as_text, read_file
+from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import fills_molecules, load_for_filling
-from exlm.filling.inputs import input_texts, read_known
 from exlm.filling.molecules import judged
 from exlm.filling.options import FillSettings
-from exlm.filling.results import FilledText, Filling
+from exlm.filling.results import FilledText, Filling, InputText
 from exlm.filling.sites import fill_sites
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
+from exlm.tasks.rows.texts import read_texts
 from exlm.train import devices
 
 # how a filled text is printed
@@ -69,7 +73,7 @@ def fill(
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"
             )
-    inputs = input_texts(texts, settings)
+    inputs = _input_texts(texts, settings)
     network, tokenizer = load_for_filling(model)
     if settings.molecules is None:
         usable_texts = [row.text for row in inputs if row.problem is None]
@@ -77,7 +81,7 @@ def fill(
         settings = dataclasses.replace(settings, molecules=molecules)
     has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
     _refuse_what_is_not_for_the_texts(settings, output, has_residues)
-    known_molecules = read_known(settings)
+    known_molecules = _read_known(settings)
     devices.place_model(network, device)
     start = time.monotonic()
     filler = Filler(network, tokenizer, settings, settings.tokens_per_batch)
@@ -92,6 +96,58 @@ def fill(
             filled = judged(filled, known_molecules)
         filled_texts.append(_select(filled, settings, special_tokens))
     _write_or_print(filled_texts, output, bool(settings.molecules), time.monotonic() - start)
+
+
+def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
+    """The texts of the command, or else of the file."""
+    if bool(texts) == (settings.file is not None):
+        raise InputError(
+            "give either texts after the model or --file, a file with one text per line"
+        )
+    if settings.file is not None:
+        table_options = TableOptions(settings.header, sheet=settings.sheet)
+        return _read_rows(settings.file, table_options, settings.text_column, settings.id_column)
+    for option in ("text_column", "id_column", "sheet", "header"):
+        if getattr(settings, option) != getattr(FillSettings, option):
+            raise InputError(f"{option} is for the table of --file; leave it out")
+    return [InputText(line, text) for line, text in enumerate(texts, 1)]
+
+
+def _read_rows(
+    file: str,
+    table_options: TableOptions,
+    text_column: str | None = None,
+    id_column: str | None = None,
+) -> list[InputText]:
+    """The text of each row of a file, with its name if the file has a column of names, and with its
+    problem if it cannot be filled."""
+    table = read_file(file, table_options)
+    columns = table.frame.columns
+    check_columns(columns, file, id_column)
+    [texts], problems = read_texts(table, choose_column(columns, text_column, file), None, file)
+    name_column = id_column or identifier_column(columns)
+    names: list[str | None] = [None] * len(texts)
+    if name_column is not None:
+        names = [as_text(cell) or None for cell in table.frame[name_column]]
+    rows = zip(texts, names, problems, strict=True)
+    return [
+        InputText(line, text, name, problem or None)
+        for line, (text, name, problem) in enumerate(rows, 1)
+    ]
+
+
+def _read_known(settings: FillSettings) -> set[str] | None:
+    """The canonical SMILES of the file `known`, if there is one. InputError if most of its first
+    texts are no molecules."""
+    if settings.known is None:
+        return None
+    rows = _read_rows(settings.known, TableOptions(settings.header, sheet=settings.known_sheet))
+    texts = [row.text for row in rows if row.text and row.problem is None]
+    if not are_molecules(texts):
+        raise InputError(
+            f"known is {settings.known}, which holds no molecules; give a file of SMILES"
+        )
+    return {standardize(text, "canonical") for text in texts}
 
 
 def _refuse_what_is_not_for_the_texts(

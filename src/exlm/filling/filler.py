@@ -2,11 +2,13 @@
 and the tokens of these become texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
@@ -15,7 +17,7 @@ from exlm.filling.allowed import allowed_tokens
 from exlm.filling.graphs import TokenizedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions
 from exlm.filling.results import FilledText, Filling, InputText, most_probable_first
-from exlm.filling.search import Graph, TokenFillings
+from exlm.filling.search import Graph
 from exlm.filling.several_passes import SeveralPasses
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
@@ -42,21 +44,19 @@ def fill_texts(
     return filler.fill([InputText(line, text) for line, text in enumerate(texts, 1)], states)
 
 
+@dataclass(frozen=True)
 class Filler:
     """Fills texts with a model by the same options."""
 
-    def __init__(
-        self,
-        network: ExLMForMaskedLM,
-        tokenizer: PreTrainedTokenizerFast,
-        options: FillOptions,
-        tokens_per_batch: int = TOKENS_PER_BATCH,
-    ) -> None:
-        self.network = network
-        self.tokenizer = tokenizer
-        self.options = options
-        self.tokens_per_batch = tokens_per_batch
-        self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
+    network: ExLMForMaskedLM
+    tokenizer: PreTrainedTokenizerFast
+    options: FillOptions
+    tokens_per_batch: int = TOKENS_PER_BATCH
+
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        """[V] which tokens may be filled in; None: all."""
+        return allowed_tokens(self.tokenizer, self.options, self.network.config.vocab_size)
 
     def fill(self, texts: Sequence[InputText], states: bool = False) -> Iterator[FilledText]:
         """Yields each text with its fillings, or with the problem that it has, in order. TEXTS
@@ -78,9 +78,11 @@ class Filler:
             yield from filled_texts
 
     def graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers of the texts and their graphs, as `graphs_of_texts`, but `restricted`."""
-        graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
-        for number, graph in graphs:
+        """The numbers of the texts and their graphs, in the order of `graphs_of_texts`, for the
+        tokens and the temperature of the options."""
+        for number, graph in graphs_of_texts(
+            self.network, self.tokenizer, texts, self.tokens_per_batch
+        ):
             yield number, self.restricted(graph)
 
     def restricted(self, graph: Graph) -> Graph:
@@ -111,27 +113,22 @@ class Filler:
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
             return text.filled(problem=problem)
-        fillings = []
-        are_exact = []
+        fillings: list[Filling] = []
+        exact = None if options.samples else True
         for length, probability in lengths.items():
             if options.samples is not None:
                 generator = search.generator(options.seed, text.line, length)
                 of_length = search.sample(paths, length, options.samples, generator)
             else:
                 of_length = search.beam_search(paths, length, options.n_best, options.beam)
-            are_exact.append(of_length.exact)
-            # With one token for each mask there is no other length.
-            length_probability = probability if options.all_paths else None
-            fillings += [
-                replace(filling, length_probability=length_probability)
-                for filling in self._decoded(of_length, graph, tokenized)
-            ]
-        return text.filled(
-            fillings=fillings,
-            exact=all(are_exact) if options.samples is None else None,
-            kept=None if options.all_paths else search.kept_share(graph),
-            passes=1,
-        )
+                exact = exact and of_length.exact
+            for ids_of_masks, log_prob, path in of_length.by_mask(graph):
+                filling = self._filling(tokenized, ids_of_masks, log_prob)
+                # With one token for each mask there is no other length.
+                length_probability = probability if options.all_paths else None
+                fillings.append(replace(filling, path=path, length_probability=length_probability))
+        kept = None if options.all_paths else search.kept_share(graph)
+        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=1)
 
     def _fill_in_several_passes(
         self, text: InputText, tokenized: TokenizedText, graph: Graph
@@ -149,9 +146,9 @@ class Filler:
             if not results.exact and narrow < options.beam:
                 results = several.best(options.n_best, options.beam)
         fillings = []
-        for filled in results.texts:
-            ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
-            fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
+        for whole in results.texts:
+            ids_of_masks = [[whole.token_ids[place]] for place in tokenized.masks]
+            fillings.append(self._filling(tokenized, ids_of_masks, whole.log_prob))
         return text.filled(fillings=fillings, exact=results.exact, kept=results.kept, passes=passes)
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
@@ -165,21 +162,6 @@ class Filler:
             if length in allowed_lengths and probability > 0:
                 probabilities[length] = probability
         return paths, probabilities
-
-    def _decoded(
-        self, fillings: TokenFillings, graph: Graph, tokenized: TokenizedText
-    ) -> list[Filling]:
-        """Fillings of equal length as texts."""
-        masks = range(1, graph.num_masks + 1)
-        # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
-        mask_of_token = graph.target_of_state[fillings.path].clamp(masks[0], masks[-1])
-        decoded = []
-        for row, log_prob in enumerate(fillings.log_prob.tolist()):
-            tokens = fillings.token_ids[row]
-            ids_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
-            filling = self._filling(tokenized, ids_of_masks, log_prob)
-            decoded.append(replace(filling, path=fillings.path[row].tolist()))
-        return decoded
 
     def _filling(
         self, tokenized: TokenizedText, ids_of_masks: list[list[int]], log_prob: float
@@ -200,17 +182,17 @@ class Filler:
             pieces += [(tokenized.token_ids[start:place], None), (ids_of_masks[mask], mask)]
             start = place + 1
         pieces.append((tokenized.token_ids[start:-1], None))
-        # A character may be spread over tokens of two segments. Then only one of them gets it.
         token_ids: list[int] = []
-        text = ""
-        ends = [0]
+        texts = [""]
         for piece, _ in pieces:
             token_ids += piece
-            text = str(self.tokenizer.decode(token_ids))
-            ends.append(max(ends[-1], len(text)))
+            texts.append(str(self.tokenizer.decode(token_ids)))
+        # A character may be spread over tokens of two segments. Then only one of them gets it.
+        limits = pairwise(accumulate(map(len, texts), max))
         masks = [mask for _, mask in pieces]
-        limits = pairwise(ends)
-        return [(text[start:end], mask) for (start, end), mask in zip(limits, masks, strict=True)]
+        return [
+            (texts[-1][start:end], mask) for (start, end), mask in zip(limits, masks, strict=True)
+        ]
 
     def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[dict[str, Any]]:
         """For every state, its `weight`, the probability that a path allowed by the options visits
@@ -228,11 +210,10 @@ class Filler:
 
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
-        states_of_targets: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks + 2)]
-        targets = graph.target_of_state.tolist()
-        for target, state in zip(targets, self.describe_states(graph), strict=True):
-            states_of_targets[target].append(state)
-        return states_of_targets[1:-1]
+        states = self.describe_states(graph)
+        targets = graph.target_of_state
+        masks = range(1, graph.num_masks + 1)
+        return [[states[state] for state in (targets == mask).nonzero()[:, 0]] for mask in masks]
 
     def _spelled(self, token_id: int) -> str:
         """A token as text, or by its name in the vocabulary if nothing of it can be seen."""

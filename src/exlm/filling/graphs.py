@@ -107,11 +107,10 @@ def graphs_of_texts(
     network.eval()
     max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(texts) if text.problem is None]
-    lengths = []
-    for number in usable:
-        text = texts[number]
-        length = network.config.expanded_length(len(text.token_ids), len(text.masks))
-        lengths.append(length)
+    lengths = [
+        network.config.expanded_length(len(texts[number].token_ids), len(texts[number].masks))
+        for number in usable
+    ]
     for rows in longest_first(lengths, max_tokens):
         numbers = [usable[row] for row in rows]
         batch = [texts[number] for number in numbers]

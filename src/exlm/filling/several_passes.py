@@ -43,11 +43,10 @@ class SeveralPasses:
         keeps the `beam` best beginnings.
 
         A beginning is at least as probable as all fillings that continue it. So the search is exact
-        if the n-th filling is at least as probable as every beginning that was dropped or not
-        listed."""
+        if the n-th filling is at least as probable as every beginning that was dropped."""
         beginnings = [self.start]
         kept_shares = list[float]()
-        # How probable a filling that is not among the results can be at most (logarithm).
+        # the largest log-probability that a dropped beginning can have
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
             size = n_best if passes_left == 1 else beam
@@ -65,8 +64,8 @@ class SeveralPasses:
                 best += _continued(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
                 dropped = [candidate.log_prob for candidate in best[size:]]
-                unlisted = beginning.log_prob + _unlisted_bound(fillings, size)
-                dropped_bound = max(dropped_bound, unlisted, *dropped)
+                missing_bound = beginning.log_prob + fillings.missing_bound
+                dropped_bound = max(dropped_bound, missing_bound, *dropped)
                 best = best[:size]
             beginnings = best
         is_bounded = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
@@ -125,14 +124,3 @@ def _continued(
         token_ids = [filled_in.get(place, token) for place, token in enumerate(beginning.token_ids)]
         continued.append(TokenizedText(token_ids, masks, log_prob=beginning.log_prob + log_prob))
     return continued
-
-
-def _unlisted_bound(fillings: TokenFillings, size: int) -> float:
-    """How probable a filling that a search for the `size` best did not list can be at most
-    (logarithm)."""
-    if not fillings.exact:
-        return 0.0
-    # If there are fewer than asked for, these are all.
-    if len(fillings.token_ids) < size:
-        return -math.inf
-    return float(fillings.log_prob[-1])

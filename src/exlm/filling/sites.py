@@ -55,8 +55,6 @@ def _with_template(text: InputText, settings: FillSettings) -> InputText:
     """The text with its template, or with the problem that it has."""
     if text.problem is not None:
         return text
-    if not text.text.strip():
-        return replace(text, problem="empty text")
     if MASKS.search(text.text):
         problem = "it has masks, but site, keep or replace say what is free; leave out either"
         return replace(text, problem=problem)
