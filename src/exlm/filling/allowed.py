@@ -24,9 +24,8 @@ def allowed_tokens(
     atoms = dict[str, str]()  # the element of each token that is an atom
     if splits_smiles(tokenizer.backend_tokenizer):
         usable -= {"[", *MARKED}
-        for token in vocabulary:
-            if element := element_of(token):
-                atoms[token] = element
+        elements = {token: element_of(token) for token in vocabulary}
+        atoms = {token: element for token, element in elements.items() if element is not None}
     allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
     forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named

@@ -18,8 +18,7 @@ from exlm.errors import InputError, import_optional, note
 from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import FilledText, Filling
-from exlm.filling.search import Graph
+from exlm.filling.results import Filling, InputText
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -142,12 +141,20 @@ def build_case(
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
     filler = Filler(network, tokenizer, in_one_pass)
-    [filled] = filler.fill([FilledText(1, text)])
+    [filled] = filler.fill([InputText(1, text)])
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
-    [(_, unrestricted)] = graphs_of_texts(network, tokenizer, [masked_text])
-    graph = filler.restricted(unrestricted)
+    [(_, whole_graph)] = graphs_of_texts(network, tokenizer, [masked_text])
+    graph = filler.restricted(whole_graph)
+    states = filler.describe_states(graph, words)
+    for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
+        state["mask"] = target - 1
+    # the first state emits BOS and the last one EOS, never another token
+    states[0]["words"] = states[-1]["words"] = []
+    start, stop = (whole_graph.links > -torch.inf).nonzero(as_tuple=True)
+    probabilities = whole_graph.links[start, stop].exp().tolist()
+    edges = list(zip(start.tolist(), stop.tolist(), probabilities, strict=True))
     molecules = fills_molecules(network, tokenizer, [text])
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
@@ -159,27 +166,12 @@ def build_case(
         "warning": filled.warning,
         "molecules": molecules,
         "segments": filler.segments(masked_text, masks),
-        "states": _states(filler, graph, words),
-        "edges": _links(unrestricted) if network.config.has_links else [],
+        "states": states,
+        "edges": edges if network.config.has_links else [],
         "fillings": [
-            _with_details(filling, len(graph.links) - 1, molecules) for filling in filled.fillings
+            _with_details(filling, len(states) - 1, molecules) for filling in filled.fillings
         ],
     }
-
-
-def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
-    targets = graph.target_of_state.tolist()
-    described = filler.describe_states(graph, token_count)
-    states = [{"mask": t - 1, **state} for t, state in zip(targets, described, strict=True)]
-    # the first state emits BOS and the last one EOS, never another token
-    states[0]["words"] = states[-1]["words"] = []
-    return states
-
-
-def _links(graph: Graph) -> list[tuple[int, int, float]]:
-    start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
-    probability = graph.links[start, stop].exp()
-    return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
 
 
 def _with_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:

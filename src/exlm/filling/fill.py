@@ -9,7 +9,6 @@
 5. `_write_or_print` writes the others (`writers.py`)."""
 
 import dataclasses
-import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from exlm.data.chemistry import are_molecules, standardize
-from exlm.data.columns import check_columns, choose_column, identifier_column
+from exlm.data.columns import check_columns, identifier_column
 from exlm.data.frames import as_text, read_file
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -30,7 +29,7 @@ from exlm.filling.results import FilledText, Filling, InputText
 from exlm.filling.sites import fill_sites
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
-from exlm.tasks.rows.texts import read_texts
+from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
 # how a filled text is printed
@@ -83,7 +82,6 @@ def fill(
     _refuse_what_is_not_for_the_texts(settings, output, has_residues)
     known_molecules = _read_known(settings)
     devices.place_model(network, device)
-    start = time.monotonic()
     filler = Filler(network, tokenizer, settings, settings.tokens_per_batch)
     if settings.has_sites:
         results = fill_sites(filler, inputs, settings)
@@ -95,41 +93,29 @@ def fill(
         if settings.molecules:
             filled = judged(filled, known_molecules)
         filled_texts.append(_select(filled, settings, special_tokens))
-    _write_or_print(filled_texts, output, bool(settings.molecules), time.monotonic() - start)
+    _write_or_print(filled_texts, output, bool(settings.molecules))
 
 
 def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
-    """The texts of the command, or else of the file."""
+    """The texts of the command, or else those of the rows of the file: each with its name if the
+    file has a column of names, and with its problem if it cannot be filled."""
     if bool(texts) == (settings.file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
         )
-    if settings.file is not None:
-        table_options = TableOptions(settings.header, sheet=settings.sheet)
-        return _read_rows(settings.file, table_options, settings.text_column, settings.id_column)
-    for option in ("text_column", "id_column", "sheet", "header"):
-        if getattr(settings, option) != getattr(FillSettings, option):
-            raise InputError(f"{option} is for the table of --file; leave it out")
-    return [InputText(line, text) for line, text in enumerate(texts, 1)]
-
-
-def _read_rows(
-    file: str,
-    table_options: TableOptions,
-    text_column: str | None = None,
-    id_column: str | None = None,
-) -> list[InputText]:
-    """The text of each row of a file, with its name if the file has a column of names, and with its
-    problem if it cannot be filled."""
-    table = read_file(file, table_options)
-    columns = table.frame.columns
-    check_columns(columns, file, id_column)
-    [texts], problems = read_texts(table, choose_column(columns, text_column, file), None, file)
-    name_column = id_column or identifier_column(columns)
-    names: list[str | None] = [None] * len(texts)
+    if settings.file is None:
+        for option in ("text_column", "id_column", "sheet", "header"):
+            if getattr(settings, option) != getattr(FillSettings, option):
+                raise InputError(f"{option} is for the table of --file; leave it out")
+        return [InputText(line, text) for line, text in enumerate(texts, 1)]
+    table_rows = read_file(settings.file, TableOptions(settings.header, sheet=settings.sheet))
+    table = unlabelled_table(table_rows, settings.file, settings.text_column)
+    check_columns(table.frame, settings.file, settings.id_column)
+    name_column = settings.id_column or identifier_column(table.frame)
+    names: list[str | None] = [None] * len(table.texts)
     if name_column is not None:
         names = [as_text(cell) or None for cell in table.frame[name_column]]
-    rows = zip(texts, names, problems, strict=True)
+    rows = zip(table.texts, names, table.problems, strict=True)
     return [
         InputText(line, text, name, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
@@ -139,14 +125,14 @@ def _read_rows(
 def _read_known(settings: FillSettings) -> set[str] | None:
     """The canonical SMILES of the file `known`, if there is one. InputError if most of its first
     texts are no molecules."""
-    if settings.known is None:
+    file = settings.known
+    if file is None:
         return None
-    rows = _read_rows(settings.known, TableOptions(settings.header, sheet=settings.known_sheet))
-    texts = [row.text for row in rows if row.text and row.problem is None]
+    rows = read_file(file, TableOptions(settings.header, sheet=settings.known_sheet))
+    table = unlabelled_table(rows, file, None)
+    texts = [text for text, problem in zip(table.texts, table.problems, strict=True) if not problem]
     if not are_molecules(texts):
-        raise InputError(
-            f"known is {settings.known}, which holds no molecules; give a file of SMILES"
-        )
+        raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
     return {standardize(text, "canonical") for text in texts}
 
 
@@ -194,7 +180,7 @@ def _select(filled: FilledText, settings: FillSettings, special_tokens: set[str]
     return dataclasses.replace(filled, fillings=usable, left_out=left_out, warning=warning)
 
 
-def _summary(filled_texts: list[FilledText], seconds: float) -> str:
+def _summary(filled_texts: list[FilledText]) -> str:
     """A sentence that counts the texts. InputError if none could be filled."""
     failed = [filled for filled in filled_texts if filled.problem is not None]
     if len(failed) == len(filled_texts):
@@ -208,16 +194,13 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
     others = f"; {left_out} others, not valid or with special tokens, left out" if left_out else ""
     return (
         f"{len(filled_texts) - len(failed)} lines filled, "
-        f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning, "
-        f"{len(filled_texts) / seconds:.3g} lines a second; "
+        f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning; "
         f"{len(fillings)} fillings{of_them_valid}{others}"
     )
 
 
-def _write_or_print(
-    filled_texts: list[FilledText], output: str | None, molecules: bool, seconds: float
-) -> None:
-    summary = _summary(filled_texts, seconds)
+def _write_or_print(filled_texts: list[FilledText], output: str | None, molecules: bool) -> None:
+    summary = _summary(filled_texts)
     if output:
         with replacing(Path(output)) as unfinished:
             WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)
