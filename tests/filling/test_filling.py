@@ -570,7 +570,7 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
             before["problem"]
             or filled["fillings"]
             or filled["warning"].startswith(
-                f"all {filled['left_out']} fillings that were made have special tokens or are no"
+                f"all {filled['left_out']} fillings that were made have special tokens or are not"
             )
         )
     with pytest.raises(SystemExit):

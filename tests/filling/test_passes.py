@@ -88,8 +88,8 @@ def fill_in_passes(tokenizer):
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
         several = SeveralPasses(start, first, filler.graphs, min(passes, masks))
-        results = several.best(n_best, width)
-        return network, results.texts, results.exact
+        fillings, exact = several.best(n_best, width)
+        return network, fillings, exact
 
     return fill
 

@@ -15,11 +15,10 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import search
-from exlm.filling.allowed import allowed_tokens
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions, FillSettings
+from exlm.filling.options import FillOptions, FillSettings, allowed_tokens
 from exlm.filling.results import FilledText, Filling, InputText, Molecule
 from exlm.filling.sites import fill_sites, molecule_template, protein_template
 from exlm.storage.models import save_model
@@ -452,7 +451,7 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "2=3"), "there is no site 2, only 1"),
         (("*CC*", "--site", "1=3"), "how many tokens site 2 may have is not said"),
         ((PHENYL, "--site", "3-8", "4"), "site has 4 for what it has before"),
-        ((PHENYL, "--site", "R=3"), "the number of an attachment point stands before the ="),
+        ((PHENYL, "--site", "R=3"), "site is R=3, but there is no site R, only 1"),
         (("C*.C*.C*", "--site", "3"), "the fragments are not joined"),
         (("C[*:1].C[*:1].C[*:1]", "--site", "3"), "3 attachment points have the number 1"),
         (("C*(C)C", "--site", "3"), "an attachment point must have one or two bonds"),

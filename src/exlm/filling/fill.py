@@ -100,9 +100,7 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
     """The texts of the command, or else those of the rows of the file: each with its name if the
     file has a column of names, and with its problem if it cannot be filled."""
     if bool(texts) == (settings.file is not None):
-        raise InputError(
-            "give either texts after the model or --file, a file with one text per line"
-        )
+        raise InputError("give either texts after the model or --file")
     if settings.file is None:
         for option in ("text_column", "id_column", "sheet", "header"):
             if getattr(settings, option) != getattr(FillSettings, option):
@@ -146,9 +144,7 @@ def _refuse_what_is_not_for_the_texts(
     }
     for name, is_given in of_molecules.items():
         if is_given and not settings.molecules:
-            raise InputError(
-                f"{name} is for molecules; set molecules to true if the texts are SMILES"
-            )
+            raise InputError(f"{name} is for molecules; set molecules to true for SMILES")
     if settings.has_sites and not (settings.molecules or has_residues):
         raise InputError(
             "site, keep and replace are for models of molecules and proteins; "
@@ -168,8 +164,8 @@ def _select(filled: FilledText, settings: FillSettings, special_tokens: set[str]
     warning = filled.warning
     if left_out and not usable:
         warning = (
-            f"all {left_out} fillings that were made have special tokens or are no molecules, so "
-            "they were left out; no others were searched: raise --n_best"
+            f"all {left_out} fillings that were made have special tokens or are not valid, and "
+            "were left out; no others were searched: raise --n_best"
         )
     if settings.top is not None:
         different: dict[str, Filling] = {}

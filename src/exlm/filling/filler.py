@@ -13,9 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.allowed import allowed_tokens
 from exlm.filling.graphs import TokenizedText, graphs_of_texts, tokenize
-from exlm.filling.options import TOKENS_PER_BATCH, FillOptions
+from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
 from exlm.filling.results import FilledText, Filling, InputText, most_probable_first
 from exlm.filling.search import Graph
 from exlm.filling.several_passes import SeveralPasses
@@ -136,20 +135,22 @@ class Filler:
         options = self.options
         passes = passes_needed(options.most_passes, len(tokenized.masks))
         several = SeveralPasses(tokenized, graph, self.graphs, passes)
+        exact = None
         if options.samples is not None:
             seed = (options.seed, text.line, len(tokenized.masks))
-            results = several.samples(options.samples, seed)
+            whole_texts = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and is mostly exact.
             narrow = min(2 * options.n_best, options.beam)
-            results = several.best(options.n_best, narrow)
-            if not results.exact and narrow < options.beam:
-                results = several.best(options.n_best, options.beam)
+            whole_texts, exact = several.best(options.n_best, narrow)
+            if not exact and narrow < options.beam:
+                whole_texts, exact = several.best(options.n_best, options.beam)
         fillings = []
-        for whole in results.texts:
+        for whole in whole_texts:
             ids_of_masks = [[whole.token_ids[place]] for place in tokenized.masks]
             fillings.append(self._filling(tokenized, ids_of_masks, whole.log_prob))
-        return text.filled(fillings=fillings, exact=results.exact, kept=results.kept, passes=passes)
+        kept = min(several.kept_shares)
+        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=passes)
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number

@@ -45,8 +45,7 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
         )
     if model.config.repeat > 1:
         raise InputError(
-            f"{path} was trained on repeated tokens (Repeated MLM); "
-            "give a model trained on ordinary text"
+            f"{path} was trained on repeated tokens (Repeated MLM); give another model"
         )
     return model, tokenizer
 

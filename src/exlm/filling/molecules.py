@@ -95,23 +95,23 @@ def groups_to_free(molecule: Chem.Mol, keep: str | None, replace: str | None) ->
     return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
 
 
-def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[int, int]]:
+def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[str, range]]:
     """The molecule in which each group of atoms is a site, numbered from 1, and how many tokens the
     group has now, by the site's number. Atoms that stay keep their bonds, hence their chirality:
     the groups' atoms beside them become attachment points."""
     molecule = Chem.RWMol(original)
-    tokens_of_sites: dict[int, int] = {}
+    lengths_now: dict[str, range] = {}
     removed = set[int]()
     for number, group in enumerate(groups, 1):
         bonds = [bond for bond in original.GetBonds() if _crosses(bond, group)]
         if len(bonds) not in (1, 2):
             text = Chem.MolFragmentToSmiles(original, sorted(group))
             raise InputError(
-                f"the group {text} is bonded to what stays at {len(bonds)} places; "
-                "a site can have one or two"
+                f"the group {text} is bonded to what stays at {len(bonds)} places, not one or two"
             )
-        tokens_of_sites[number] = _token_count(original, group, bonds)
-        ends = []
+        tokens = _token_count(original, group, bonds)
+        lengths_now[str(number)] = range(tokens, tokens + 1)
+        ends: list[int] = []
         for bond in bonds:
             (end,) = _atoms_of(bond) & group
             if end not in ends:
@@ -126,7 +126,7 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
     # the last first, since the atoms after a removed one get other numbers
     for atom in sorted(removed, reverse=True):
         molecule.RemoveAtom(atom)
-    return molecule, tokens_of_sites
+    return molecule, lengths_now
 
 
 def without_points(molecule: Chem.Mol) -> Chem.Mol:

@@ -1,9 +1,15 @@
-"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, and those of `exlm
-fill` alone."""
+"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, those of `exlm fill`
+alone, and which tokens they allow."""
 
 import re
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from exlm.data.chemistry import element_of
+from exlm.data.tokenization import MARKED, splits_smiles
 from exlm.errors import InputError, check_at_least
 from exlm.model.passes import Passes
 
@@ -149,13 +155,10 @@ class FillSettings(FillOptions):
         if self.known_sheet is not None and self.known is None:
             raise InputError("known_sheet is for a workbook; give it as known, or leave it out")
         if self.keep is not None and self.replace is not None:
-            raise InputError(
-                "give keep or replace, not both: each says what stays and what is free"
-            )
+            raise InputError("give keep or replace, not both")
         if self.has_sites and (self.states or self.all_paths):
             raise InputError(
-                "states, tokens and free are for texts with masks; leave them out where site, keep "
-                "or replace say what is free"
+                "states, tokens and free are for texts with masks; leave out site, keep and replace"
             )
 
     @property
@@ -174,3 +177,60 @@ def parse_lengths(text: str, option: str) -> range:
         if numbers and 0 not in numbers:
             return numbers
     raise InputError(f"{option} is {text}; give a number from 1, or a range as 2-4")
+
+
+def allowed_tokens(
+    tokenizer: PreTrainedTokenizerFast, options: FillOptions, size: int
+) -> Tensor | None:
+    """Which of `size` tokens, [size] bool, the options allow; None if they allow all. InputError
+    for what is no token, and if none is left.
+
+    Where anything is named, special tokens and letters that spell rare atoms are left out."""
+    if options.allow is None and options.forbid is None:
+        return None
+    vocabulary = tokenizer.get_vocab()
+    usable = set(vocabulary) - set(tokenizer.all_special_tokens)
+    atoms = dict[str, str]()  # the element of each token that is an atom
+    if splits_smiles(tokenizer.backend_tokenizer):
+        usable -= {"[", *MARKED}
+        elements = {token: element_of(token) for token in vocabulary}
+        atoms = {token: element for token, element in elements.items() if element is not None}
+    allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
+    forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
+    # atoms and other tokens are limited apart, each if any of them is named
+    for group in (set(atoms), set(vocabulary) - set(atoms)):
+        if allow & group:
+            usable -= group - allow
+    usable -= forbid
+    fillable = usable & set(atoms) if atoms else usable
+    if not fillable:
+        raise InputError("allow and forbid leave no token; allow more, or forbid less")
+    allowed = torch.zeros(size, dtype=torch.bool)
+    allowed[[vocabulary[token] for token in usable]] = True
+    return allowed
+
+
+def _tokens_named(
+    entries: str | None,
+    option: str,
+    tokenizer: PreTrainedTokenizerFast,
+    usable: set[str],
+    atoms: dict[str, str],
+) -> set[str]:
+    """The tokens that the entries of an option name: all atoms of an element, or one token."""
+    tokens = set[str]()
+    if entries is None:
+        return tokens
+    for entry in entries.split(","):
+        name = entry.strip()
+        named = {token for token, element in atoms.items() if element == name}
+        if not named:
+            # a word of text may have the space before it in its token
+            spellings = [[name], tokenizer.tokenize(name), tokenizer.tokenize(f" {name}")]
+            named = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
+        if not named:
+            raise InputError(
+                f"{option} names {name!r}, which is neither a token of the model nor an element"
+            )
+        tokens |= named
+    return tokens

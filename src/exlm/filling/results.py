@@ -4,7 +4,7 @@ have the names of the output, which the docstring of `fill` explains."""
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from typing import Any
 
 from rdkit import Chem
@@ -86,18 +86,9 @@ class Filling:
     def segments_of_sites(self) -> list[Segment]:
         """The segments, each with the site that it fills; without sites, masks side by side are
         one."""
-        segments: list[Segment] = []
-        site = 0
-        for number, (text, mask) in enumerate(self.segments):
-            if mask is None:
-                segments.append((text, None))
-                if number > 0 and text.strip():
-                    site += 1
-            elif self.site_of_mask is None:
-                segments.append((text, site))
-            else:
-                segments.append((text, self.site_of_mask[mask]))
-        return segments
+        are_apart = [bool(text.strip()) for text, _ in self.segments[2:-1:2]]
+        sites = self.site_of_mask or list(accumulate(are_apart, initial=0))
+        return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
 
     @property
     def inserted(self) -> str:

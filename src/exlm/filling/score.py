@@ -78,9 +78,7 @@ def score(
     frame = table.frame
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
-        raise InputError(
-            f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
-        )
+        raise InputError(f"{model} is no model of proteins; give one with the tokenizer protein")
     if mutations_column is None:
         has_mutants = "mutant" in frame and "mutations" not in frame
         mutations_column = "mutant" if has_mutants else "mutations"

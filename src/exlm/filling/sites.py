@@ -2,7 +2,6 @@
 *template* is what stays and where the sites are; it has a text with masks for each choice of the
 lengths of its sites. Each of these is filled by itself, and then their fillings are merged."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
@@ -26,8 +25,6 @@ from exlm.filling.options import FillSettings, parse_lengths
 from exlm.filling.results import FilledText, Filling, InputText, Template, most_probable_first
 
 MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its sites
-# how many tokens each site may have, by its number; None: all sites that are not named
-Lengths = dict[int | None, range]
 
 
 def fill_sites(
@@ -77,14 +74,15 @@ def _merged(
     for choice, lengths in zip(choices, lengths_of_choices, strict=True):
         site_of_mask = [site for site, length in enumerate(lengths) for _ in range(length)]
         for filling in choice.fillings:
-            filling_of_sites = replace(
-                filling,
-                masked=choice.text,
-                site_of_mask=site_of_mask,
-                # All choices are taken to be equally probable.
-                length_probability=1 / len(usable),
+            fillings.append(
+                replace(
+                    filling,
+                    masked=choice.text,
+                    site_of_mask=site_of_mask,
+                    # All choices are taken to be equally probable.
+                    length_probability=1 / len(usable),
+                )
             )
-            fillings.append(filling_of_sites)
     warnings = [choice.warning for choice in usable if choice.warning is not None]
     if problems:
         warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")
@@ -133,58 +131,48 @@ def molecule_template(smiles: str, settings: FillSettings) -> Template:
         raise InputError(problem)
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
-    lengths = _parse_sites(settings.site or [])
     original = None
+    lengths_now: dict[str, range] = {}
     if settings.keep is None and settings.replace is None:
         with_sites = joined(molecule)
     else:
         original = smiles
         groups = groups_to_free(molecule, settings.keep, settings.replace)
-        with_sites, tokens_now = freed(molecule, groups)
-        if None not in lengths:
-            as_now: Lengths = {number: range(n, n + 1) for number, n in tokens_now.items()}
-            lengths = as_now | lengths
+        with_sites, lengths_now = freed(molecule, groups)
     # texts, with the number of a site between two of them
     pieces = SITE.split(to_smiles(with_sites, sampled=settings.samples is not None))
-    lengths_of_sites = _lengths_of_sites(list(map(int, pieces[1::2])), lengths)
-    return Template(pieces[::2], lengths_of_sites, original, without_points(with_sites))
+    lengths = _lengths_of_sites(pieces[1::2], settings.site or [], lengths_now)
+    return Template(pieces[::2], lengths, original, without_points(with_sites))
 
 
-def _parse_sites(entries: Sequence[str]) -> Lengths:
-    """The option `--site` for molecules: `3-8` is for all sites, `1=3-8` for the site `[*:1]`."""
-    lengths: Lengths = {}
+def _lengths_of_sites(
+    numbers: Sequence[str], entries: Sequence[str], lengths_now: dict[str, range]
+) -> list[range]:
+    """How many tokens each of the sites with these numbers may have, by the entries of `--site`:
+    `1=3-8` is for the site `[*:1]`, `3-8` for all others. Without an entry a site has as many as
+    now. InputError if an entry has no site or a site no entry, or for too many choices."""
+    length_of_name: dict[str, range] = {}
     for entry in entries:
-        name, _, numbers = entry.rpartition("=")
-        if name and not re.fullmatch(r"[1-9]\d{0,2}", name):
-            raise InputError(
-                f"site is {entry}; the number of an attachment point stands before the =, "
-                "as in 1=3-8 for [*:1]"
-            )
-        key = int(name) if name else None
-        if key in lengths:
+        name, _, length = entry.rpartition("=")
+        if name and name not in numbers:
+            there_are = " and ".join(sorted(numbers))
+            raise InputError(f"site is {entry}, but there is no site {name}, only {there_are}")
+        if name in length_of_name:
             raise InputError(f"site has {entry} for what it has before; leave out one of both")
-        lengths[key] = parse_lengths(numbers, "site")
-    return lengths
-
-
-def _lengths_of_sites(numbers: Sequence[int], lengths: Lengths) -> list[range]:
-    """How many tokens each of the sites with these numbers may have. InputError if `lengths` has
-    other sites or not all, or if there are too many choices."""
-    for number in lengths:
-        if number is not None and number not in numbers:
-            there_are = " and ".join(map(str, sorted(numbers)))
-            raise InputError(f"there is no site {number}, only {there_are}")
-    lengths_of_sites = []
+        length_of_name[name] = parse_lengths(length, "site")
+    lengths = []
     for number in numbers:
-        if number not in lengths and None not in lengths:
+        by_entry = length_of_name.get(number) or length_of_name.get("")
+        length_of_site = by_entry or lengths_now.get(number)
+        if length_of_site is None:
             raise InputError(
                 f"how many tokens site {number} may have is not said; add --site {number}=3-8"
             )
-        lengths_of_sites.append(lengths[number if number in lengths else None])
-    choices = prod(map(len, lengths_of_sites))
+        lengths.append(length_of_site)
+    choices = prod(map(len, lengths))
     if choices > MOST_CHOICES:
         raise InputError(
             f"the sites have {choices:,} choices of lengths together; "
             f"give shorter ranges, for at most {MOST_CHOICES:,}"
         )
-    return lengths_of_sites
+    return lengths

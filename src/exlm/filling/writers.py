@@ -1,6 +1,5 @@
 """Writes filled texts: a writer for each ending of a file."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import islice
@@ -29,9 +28,8 @@ OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
 
 
 def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        for filled in filled_texts:
-            print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
+    rows = [filled.to_json() for filled in filled_texts]
+    write_frame(pd.DataFrame(rows, dtype=object), path)
 
 
 def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
