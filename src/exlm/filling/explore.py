@@ -138,8 +138,8 @@ def build_case(
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
+    [(_, graph)] = filler.graphs([masked_text])
     [(_, whole_graph)] = graphs_of_texts(network, tokenizer, [masked_text])
-    graph = filler.restricted(whole_graph)
     states = filler.describe_states(graph, words)
     for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
         state["mask"] = target - 1

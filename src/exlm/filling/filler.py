@@ -77,16 +77,11 @@ class Filler:
             yield from filled_texts
 
     def graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers of the texts and their graphs, in the order of `graphs_of_texts`, for the
-        tokens and the temperature of the options."""
-        for number, graph in graphs_of_texts(
-            self.network, self.tokenizer, texts, self.tokens_per_batch
-        ):
-            yield number, self.restricted(graph)
-
-    def restricted(self, graph: Graph) -> Graph:
-        """The graph of the tokens that the options allow, at their temperature."""
-        return search.restricted(graph, self.allowed, self.options.temperature)
+        """The numbers and the graphs of `graphs_of_texts`, with the tokens that the options allow,
+        at their temperature."""
+        graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
+        for number, graph in graphs:
+            yield number, search.restricted(graph, self.allowed, self.options.temperature)
 
     def _fill_graph(self, text: InputText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
@@ -190,9 +185,9 @@ class Filler:
             texts.append(str(self.tokenizer.decode(token_ids)))
         # A character may be spread over tokens of two segments. Then only one of them gets it.
         limits = pairwise(accumulate(map(len, texts), max))
-        masks = [mask for _, mask in pieces]
         return [
-            (texts[-1][start:end], mask) for (start, end), mask in zip(limits, masks, strict=True)
+            (texts[-1][start:end], mask)
+            for (start, end), (_, mask) in zip(limits, pieces, strict=True)
         ]
 
     def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[dict[str, Any]]:
