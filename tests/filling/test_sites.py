@@ -381,6 +381,15 @@ def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
     assert frame["new"][frame["valid"] & (frame["smiles"] != "CCCC")].all()
 
 
+def test_a_table_of_known_molecules_may_have_no_header_line(tmp_path):
+    (tmp_path / "known.csv").write_text("CCCC\nCCCO\n")
+    options = ["--site", "1", "--known", tmp_path / "known.csv", "--header", "false"]
+    run(SHIPPED, "CCC*", *options, "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    is_new = frame["new"][frame["smiles"] == "CCCC"]
+    assert len(is_new) and not is_new.any()
+
+
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
     sampling = ("--samples", "30", "--valid_only", "true")

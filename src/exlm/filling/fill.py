@@ -74,11 +74,11 @@ def fill(
             )
     inputs = _input_texts(texts, settings)
     network, tokenizer = load_for_filling(model)
-    if settings.molecules is None:
-        usable_texts = [row.text for row in inputs if row.problem is None]
-        molecules = fills_molecules(network, tokenizer, usable_texts)
-        settings = dataclasses.replace(settings, molecules=molecules)
     has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
+    if settings.molecules is None:
+        usable_texts = [text.text for text in inputs if text.problem is None]
+        molecules = not has_residues and fills_molecules(network, tokenizer, usable_texts)
+        settings = dataclasses.replace(settings, molecules=molecules)
     _refuse_what_is_not_for_the_texts(settings, output, has_residues)
     known_molecules = _read_known(settings)
     devices.place_model(network, device)
@@ -102,7 +102,10 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
     if bool(texts) == (settings.file is not None):
         raise InputError("give either texts after the model or --file")
     if settings.file is None:
-        for option in ("text_column", "id_column", "sheet", "header"):
+        of_tables = ["text_column", "id_column", "sheet"]
+        if settings.known is None:
+            of_tables.append("header")
+        for option in of_tables:
             if getattr(settings, option) != getattr(FillSettings, option):
                 raise InputError(f"{option} is for the table of --file; leave it out")
         return [InputText(line, text) for line, text in enumerate(texts, 1)]
