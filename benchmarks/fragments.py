@@ -25,6 +25,7 @@ import argparse
 import json
 import math
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -41,9 +42,9 @@ from exlm.data.chemistry import molecule_problem
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions
-from exlm.filling.results import FilledText, Filling
-from exlm.filling.sites import fill_sites, template_maker
+from exlm.filling.options import FillSettings
+from exlm.filling.results import Filling, InputText
+from exlm.filling.sites import fill_sites, molecule_template
 from exlm.model.passes import Passes
 
 PASSES: tuple[Passes, ...] = (1, 4, "all")
@@ -124,16 +125,16 @@ def sampled(
     passes: Passes,
 ) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
-    make_template = template_maker([lengths], None, None, proteins=False, sampled=True)
-    choices = len(make_template(fragment).masked_texts)
-    options = FillOptions(samples=math.ceil(SAMPLES / choices), passes=passes)
-    filler = Filler(network, tokenizer, options)
-    [of_fragment] = fill_sites(filler, [FilledText(1, fragment)], make_template)
+    settings = FillSettings(site=[lengths], molecules=True, samples=SAMPLES, passes=passes)
+    choices = len(molecule_template(fragment, settings).choices)
+    settings = replace(settings, samples=math.ceil(SAMPLES / choices))
+    filler = Filler(network, tokenizer, settings)
+    [of_fragment] = fill_sites(filler, [InputText(1, fragment)], settings)
     if of_fragment.problem:
         raise SystemExit(f"{fragment}: {of_fragment.problem}")
     order = np.random.default_rng(0).permutation(len(of_fragment.fillings))[:SAMPLES]
     fillings = [of_fragment.fillings[i] for i in order]
-    return judged(fillings, of_fragment.template, None)
+    return judged(replace(of_fragment, fillings=fillings), None).fillings
 
 
 def scores_of(fillings: list[Filling], drug: str) -> dict[str, float]:

@@ -87,9 +87,9 @@ def fill_in_passes(tokenizer):
         (start,) = tokenize(network, tokenizer, [" [MASK]" * masks])
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
-        several = SeveralPasses(start, first, filler.read, min(passes, masks))
-        results = several.best(n_best, width)
-        return network, results.texts, results.exact
+        several = SeveralPasses(start, first, filler.graphs, min(passes, masks))
+        fillings, exact = several.best(n_best, width)
+        return network, fillings, exact
 
     return fill
 

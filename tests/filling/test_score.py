@@ -10,7 +10,7 @@ import torch
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling.mutations import clean_sequence, new_residues, parse_mutations
+from exlm.filling.mutations import clean_sequence, new_residues
 from exlm.filling.score import score
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -33,10 +33,6 @@ def save(path, objective, tokenizer=None, **switches):
     )
     save_model(path, ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
     return str(path)
-
-
-def substitutions(wild, cell, first_position=1):
-    return new_residues(wild, parse_mutations(wild, cell, first_position), first_position)
 
 
 def table(path, **columns):
@@ -82,7 +78,7 @@ def test_scores_are_those_of_all_paths(tmp_path, objective, expanded):
     path = table(tmp_path / "variants.csv", sequence=[WILD] * 4, mutations=changes)
     scored = score(model, path, str(tmp_path / "scores.csv"))
     for row, change in enumerate(changes):
-        expected = by_hand(model, substitutions(WILD, change))
+        expected = by_hand(model, new_residues(WILD, change))
         scores = scored.loc[row, ["score", "joint_score"]].astype(float)
         np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-4)
     several = (scored["score"] - scored["joint_score"]).abs()[1:]
@@ -96,8 +92,8 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     whole = table(tmp_path / "a.csv", sequence=[WILD] * 5, mutant=mutants, effect=[1, 2, 0, 5, ""])
     named = table(
         tmp_path / "b.csv",
-        sequence=[WILD.lower()] * 5,
-        mutations=["V3A", "V3A;R9K", "K3A", "V33A", "V3A:V3L"],
+        sequence=[WILD.lower()] * 6,
+        mutations=["V3A", "V3A;R9K", "K3A", "V33A", "V3A:V3L", "R9W"],
     )
     a = score(model, whole, str(tmp_path / "a.tsv"), label_column="effect")
     text = capsys.readouterr().out
@@ -113,7 +109,7 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     assert list(a["effect"]) == ["1", "2", "0", "5", ""]
     assert a["score"][3:].isna().all()
     assert a["problem"].str.contains("nor a mutant with the 10 residues")[3:].all()
-    assert b["problem"].tolist()[2:] == [
+    assert b["problem"].tolist()[2:5] == [
         "K3A: at position 3 there is V, not K",
         "V33A: at position 33 there is no residue, not V",
         "V3L: at position 3 there is another mutation, not V",
@@ -149,25 +145,26 @@ def test_one_wild_type_for_all_rows_whose_numbers_begin_elsewhere(tmp_path, caps
             score(model, path, str(tmp_path / "b.tsv"), wild_type=wild_type)
 
 
-def test_a_shifted_numbering_is_told_with_the_number_that_fits(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "sequence, mutations, misfits, first",
+    [
+        # counted from 0; A5C fits by chance, as there are two A side by side
+        ([WILD] * 4, ["V2A", "WT", "R8K", "A5C"], "2 of 3", "row 1: V2A: at position 2 there is K"),
+        # the mutants in place of the wild type
+        (["MKALAAGWRT", "MKVLCAGWRT"], ["V3A", "A5C"], "2 of 2", "row 1: V3A: at position 3"),
+    ],
+)
+def test_a_table_of_which_most_mutations_do_not_fit_is_refused(
+    tmp_path, sequence, mutations, misfits, first
+):
     model = save(tmp_path / "model", "mlm")
-    out = str(tmp_path / "b.csv")
-    # counted from 0; A5C fits by chance, as there are two A side by side
-    changes = ["V2A", "WT", "R8K", "A5C"]
-    path = table(tmp_path / "a.csv", sequence=[WILD] * 4, mutations=changes)
-    score(model, path, out)
-    error = capsys.readouterr().err
-    assert "2 of 3 rows with mutations do not fit their wild type in sequence" in error
-    assert "as row 1: V2A: at position 2 there is K, not V; the numbering seems" in error
-    assert "to be shifted by 1: all rows fit with first_position 0" in error
-    scored = score(model, path, out, first_position=0)
-    assert not scored["problem"].any() and not capsys.readouterr().err
-    # where several numbers fit, or none does, none is told
-    for changes in (["A3C"], ["V2A", "K9C"]):
-        path = table(tmp_path / "a.csv", sequence=[WILD] * len(changes), mutations=changes)
-        with pytest.raises(InputError, match="no row can be scored"):
-            score(model, path, out)
-        assert "the numbering may be shifted (set first_position)" in capsys.readouterr().err
+    path = table(tmp_path / "a.csv", sequence=sequence, mutations=mutations)
+    with pytest.raises(InputError) as caught:
+        score(model, path, str(tmp_path / "b.csv"))
+    error = str(caught.value)
+    assert f"column sequence: {misfits} rows with mutations do not fit their wild type" in error
+    assert f"as {first}" in error and "the numbering may be shifted (set first_position)" in error
+    assert not (tmp_path / "b.csv").exists()
 
 
 def test_an_empty_cell_is_called_empty(tmp_path):
@@ -180,8 +177,8 @@ def test_an_empty_cell_is_called_empty(tmp_path):
 def test_alleles_are_no_double_mutant():
     for name in ("p.[Val3Ala];[Leu4Cys]", "p.Val3Ala(;)Leu4Cys"):
         with pytest.raises(InputError, match="is neither mutations of one allele"):
-            substitutions("MKVLD", name)
-    assert substitutions("MKVLD", "p.[Val3Ala;Leu4Cys]") == {2: "A", 3: "C"}
+            new_residues("MKVLD", name)
+    assert new_residues("MKVLD", "p.[Val3Ala;Leu4Cys]") == {2: "A", 3: "C"}
 
 
 def test_other_models_and_tables_are_refused(tmp_path):
@@ -194,7 +191,10 @@ def test_other_models_and_tables_are_refused(tmp_path):
     with pytest.raises(InputError, match="no column 'absent'"):
         score(model, path, out, mutations_column="absent")
     path = table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"])
-    with pytest.raises(InputError, match="no row can be scored, the first: K1O: at position 1"):
+    with pytest.raises(InputError, match="1 of 1 rows with mutations do not fit their wild type"):
+        score(model, path, out)
+    path = table(tmp_path / "d.csv", sequence=["MKV"], mutations=["unknown"])
+    with pytest.raises(InputError, match="no row can be scored, the first: 'unknown' is neither"):
         score(model, path, out)
 
 
@@ -210,19 +210,19 @@ def test_other_models_and_tables_are_refused(tmp_path):
     ],
 )
 def test_mutations_as_other_tables_write_them(spelling):
-    assert substitutions("MKVLD", spelling) == {2: "A", 4: "C"}
-    assert substitutions("MKVLD", spelling.replace("5Cys", "5Cys;L4=")) == {2: "A", 4: "C"}
+    assert new_residues("MKVLD", spelling) == {2: "A", 4: "C"}
+    assert new_residues("MKVLD", spelling.replace("5Cys", "5Cys;L4=")) == {2: "A", 4: "C"}
 
 
 @pytest.mark.parametrize("wild", [None, float("nan"), "NA", ""])
 def test_without_a_wild_type_there_is_no_score(wild):
     with pytest.raises(InputError, match="no wild type"):
-        substitutions(clean_sequence(wild), "N1A")
+        new_residues(clean_sequence(wild), "N1A")
 
 
 def test_the_wild_type_has_no_mutation():
     assert all(
-        substitutions("MKVLD", name) == {}
+        new_residues("MKVLD", name) == {}
         for name in ("WT", "p.Val3=", "p.=", "wild-type", "MKVLD*")
     )
 
@@ -230,26 +230,26 @@ def test_the_wild_type_has_no_mutation():
 @pytest.mark.parametrize("spelling", ["V3*", "p.Val3Ter", "XYZ3A", "V3_L4insG"])
 def test_what_is_no_substitution_is_quoted(spelling):
     with pytest.raises(InputError, match=re.escape(f"{spelling!r} is neither mutations")):
-        substitutions("MKVLD", spelling)
+        new_residues("MKVLD", spelling)
 
 
 @pytest.mark.parametrize("wild, mutations", [("MKV", "K2X"), ("MXV", "X2K"), ("MKV", "MBV")])
 def test_letters_for_several_residues_have_no_score(wild, mutations):
     with pytest.raises(InputError, match="-3V: a gap has no score"):
-        substitutions("MK-A", "MKVA")
+        new_residues("MK-A", "MKVA")
     with pytest.raises(InputError, match="which stand for several residues"):
-        substitutions(wild, mutations)
+        new_residues(wild, mutations)
 
 
 def test_a_residue_that_stays_is_no_mutation():
-    assert substitutions("MKV", "K2R:V3V") == substitutions("MKV", "K2R") == {1: "R"}
+    assert new_residues("MKV", "K2R:V3V") == new_residues("MKV", "K2R") == {1: "R"}
 
 
 def test_positions_may_lie_before_the_first():
-    assert substitutions("MVKL", "V-2A", first_position=-3) == {1: "A"}
+    assert new_residues("MVKL", "V-2A", first_position=-3) == {1: "A"}
     with pytest.raises(InputError, match="at position -9 there is no residue"):
-        substitutions("MVKL", "V-9A", first_position=-3)
+        new_residues("MVKL", "V-9A", first_position=-3)
 
 
 def test_a_word_for_the_wild_type_is_no_mutant_of_as_many_residues():
-    assert parse_mutations("ACDEFGHI", "wildtype") == []
+    assert new_residues("ACDEFGHI", "wildtype") == {}

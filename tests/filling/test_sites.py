@@ -18,9 +18,9 @@ from exlm.filling import search
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, Molecule
-from exlm.filling.sites import fill_sites, template_maker
+from exlm.filling.options import FillOptions, FillSettings, allowed_tokens
+from exlm.filling.results import FilledText, Filling, InputText, Molecule
+from exlm.filling.sites import fill_sites, molecule_template, protein_template
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES
@@ -50,8 +50,9 @@ def protein_model(tmp_path_factory):
     return str(directory)
 
 
-def template(text, site=None, keep=None, replace=None, proteins=False):
-    return template_maker(site, keep, replace, proteins)(text)
+def template(text, proteins=False, **settings):
+    make_template = protein_template if proteins else molecule_template
+    return make_template(text, FillSettings(**settings))
 
 
 # --- templates
@@ -99,7 +100,7 @@ def test_masks_stand_where_the_site_is(text, options, expected):
     ],
 )
 def test_where_pieces_are_sampled_the_molecule_begins_with_a_site(text, expected):
-    assert template_maker(["1"], None, None, False, sampled=True)(text).masked_texts == [expected]
+    assert template(text, site=["1"], samples=1).masked_texts == [expected]
     assert template(text, site=["1"]).masked_texts != [expected]
 
 
@@ -216,12 +217,11 @@ def test_an_element_is_all_its_atoms_and_limits_no_bonds(model):
 
 def test_lengths_are_ranked_together_and_equally_probable(model):
     network, tokenizer = load_for_filling(model)
-    make = template_maker(["1-3"], None, None, False)
-    options = FillOptions(n_best=4)
-    filler = Filler(network, tokenizer, options)
+    settings = FillSettings(n_best=4, site=["1-3"], molecules=True)
+    filler = Filler(network, tokenizer, settings)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    unfilled = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    filled_texts = list(fill_sites(filler, unfilled, make))
+    inputs = [InputText(line, text) for line, text in enumerate(texts, 1)]
+    filled_texts = list(fill_sites(filler, inputs, settings))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (
         filled_texts[1].problem.startswith("no attachment point")
@@ -233,14 +233,15 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     probabilities = [entry.probability for entry in filled.fillings]
     assert probabilities == sorted(probabilities, reverse=True)
     for masked in filled.template.masked_texts:
-        (alone,) = fill_texts(network, tokenizer, [masked], options)
+        (alone,) = fill_texts(network, tokenizer, [masked], FillOptions(n_best=4))
         together = [entry for entry in filled.fillings if entry.masked == masked]
         assert [entry.text for entry in together] == [e.text for e in alone.fillings]
 
 
 def molecules_of(texts, template=None, known=None):
     fillings = [Filling(text, [], 0.0) for text in texts]
-    return [filling.molecule for filling in judged(fillings, template, known)]
+    filled = FilledText(1, "", template=template, fillings=fillings)
+    return [filling.molecule for filling in judged(filled, known).fillings]
 
 
 def test_a_filling_that_breaks_what_stays_is_not_valid():
@@ -380,6 +381,15 @@ def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
     assert frame["new"][frame["valid"] & (frame["smiles"] != "CCCC")].all()
 
 
+def test_a_table_of_known_molecules_may_have_no_header_line(tmp_path):
+    (tmp_path / "known.csv").write_text("CCCC\nCCCO\n")
+    options = ["--site", "1", "--known", tmp_path / "known.csv", "--header", "false"]
+    run(SHIPPED, "CCC*", *options, "--output", tmp_path / "a.csv")
+    frame = pd.read_csv(tmp_path / "a.csv")
+    is_new = frame["new"][frame["smiles"] == "CCCC"]
+    assert len(is_new) and not is_new.any()
+
+
 def test_the_top_are_different_molecules(tmp_path):
     output = tmp_path / "a.jsonl"
     sampling = ("--samples", "30", "--valid_only", "true")
@@ -450,7 +460,7 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "2=3"), "there is no site 2, only 1"),
         (("*CC*", "--site", "1=3"), "how many tokens site 2 may have is not said"),
         ((PHENYL, "--site", "3-8", "4"), "site has 4 for what it has before"),
-        ((PHENYL, "--site", "R=3"), "the number of an attachment point stands before the ="),
+        ((PHENYL, "--site", "R=3"), "site is R=3, but there is no site R, only 1"),
         (("C*.C*.C*", "--site", "3"), "the fragments are not joined"),
         (("C[*:1].C[*:1].C[*:1]", "--site", "3"), "3 attachment points have the number 1"),
         (("C*(C)C", "--site", "3"), "an attachment point must have one or two bonds"),

@@ -90,7 +90,7 @@ def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys):
         (("C(C", "--output", str(page)), "the text: no row can be used, the first: row 1"),
         (("CCO", "--output", "page.png"), "page.png; the name must end in .html"),
         (("CCO", "--words", "9"), "a fine-tuned model fills no masks; leave out words, or"),
-        (("CCO", "--threshold", "0.1", "--free", "true"), "leave out threshold and free, or"),
+        (("CCO", "--threshold", "0.1", "--free", "true"), "leave out free and threshold, or"),
         (("CCO", "--n_best", "3", "--allow", "C"), "leave out n_best and allow, or"),
     ):
         with pytest.raises(SystemExit):

@@ -2,7 +2,7 @@
 case study. `build_case` collects the numbers as plain data, the *case*. `page` and `figure`
 show it. Scripts inside the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
-from exlm.errors import InputError, import_optional, note
+from exlm.errors import InputError, check_at_least, import_optional, note
 from exlm.filling.filler import TOP_TOKENS, Filler
-from exlm.filling.graphs import fills_molecules, load_for_filling, read_graphs, tokenize
+from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import FilledText, Filling
-from exlm.filling.search import Graph
+from exlm.filling.results import Filling, InputText
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -27,23 +26,35 @@ from exlm.train import devices
 
 Case = dict[str, Any]
 
-THRESHOLD = 0.05  # links with a smaller probability are hidden at first
-N_BEST = 10  # how many fillings to show
 END_TINT = "#7F7F7F"  # the colour of BOS and EOS
 HEAT = matplotlib.colormaps["YlOrBr"]
 PAGE = Path(__file__).with_name("page.html")
 FIGURE = Path(__file__).with_name("figure.svg")
 
 
-def explore(
-    model: str,
-    text: str,
-    output: str = "explore.html",
-    words: int = TOP_TOKENS,
-    threshold: float = THRESHOLD,
-    n_best: int = N_BEST,
-    **options: Any,
-) -> None:
+@dataclass(frozen=True)
+class ExploreSettings(FillOptions):
+    """How `exlm explore` fills a text, and what it shows of it.
+
+    Attributes:
+        n_best: how many fillings to show (of each length, if there are several lengths).
+        words: how many tokens to show of each state, the most probable ones.
+        threshold: links with a smaller probability are hidden at first."""
+
+    n_best: int = 10
+    words: int = TOP_TOKENS
+    threshold: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, words=1)
+        if not 0 <= self.threshold < 1:
+            raise InputError(f"threshold is {self.threshold}; give 0 <= threshold < 1")
+        if self.passes not in (None, 1):
+            raise InputError("leave out passes: explore shows the states of one pass")
+
+
+def explore(model: str, text: str, output: str = "explore.html", **options: Any) -> None:
     """Shows the states of every mask, their links and the best joint fillings of one text,
     or what the prediction of a fine-tuned model rests on.
 
@@ -56,48 +67,29 @@ def explore(
             tokens, a slider hides weak links, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the matrix of its links; the last two
             need pip install 'exlm[figures]'.
-        words: how many tokens to show of each state, the most probable ones.
-        threshold: links with a smaller probability are hidden at first.
-        n_best: how many fillings to show (of each length, if there are several lengths).
-        options: the other settings of `FillOptions`."""
-    fill_options = FillOptions(n_best=n_best, **options)
+        options: the settings of `ExploreSettings`."""
+    settings = ExploreSettings(**options)
     if is_finetuned(model):
-        _refuse_what_is_for_fillings(words, threshold, fill_options)
+        defaults = vars(ExploreSettings())
+        changed = [name for name, value in vars(settings).items() if value != defaults[name]]
+        if changed:
+            raise InputError(
+                f"a fine-tuned model fills no masks; leave out {' and '.join(changed)}, "
+                "or give a pre-trained model"
+            )
         explain_prediction(model, text, output)
         return
     check_suffix(output, [".html", ".svg", ".pdf", ".png"])
-    if fill_options.passes not in (None, 1):
-        raise InputError(
-            f"passes is {fill_options.passes}, but explore shows the states of one pass; "
-            "leave passes out"
-        )
-    if words < 1 or not 0 <= threshold < 1:
-        raise InputError(
-            f"words is {words} and threshold is {threshold}; "
-            "give at least 1, and 0 <= threshold < 1"
-        )
     network, tokenizer = load_for_filling(model)
     devices.place_model(network)
-    case = build_case(network, tokenizer, text, fill_options, words)
-    content = _rendered({**case, "model": model, "threshold": threshold}, output)
+    case = build_case(network, tokenizer, text, settings, settings.words)
+    content = _rendered({**case, "model": model, "threshold": settings.threshold}, output)
     with replacing(Path(output)) as unfinished:
         unfinished.write_bytes(content)
     if case["warning"] is not None:
         note(case["warning"])
     counts = f"{len(case['states'])} states, {len(case['edges'])} links"
     print(f"{counts}, {len(case['fillings'])} fillings: {output}")
-
-
-def _refuse_what_is_for_fillings(words: int, threshold: float, options: FillOptions) -> None:
-    """Raises InputError for settings that are not the defaults."""
-    given = {"words": words, "threshold": threshold, **vars(options)}
-    defaults = {"words": TOP_TOKENS, "threshold": THRESHOLD, **vars(FillOptions(n_best=N_BEST))}
-    names = [name for name, value in given.items() if value != defaults[name]]
-    if names:
-        raise InputError(
-            f"a fine-tuned model fills no masks; leave out {' and '.join(names)}, "
-            "or give a pre-trained model"
-        )
 
 
 def _rendered(case: Case, output: str) -> bytes:
@@ -140,14 +132,22 @@ def build_case(
           sample the one that was sampled), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    in_one_pass = replace(options or FillOptions(n_best=N_BEST), passes=1)
+    in_one_pass = replace(options or ExploreSettings(), passes=1)
     filler = Filler(network, tokenizer, in_one_pass)
-    [filled] = filler.fill([FilledText(1, text)])
+    [filled] = filler.fill([InputText(1, text)])
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
     [masked_text] = tokenize(network, tokenizer, [text])
-    [(_, unrestricted)] = read_graphs(network, tokenizer, [masked_text])
-    graph = filler.restricted(unrestricted)
+    [(_, graph)] = filler.graphs([masked_text])
+    [(_, whole_graph)] = graphs_of_texts(network, tokenizer, [masked_text])
+    states = filler.describe_states(graph, words)
+    for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
+        state["mask"] = target - 1
+    # the first state emits BOS and the last one EOS, never another token
+    states[0]["words"] = states[-1]["words"] = []
+    start, stop = (whole_graph.links > -torch.inf).nonzero(as_tuple=True)
+    probabilities = whole_graph.links[start, stop].exp().tolist()
+    edges = list(zip(start.tolist(), stop.tolist(), probabilities, strict=True))
     molecules = fills_molecules(network, tokenizer, [text])
     masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
@@ -159,27 +159,12 @@ def build_case(
         "warning": filled.warning,
         "molecules": molecules,
         "segments": filler.segments(masked_text, masks),
-        "states": _states(filler, graph, words),
-        "edges": _links(unrestricted) if network.config.has_links else [],
+        "states": states,
+        "edges": edges if network.config.has_links else [],
         "fillings": [
-            _with_details(filling, len(graph.links) - 1, molecules) for filling in filled.fillings
+            _with_details(filling, len(states) - 1, molecules) for filling in filled.fillings
         ],
     }
-
-
-def _states(filler: Filler, graph: Graph, token_count: int) -> list[dict[str, Any]]:
-    targets = graph.target_of_state.tolist()
-    described = filler.describe_states(graph, token_count)
-    states = [{"mask": t - 1, **state} for t, state in zip(targets, described, strict=True)]
-    # the first state emits BOS and the last one EOS, never another token
-    states[0]["words"] = states[-1]["words"] = []
-    return states
-
-
-def _links(graph: Graph) -> list[tuple[int, int, float]]:
-    start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
-    probability = graph.links[start, stop].exp()
-    return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
 
 
 def _with_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:

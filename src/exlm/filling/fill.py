@@ -1,33 +1,35 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
 
-1. `texts_to_fill` (`reading.py`) makes a `FilledText` of a row, with its name and its problem.
-2. `Filler` (`filler.py`) adds the fillings: the network reads the text (`graphs.py`), and a search
-   finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has sites,
-   `fill_sites` (`sites.py`) does this for each choice of their lengths.
+1. `_input_texts` makes an `InputText` of a row, with its name and its problem.
+2. `Filler` (`filler.py`) makes a `FilledText` of it: the network reads the text (`graphs.py`), and
+   a search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has
+   sites, `fill_sites` (`sites.py`) does this for each choice of their lengths.
 3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
-4. `_with_usable` leaves out fillings that the command did not ask for.
-5. `_write_or_print` writes it (`writers.py`)."""
+4. `_select` leaves out fillings that the command did not ask for.
+5. `_write_or_print` writes the others (`writers.py`)."""
 
 import dataclasses
-import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from exlm.data.chemistry import are_molecules, standardize
+from exlm.data.columns import check_columns, identifier_column
+from exlm.data.frames import as_text, read_file
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling.filler import Filler
-from exlm.filling.graphs import TOKENS_PER_BATCH, fills_molecules, load_for_filling
+from exlm.filling.graphs import fills_molecules, load_for_filling
 from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions
-from exlm.filling.reading import read_known, texts_to_fill
-from exlm.filling.results import FilledText, Filling
-from exlm.filling.sites import fill_sites, template_maker
+from exlm.filling.options import FillSettings
+from exlm.filling.results import FilledText, Filling, InputText
+from exlm.filling.sites import fill_sites
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
+from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
 # how a filled text is printed
@@ -35,26 +37,7 @@ TABLE = Path(__file__).with_name("fillings.txt")
 
 
 def fill(
-    model: str,
-    texts: list[str],
-    file: str | None = None,
-    output: str | None = None,
-    site: list[str] | None = None,
-    keep: str | None = None,
-    replace: str | None = None,
-    states: bool = False,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    text_column: str | None = None,
-    id_column: str | None = None,
-    header: bool = True,
-    sheet: str | None = None,
-    molecules: bool | None = None,
-    valid_only: bool = False,
-    top: int | None = None,
-    known: str | None = None,
-    known_sheet: str | None = None,
-    device: str = "auto",
-    **options: Any,
+    model: str, texts: list[str], output: str | None = None, device: str = "auto", **options: Any
 ) -> None:
     """Fills the masks of texts or SMILES, or sites of any length, jointly, and prints or writes the
     fillings with their probabilities.
@@ -66,8 +49,6 @@ def fill(
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill; with
             site, keep or replace, molecules or proteins without masks.
-        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads, or
-            `-` for standard input.
         output: file to write; without one, a table is printed. .jsonl has a line for each text:
             line, text, fillings (filling, text, masked, tokens of each mask, probability,
             log_probability; ranked by probability times length_probability), exact (whether it is
@@ -82,131 +63,123 @@ def fill(
             and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those
             that are unique molecules; .html and .png draw them, at most 300, with what was filled
             in coloured.
-        site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
-            `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
-            `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
-            ends of a linker. Each number of tokens is filled by itself, and all are taken to be
-            equally probable, as length_probability says. Of proteins, the residues that are free:
-            30-37 are those from the 30th to the 37th, both included.
-        keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
-            in the order of the SMILES), with as many tokens as now unless site says otherwise.
-        replace: SMARTS of a piece of the molecules that becomes such a site.
-        states: print the states of every mask in the first pass, or write them to a .jsonl file,
-            each with the probability that a path visits it and its top tokens (`words`).
-        tokens_per_batch: how many expanded tokens one forward pass may have (in a pre-training,
-            that is tokens_per_micro_batch).
-        text_column: column of a table to read; found by its name where absent.
-        id_column: column of a table that names its rows; found by its name where absent.
-        header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
-        sheet: sheet of an .xlsx file; the first where absent.
-        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
-            the texts decide).
-        valid_only: leave out those of the n_best fillings that are not valid; no others are
-            searched for them, so there may be fewer, or none.
-        top: how many fillings to give for each text at most: the most probable of all lengths,
-            and only the first of several that are the same molecule.
-        known: a file of molecules, read as `header` says; `new` says whether a filling is none of
-            them. Without it `new` is empty: models do not keep the molecules of their training.
-        known_sheet: sheet of known, an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1).
-        options: the settings of `FillOptions`."""
-    fill_options = FillOptions(**options)
-    _check(output, states, tokens_per_batch, top)
-    rows = texts_to_fill(file, texts, text_column, id_column, TableOptions(header, sheet=sheet))
-    network, tokenizer = load_for_filling(model)
-    if molecules is None:
-        usable_texts = [row.text for row in rows if row.problem is None]
-        molecules = fills_molecules(network, tokenizer, usable_texts)
-    _refuse_what_is_for_molecules(molecules, output, valid_only, known)
-    known_molecules = read_known(known, TableOptions(header, sheet=known_sheet))
-    devices.place_model(network, device)
-    start = time.monotonic()
-    filler = Filler(network, tokenizer, fill_options, tokens_per_batch)
-    if site is None and keep is None and replace is None:
-        results = filler.fill(rows, states)
-    else:
-        proteins = alphabet_name(tokenizer.backend_tokenizer) is not None
-        _check_for_sites(proteins or molecules, states, fill_options)
-        sampled = fill_options.samples is not None
-        make_template = template_maker(site, keep, replace, proteins, sampled)
-        results = fill_sites(filler, rows, make_template)
-    special_tokens = set(tokenizer.all_special_tokens)
-    filled_texts = []
-    for filled in tqdm(results, "fill", len(rows), unit="line", disable=file is None):
-        fillings = [x for x in filled.fillings if special_tokens.isdisjoint(chain(*x.tokens))]
-        if molecules:
-            fillings = judged(fillings, filled.template, known_molecules)
-        filled_texts.append(_with_usable(filled, fillings, valid_only, top))
-    _write_or_print(filled_texts, output, molecules, time.monotonic() - start)
-
-
-def _check(output: str | None, states: bool, tokens_per_batch: int, top: int | None) -> None:
+        options: the settings of `FillSettings`."""
+    settings = FillSettings(**options)
     if output:
         check_suffix(output, WRITERS)
-        if states and not output.endswith(".jsonl"):
+        if settings.states and not output.endswith(".jsonl"):
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"
             )
-    for name, value in (("tokens_per_batch", tokens_per_batch), ("top", top)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; it must be at least 1")
+    inputs = _input_texts(texts, settings)
+    network, tokenizer = load_for_filling(model)
+    has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
+    if settings.molecules is None:
+        usable_texts = [text.text for text in inputs if text.problem is None]
+        molecules = not has_residues and fills_molecules(network, tokenizer, usable_texts)
+        settings = dataclasses.replace(settings, molecules=molecules)
+    _refuse_what_is_not_for_the_texts(settings, output, has_residues)
+    known_molecules = _read_known(settings)
+    devices.place_model(network, device)
+    filler = Filler(network, tokenizer, settings, settings.tokens_per_batch)
+    if settings.has_sites:
+        results = fill_sites(filler, inputs, settings)
+    else:
+        results = filler.fill(inputs, settings.states)
+    special_tokens = set(tokenizer.all_special_tokens)
+    filled_texts = []
+    for filled in tqdm(results, "fill", len(inputs), unit="line", disable=settings.file is None):
+        if settings.molecules:
+            filled = judged(filled, known_molecules)
+        filled_texts.append(_select(filled, settings, special_tokens))
+    _write_or_print(filled_texts, output, bool(settings.molecules))
 
 
-def _refuse_what_is_for_molecules(
-    molecules: bool, output: str | None, valid_only: bool, known: str | None
+def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
+    """The texts of the command, or else those of the rows of the file: each with its name if the
+    file has a column of names, and with its problem if it cannot be filled."""
+    if bool(texts) == (settings.file is not None):
+        raise InputError("give either texts after the model or --file")
+    if settings.file is None:
+        of_tables = ["text_column", "id_column", "sheet"]
+        if settings.known is None:
+            of_tables.append("header")
+        for option in of_tables:
+            if getattr(settings, option) != getattr(FillSettings, option):
+                raise InputError(f"{option} is for the table of --file; leave it out")
+        return [InputText(line, text) for line, text in enumerate(texts, 1)]
+    table_rows = read_file(settings.file, TableOptions(settings.header, sheet=settings.sheet))
+    table = unlabelled_table(table_rows, settings.file, settings.text_column)
+    check_columns(table.frame, settings.file, settings.id_column)
+    name_column = settings.id_column or identifier_column(table.frame)
+    names: list[str | None] = [None] * len(table.texts)
+    if name_column is not None:
+        names = [as_text(cell) or None for cell in table.frame[name_column]]
+    rows = zip(table.texts, names, table.problems, strict=True)
+    return [
+        InputText(line, text, name, problem or None)
+        for line, (text, name, problem) in enumerate(rows, 1)
+    ]
+
+
+def _read_known(settings: FillSettings) -> set[str] | None:
+    """The canonical SMILES of the file `known`, if there is one. InputError if most of its first
+    texts are no molecules."""
+    file = settings.known
+    if file is None:
+        return None
+    rows = read_file(file, TableOptions(settings.header, sheet=settings.known_sheet))
+    table = unlabelled_table(rows, file, None)
+    texts = [text for text, problem in zip(table.texts, table.problems, strict=True) if not problem]
+    if not are_molecules(texts):
+        raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
+    return {standardize(text, "canonical") for text in texts}
+
+
+def _refuse_what_is_not_for_the_texts(
+    settings: FillSettings, output: str | None, has_residues: bool
 ) -> None:
     of_molecules = {
-        "valid_only": valid_only,
-        "known": known is not None,
+        "valid_only": settings.valid_only,
+        "known": settings.known is not None,
         f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
     }
     for name, is_given in of_molecules.items():
-        if is_given and not molecules:
-            raise InputError(
-                f"{name} is for molecules; set molecules to true if the texts are SMILES"
-            )
-
-
-def _check_for_sites(has_sites: bool, states: bool, options: FillOptions) -> None:
-    """Raises InputError for options that are for masks alone, and if the texts of the model cannot
-    have sites."""
-    if states or options.all_paths:
-        raise InputError(
-            "states, tokens and free are for texts with masks; leave them out where site, keep or "
-            "replace say what is free"
-        )
-    if not has_sites:
+        if is_given and not settings.molecules:
+            raise InputError(f"{name} is for molecules; set molecules to true for SMILES")
+    if settings.has_sites and not (settings.molecules or has_residues):
         raise InputError(
             "site, keep and replace are for models of molecules and proteins; "
             "write [MASK] in the texts where something is missing"
         )
 
 
-def _with_usable(
-    filled: FilledText, fillings: list[Filling], valid_only: bool, top: int | None
-) -> FilledText:
-    """The text with those of the fillings that are given: with `valid_only` the valid ones, and of
-    these the `top` first different molecules or texts, or all."""
-    usable = [filling for filling in fillings if filling.is_valid or not valid_only]
+def _select(filled: FilledText, settings: FillSettings, special_tokens: set[str]) -> FilledText:
+    """The text with the fillings to give: without those of special tokens, with `valid_only` those
+    that are valid, and of these the `top` first different ones."""
+    usable: list[Filling] = []
+    for filling in filled.fillings:
+        is_plain = special_tokens.isdisjoint(chain(*filling.tokens))
+        if is_plain and (filling.is_valid or not settings.valid_only):
+            usable.append(filling)
     left_out = len(filled.fillings) - len(usable)
     warning = filled.warning
-    if filled.fillings and not usable:
-        made = len(fillings or filled.fillings)
-        is_none = "is a molecule" if fillings else "is without special tokens"
+    if left_out and not usable:
         warning = (
-            f"none of the {made} fillings that were made {is_none}, so all were "
-            "left out; no others were searched: raise --n_best"
+            f"all {left_out} fillings that were made have special tokens or are not valid, and "
+            "were left out; no others were searched: raise --n_best"
         )
-    if top is not None:
+    if settings.top is not None:
         different: dict[str, Filling] = {}
         for filling in usable:
             smiles = None if filling.molecule is None else filling.molecule.smiles
             different.setdefault(smiles or filling.text, filling)
-        usable = list(different.values())[:top]
+        usable = list(different.values())[: settings.top]
     return dataclasses.replace(filled, fillings=usable, left_out=left_out, warning=warning)
 
 
-def _summary(filled_texts: list[FilledText], seconds: float) -> str:
+def _summary(filled_texts: list[FilledText]) -> str:
     """A sentence that counts the texts. InputError if none could be filled."""
     failed = [filled for filled in filled_texts if filled.problem is not None]
     if len(failed) == len(filled_texts):
@@ -217,21 +190,16 @@ def _summary(filled_texts: list[FilledText], seconds: float) -> str:
     left_out = sum(filled.left_out for filled in filled_texts)
     of_them_valid = f", {valid} of them valid" if valid else ""
     first_problem = f" (line {failed[0].line}: {failed[0].problem})" if failed else ""
-    others = ""
-    if left_out:
-        others = f"; {left_out} others, not valid or with special tokens, left out"
+    others = f"; {left_out} others, not valid or with special tokens, left out" if left_out else ""
     return (
         f"{len(filled_texts) - len(failed)} lines filled, "
-        f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning, "
-        f"{len(filled_texts) / seconds:.3g} lines a second; "
+        f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning; "
         f"{len(fillings)} fillings{of_them_valid}{others}"
     )
 
 
-def _write_or_print(
-    filled_texts: list[FilledText], output: str | None, molecules: bool, seconds: float
-) -> None:
-    summary = _summary(filled_texts, seconds)
+def _write_or_print(filled_texts: list[FilledText], output: str | None, molecules: bool) -> None:
+    summary = _summary(filled_texts)
     if output:
         with replacing(Path(output)) as unfinished:
             WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)

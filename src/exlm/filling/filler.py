@@ -1,19 +1,22 @@
-"""Fills texts with masks: reads them with the model, searches their fillings, and decodes these."""
+"""Fills texts with masks: the network says what it knows of them, a search finds their fillings,
+and the tokens of these become texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import search
-from exlm.filling.graphs import TOKENS_PER_BATCH, TokenizedText, read_graphs, tokenize
-from exlm.filling.options import FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, most_probable_first
-from exlm.filling.search import Graph, TokenFillings
+from exlm.filling.graphs import TokenizedText, graphs_of_texts, tokenize
+from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
+from exlm.filling.results import FilledText, Filling, InputText, most_probable_first
+from exlm.filling.search import Graph
 from exlm.filling.several_passes import SeveralPasses
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
@@ -37,55 +40,50 @@ def fill_texts(
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. A batch has at most `tokens_per_batch` positions after expansion."""
     filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
-    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)], states)
+    return filler.fill([InputText(line, text) for line, text in enumerate(texts, 1)], states)
 
 
+@dataclass(frozen=True)
 class Filler:
     """Fills texts with a model by the same options."""
 
-    def __init__(
-        self,
-        network: ExLMForMaskedLM,
-        tokenizer: PreTrainedTokenizerFast,
-        options: FillOptions,
-        tokens_per_batch: int = TOKENS_PER_BATCH,
-    ) -> None:
-        self.network = network
-        self.tokenizer = tokenizer
-        self.options = options
-        self.tokens_per_batch = tokens_per_batch
-        self.allowed = allowed_tokens(tokenizer, options, network.config.vocab_size)
+    network: ExLMForMaskedLM
+    tokenizer: PreTrainedTokenizerFast
+    options: FillOptions
+    tokens_per_batch: int = TOKENS_PER_BATCH
 
-    def fill(self, texts: Sequence[FilledText], states: bool = False) -> Iterator[FilledText]:
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        """[V] which tokens may be filled in; None: all."""
+        return allowed_tokens(self.tokenizer, self.options, self.network.config.vocab_size)
+
+    def fill(self, texts: Sequence[InputText], states: bool = False) -> Iterator[FilledText]:
         """Yields each text with its fillings, or with the problem that it has, in order. TEXTS
         texts are filled at a time."""
         for start in range(0, len(texts), TEXTS):
             chunk = texts[start : start + TEXTS]
-            # A text that has a problem already is not read.
-            readable = ["" if text.problem else text.text for text in chunk]
-            tokenized_texts = tokenize(self.network, self.tokenizer, readable)
+            # A text that has a problem already is not filled.
+            usable = ["" if text.problem else text.text for text in chunk]
+            tokenized_texts = tokenize(self.network, self.tokenizer, usable)
             filled_texts = [
-                replace(text, problem=text.problem or tokenized.problem)
+                text.filled(problem=text.problem or tokenized.problem)
                 for text, tokenized in zip(chunk, tokenized_texts, strict=True)
             ]
-            for number, graph in self.read(tokenized_texts):
+            for number, graph in self.graphs(tokenized_texts):
                 filled = self._fill_graph(chunk[number], tokenized_texts[number], graph)
                 if states and filled.fillings:
                     filled = replace(filled, states=self.states_of_masks(graph))
                 filled_texts[number] = filled
             yield from filled_texts
 
-    def read(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers and the `restricted` graphs of `read_graphs`."""
-        graphs = read_graphs(self.network, self.tokenizer, texts, self.tokens_per_batch)
+    def graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
+        """The numbers and the graphs of `graphs_of_texts`, with the tokens that the options allow,
+        at their temperature."""
+        graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
-            yield number, self.restricted(graph)
+            yield number, search.restricted(graph, self.allowed, self.options.temperature)
 
-    def restricted(self, graph: Graph) -> Graph:
-        """The graph of the tokens that the options allow, at their temperature."""
-        return search.restricted(graph, self.allowed, self.options.temperature)
-
-    def _fill_graph(self, text: FilledText, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def _fill_graph(self, text: InputText, tokenized: TokenizedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         if self.options.most_passes == 1:
@@ -100,7 +98,7 @@ class Filler:
         )
 
     def _fill_in_one_pass(
-        self, text: FilledText, tokenized: TokenizedText, graph: Graph
+        self, text: InputText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         paths, lengths = self._allowed_paths(graph)
@@ -108,48 +106,46 @@ class Filler:
             token_count = options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
-            return replace(text, problem=problem)
-        fillings = []
-        are_exact = []
+            return text.filled(problem=problem)
+        fillings: list[Filling] = []
+        exact = None if options.samples else True
         for length, probability in lengths.items():
             if options.samples is not None:
                 generator = search.generator(options.seed, text.line, length)
                 of_length = search.sample(paths, length, options.samples, generator)
             else:
                 of_length = search.beam_search(paths, length, options.n_best, options.beam)
-            are_exact.append(of_length.exact)
-            # With one token for each mask there is no other length.
-            length_probability = probability if options.all_paths else None
-            fillings += self._decoded(of_length, graph, tokenized, length_probability)
-        return replace(
-            text,
-            fillings=fillings,
-            exact=all(are_exact) if options.samples is None else None,
-            kept=None if options.all_paths else search.kept_share(graph),
-            passes=1,
-        )
+                exact = exact and of_length.exact
+            for ids_of_masks, log_prob, path in of_length.by_mask(graph):
+                filling = self._filling(tokenized, ids_of_masks, log_prob)
+                # With one token for each mask there is no other length.
+                length_probability = probability if options.all_paths else None
+                fillings.append(replace(filling, path=path, length_probability=length_probability))
+        kept = None if options.all_paths else search.kept_share(graph)
+        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=1)
 
     def _fill_in_several_passes(
-        self, text: FilledText, tokenized: TokenizedText, graph: Graph
+        self, text: InputText, tokenized: TokenizedText, graph: Graph
     ) -> FilledText:
         options = self.options
         passes = passes_needed(options.most_passes, len(tokenized.masks))
-        several = SeveralPasses(tokenized, graph, self.read, passes)
+        several = SeveralPasses(tokenized, graph, self.graphs, passes)
+        exact = None
         if options.samples is not None:
             seed = (options.seed, text.line, len(tokenized.masks))
-            results = several.samples(options.samples, seed)
+            whole_texts = several.samples(options.samples, seed)
         else:
             # A narrow search takes less time, and is mostly exact.
             narrow = min(2 * options.n_best, options.beam)
-            results = several.best(options.n_best, narrow)
-            if not results.exact and narrow < options.beam:
-                results = several.best(options.n_best, options.beam)
+            whole_texts, exact = several.best(options.n_best, narrow)
+            if not exact and narrow < options.beam:
+                whole_texts, exact = several.best(options.n_best, options.beam)
         fillings = []
-        for filled in results.texts:
-            ids_of_masks = [[filled.token_ids[place]] for place in tokenized.masks]
-            fillings.append(self._filling(tokenized, ids_of_masks, filled.log_prob))
-        exact, kept = results.exact, results.kept
-        return replace(text, fillings=fillings, exact=exact, kept=kept, passes=passes)
+        for whole in whole_texts:
+            ids_of_masks = [[whole.token_ids[place]] for place in tokenized.masks]
+            fillings.append(self._filling(tokenized, ids_of_masks, whole.log_prob))
+        kept = min(several.kept_shares)
+        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=passes)
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
@@ -162,29 +158,6 @@ class Filler:
             if length in allowed_lengths and probability > 0:
                 probabilities[length] = probability
         return paths, probabilities
-
-    def _decoded(
-        self,
-        fillings: TokenFillings,
-        graph: Graph,
-        tokenized: TokenizedText,
-        length_probability: float | None,
-    ) -> list[Filling]:
-        """Fillings of equal length as texts."""
-        masks = range(1, graph.num_masks + 1)
-        # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
-        mask_of_token = graph.target_of_state[fillings.path].clamp(masks[0], masks[-1])
-        decoded = []
-        for row, log_prob in enumerate(fillings.log_prob.tolist()):
-            tokens = fillings.token_ids[row]
-            ids_of_masks = [tokens[mask_of_token[row] == mask].tolist() for mask in masks]
-            filling = replace(
-                self._filling(tokenized, ids_of_masks, log_prob),
-                path=fillings.path[row].tolist(),
-                length_probability=length_probability,
-            )
-            decoded.append(filling)
-        return decoded
 
     def _filling(
         self, tokenized: TokenizedText, ids_of_masks: list[list[int]], log_prob: float
@@ -199,27 +172,31 @@ class Filler:
 
     def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
-        limits = [0, *tokenized.masks, len(tokenized.token_ids) - 1]
-        outside = [tokenized.token_ids[start + 1 : end] for start, end in pairwise(limits)]
-        # no mask stands after the last of them
-        *segments_of_ids, _ = chain.from_iterable(zip(outside, [*ids_of_masks, []], strict=True))
-        texts = [str(self.tokenizer.decode(ids)) for ids in accumulate(segments_of_ids)]
+        pieces: list[tuple[list[int], int | None]] = []  # tokens, and the mask that they fill
+        start = 1
+        for mask, place in enumerate(tokenized.masks):
+            pieces += [(tokenized.token_ids[start:place], None), (ids_of_masks[mask], mask)]
+            start = place + 1
+        pieces.append((tokenized.token_ids[start:-1], None))
+        token_ids: list[int] = []
+        texts = [""]
+        for piece, _ in pieces:
+            token_ids += piece
+            texts.append(str(self.tokenizer.decode(token_ids)))
         # A character may be spread over tokens of two segments. Then only one of them gets it.
-        ends = accumulate(map(len, texts), max, initial=0)
-        segments: list[Segment] = []
-        for number, (start, end) in enumerate(pairwise(ends)):
-            # every second segment fills a mask
-            mask = number // 2 if number % 2 else None
-            segments.append((texts[-1][start:end], mask))
-        return segments
+        limits = pairwise(accumulate(map(len, texts), max))
+        return [
+            (texts[-1][start:end], mask)
+            for (start, end), (_, mask) in zip(limits, pieces, strict=True)
+        ]
 
-    def describe_states(self, graph: Graph, count: int = TOP_TOKENS) -> list[dict[str, Any]]:
+    def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[dict[str, Any]]:
         """For every state, its `weight`, the probability that a path allowed by the options visits
-        it, and in `words` its `count` most probable tokens, each with its probability."""
+        it, and in `words` its most probable tokens, each with its probability."""
         paths, lengths = self._allowed_paths(graph)
         visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
-        top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
+        top = graph.probs.topk(min(token_count, graph.probs.shape[1]), dim=1)
         states = []
         for state, weight in enumerate(weights.tolist()):
             spelled = map(self._spelled, top.indices[state].tolist())
@@ -229,11 +206,10 @@ class Filler:
 
     def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
         """The states of each mask, without those of BOS and EOS."""
-        states_of_targets: list[list[dict[str, Any]]] = [[] for _ in range(graph.num_masks + 2)]
-        targets = graph.target_of_state.tolist()
-        for target, state in zip(targets, self.describe_states(graph), strict=True):
-            states_of_targets[target].append(state)
-        return states_of_targets[1:-1]
+        states = self.describe_states(graph)
+        targets = graph.target_of_state
+        masks = range(1, graph.num_masks + 1)
+        return [[states[state] for state in (targets == mask).nonzero()[:, 0]] for mask in masks]
 
     def _spelled(self, token_id: int) -> str:
         """A token as text, or by its name in the vocabulary if nothing of it can be seen."""

@@ -13,6 +13,7 @@ from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
+from exlm.filling.options import TOKENS_PER_BATCH
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model
@@ -20,7 +21,6 @@ from exlm.storage.models import load_model
 # spellings that are accepted besides the tokenizer's own mask token
 MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
-TOKENS_PER_BATCH = 4096  # how many positions a batch may have after expansion
 
 
 class TokenizedText(NamedTuple):
@@ -45,8 +45,7 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
         )
     if model.config.repeat > 1:
         raise InputError(
-            f"{path} was trained on repeated tokens (Repeated MLM); "
-            "give a model trained on ordinary text"
+            f"{path} was trained on repeated tokens (Repeated MLM); give another model"
         )
     return model, tokenizer
 
@@ -96,7 +95,7 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
     return None
 
 
-def read_graphs(
+def graphs_of_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[TokenizedText],
@@ -107,11 +106,10 @@ def read_graphs(
     network.eval()
     max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(texts) if text.problem is None]
-    lengths = []
-    for number in usable:
-        text = texts[number]
-        length = network.config.expanded_length(len(text.token_ids), len(text.masks))
-        lengths.append(length)
+    lengths = [
+        network.config.expanded_length(len(texts[number].token_ids), len(texts[number].masks))
+        for number in usable
+    ]
     for rows in longest_first(lengths, max_tokens):
         numbers = [usable[row] for row in rows]
         batch = [texts[number] for number in numbers]

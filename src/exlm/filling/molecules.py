@@ -13,7 +13,7 @@ from rdkit.Chem import QED
 from exlm.data.chemistry import molecule_problem, similarity
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
-from exlm.filling.results import Filling, Molecule, Template
+from exlm.filling.results import FilledText, Molecule, Template
 
 # one site in a SMILES: an attachment point, or both ends of a linker
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
@@ -95,23 +95,23 @@ def groups_to_free(molecule: Chem.Mol, keep: str | None, replace: str | None) ->
     return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
 
 
-def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[int, int]]:
+def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[str, range]]:
     """The molecule in which each group of atoms is a site, numbered from 1, and how many tokens the
     group has now, by the site's number. Atoms that stay keep their bonds, hence their chirality:
     the groups' atoms beside them become attachment points."""
     molecule = Chem.RWMol(original)
-    tokens_of_sites: dict[int, int] = {}
+    lengths_now: dict[str, range] = {}
     removed = set[int]()
     for number, group in enumerate(groups, 1):
         bonds = [bond for bond in original.GetBonds() if _crosses(bond, group)]
         if len(bonds) not in (1, 2):
             text = Chem.MolFragmentToSmiles(original, sorted(group))
             raise InputError(
-                f"the group {text} is bonded to what stays at {len(bonds)} places; "
-                "a site can have one or two"
+                f"the group {text} is bonded to what stays at {len(bonds)} places, not one or two"
             )
-        tokens_of_sites[number] = _token_count(original, group, bonds)
-        ends = []
+        tokens = _token_count(original, group, bonds)
+        lengths_now[str(number)] = range(tokens, tokens + 1)
+        ends: list[int] = []
         for bond in bonds:
             (end,) = _atoms_of(bond) & group
             if end not in ends:
@@ -126,7 +126,7 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[in
     # the last first, since the atoms after a removed one get other numbers
     for atom in sorted(removed, reverse=True):
         molecule.RemoveAtom(atom)
-    return molecule, tokens_of_sites
+    return molecule, lengths_now
 
 
 def without_points(molecule: Chem.Mol) -> Chem.Mol:
@@ -220,23 +220,20 @@ def _open_rings(smiles: str) -> int:
     return sum(digits.count(digit) % 2 for digit in set(digits))
 
 
-def judged(
-    fillings: list[Filling], template: Template | None, known_molecules: Set[str] | None
-) -> list[Filling]:
-    """The fillings of a text with what is known of their molecules.
+def judged(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
+    """The text whose fillings have what is known of their molecules. A filling that breaks what
+    stays of the text's template, or is in more pieces, is not valid.
 
     Args:
-        template: what the texts were made from, if they were. A filling that breaks what stays, or
-            is in more pieces, is not valid.
         known_molecules: the canonical SMILES of those that are not new; None: nothing is known of
             it."""
     from rdkit.Contrib.SA_Score import sascorer  # reads a table of fragments first
 
-    original = template.original if template else None
+    original = filled.template.original if filled.template else None
     earlier = set[str]()
-    judged_fillings = []
-    for filling in fillings:
-        molecule = _molecule(filling.text, template)
+    fillings = []
+    for filling in filled.fillings:
+        molecule = _molecule(filling.text, filled.template)
         facts = Molecule(valid=False)
         if molecule is not None:
             smiles = Chem.MolToSmiles(molecule)
@@ -250,8 +247,8 @@ def judged(
                 similarity=None if original is None else round(similarity(smiles, original), 3),
             )
             earlier.add(smiles)
-        judged_fillings.append(replace(filling, molecule=facts))
-    return judged_fillings
+        fillings.append(replace(filling, molecule=facts))
+    return replace(filled, fillings=fillings)
 
 
 def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
@@ -265,7 +262,7 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
         return None
     if template is None or template.core is None:
         return molecule
-    pieces = 1 + template.masked_texts[0].count(".")
+    pieces = 1 + "".join(template.texts).count(".")
     is_whole = len(Chem.GetMolFrags(molecule)) == pieces
     return molecule if is_whole and _hangs_on_sites(molecule, template.core) else None
 
@@ -274,14 +271,11 @@ def _hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
     """Whether a molecule is the `core` of `without_points` with new bonds at each of its sites, and
     nowhere else."""
     # each is a way to find the core: [atoms of the core] the atom of the molecule
-    matches = molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES)
-    return any(
-        all(
-            _has_new_bonds(atom, molecule.GetAtomWithIdx(match[atom.GetIdx()]))
-            for atom in core.GetAtoms()
-        )
-        for match in matches
-    )
+    for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
+        atoms = zip(core.GetAtoms(), map(molecule.GetAtomWithIdx, match), strict=True)
+        if all(_has_new_bonds(atom, filled_atom) for atom, filled_atom in atoms):
+            return True
+    return False
 
 
 def _has_new_bonds(atom: Chem.Atom, filled_atom: Chem.Atom) -> bool:

@@ -1,5 +1,5 @@
-"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, and which tokens they
-allow."""
+"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, those of `exlm fill`
+alone, and which tokens they allow."""
 
 import re
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from exlm.model.passes import Passes
 
 MOST_SAMPLES = 100_000  # for each text; more would not fit in memory
 DEFAULT_PASSES = 4  # on molecules, 58% of fillings of 6 to 8 tokens were valid, in one pass 25%
+TOKENS_PER_BATCH = 4096  # how many positions a batch may have after expansion
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,74 @@ class FillOptions:
         return 1 if self.all_paths else DEFAULT_PASSES
 
 
+@dataclass(frozen=True)
+class FillSettings(FillOptions):
+    """What `exlm fill` fills, and which fillings it gives.
+
+    Attributes:
+        file: a file of texts, in place of those after the model, in any format that `exlm prepare`
+            reads, or `-` for standard input.
+        text_column: column of a table to read; found by its name where absent.
+        id_column: column of a table that names its rows; found by its name where absent.
+        header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
+        sheet: sheet of an .xlsx file; the first where absent.
+        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
+            the texts decide).
+        site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
+            `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
+            `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
+            ends of a linker. Each number of tokens is filled by itself, and all are taken to be
+            equally probable, as length_probability says. Of proteins, the residues that are free:
+            30-37 are those from the 30th to the 37th, both included.
+        keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
+            in the order of the SMILES), with as many tokens as now unless site says otherwise.
+        replace: SMARTS of a piece of the molecules that becomes such a site.
+        states: print the states of every mask in the first pass, or write them to a .jsonl file,
+            each with the probability that a path visits it and its top tokens (`words`).
+        tokens_per_batch: how many expanded tokens one forward pass may have (in a pre-training,
+            that is tokens_per_micro_batch).
+        valid_only: leave out those of the n_best fillings that are not valid; no others are
+            searched for them, so there may be fewer, or none.
+        top: how many fillings to give for each text at most: the most probable of all lengths,
+            and only the first of several that are the same molecule.
+        known: a file of molecules, read as `header` says; `new` says whether a filling is none of
+            them. Without it `new` is empty: models do not keep the molecules of their training.
+        known_sheet: sheet of known, an .xlsx file; the first where absent."""
+
+    file: str | None = None
+    text_column: str | None = None
+    id_column: str | None = None
+    header: bool = True
+    sheet: str | None = None
+    molecules: bool | None = None
+    site: list[str] | None = None
+    keep: str | None = None
+    replace: str | None = None
+    states: bool = False
+    tokens_per_batch: int = TOKENS_PER_BATCH
+    valid_only: bool = False
+    top: int | None = None
+    known: str | None = None
+    known_sheet: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, tokens_per_batch=1, top=1)
+        if self.known_sheet is not None and self.known is None:
+            raise InputError("known_sheet is for a workbook; give it as known, or leave it out")
+        if self.keep is not None and self.replace is not None:
+            raise InputError("give keep or replace, not both")
+        if self.has_sites and (self.states or self.all_paths):
+            raise InputError(
+                "states, tokens and free are for texts with masks; leave out site, keep and replace"
+            )
+
+    @property
+    def has_sites(self) -> bool:
+        """Whether the texts have sites, and no masks."""
+        return any(option is not None for option in (self.site, self.keep, self.replace))
+
+
 def parse_lengths(text: str, option: str) -> range:
     """The numbers in `3` or `2-4`, the value of an option. InputError if it cannot be read, or
     names 0 or no number."""
@@ -124,9 +193,8 @@ def allowed_tokens(
     atoms = dict[str, str]()  # the element of each token that is an atom
     if splits_smiles(tokenizer.backend_tokenizer):
         usable -= {"[", *MARKED}
-        for token in vocabulary:
-            if element := element_of(token):
-                atoms[token] = element
+        elements = {token: element_of(token) for token in vocabulary}
+        atoms = {token: element for token, element in elements.items() if element is not None}
     allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
     forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named
@@ -136,9 +204,7 @@ def allowed_tokens(
     usable -= forbid
     fillable = usable & set(atoms) if atoms else usable
     if not fillable:
-        raise InputError(
-            "allow and forbid leave no token that could be filled in; allow more, or forbid less"
-        )
+        raise InputError("allow and forbid leave no token; allow more, or forbid less")
     allowed = torch.zeros(size, dtype=torch.bool)
     allowed[[vocabulary[token] for token in usable]] = True
     return allowed
@@ -164,8 +230,7 @@ def _tokens_named(
             named = usable & {pieces[0] for pieces in spellings if len(pieces) == 1}
         if not named:
             raise InputError(
-                f"{option} names {name!r}, which is neither a token of the model nor an element "
-                "that it has tokens of"
+                f"{option} names {name!r}, which is neither a token of the model nor an element"
             )
         tokens |= named
     return tokens

@@ -4,21 +4,39 @@ have the names of the output, which the docstring of `fill` explains."""
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate, product
 from typing import Any
 
 from rdkit import Chem
 
 from exlm.data.drawing import Segment
 
+MASK = "[MASK]"
+
 
 @dataclass(frozen=True)
 class Template:
     """What stays of a text that has sites."""
 
-    masked_texts: list[str]  # the text with masks, for each choice of lengths
-    sites_of_masks: list[list[int]]  # in each of them, the site of every mask, from 0
+    texts: list[str]  # a site stands between two of them
+    lengths_of_sites: list[range]  # how many tokens each site may have
     original: str | None = None  # the molecule of which a piece was freed
     core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
+
+    @property
+    def choices(self) -> list[tuple[int, ...]]:
+        """The choices of lengths of all sites."""
+        return list(product(*self.lengths_of_sites))
+
+    @property
+    def masked_texts(self) -> list[str]:
+        """The text with masks, for each of `choices`."""
+        first, *others = self.texts
+        return [
+            first
+            + "".join(MASK * length + text for length, text in zip(choice, others, strict=True))
+            for choice in self.choices
+        ]
 
 
 @dataclass(frozen=True)
@@ -68,18 +86,9 @@ class Filling:
     def segments_of_sites(self) -> list[Segment]:
         """The segments, each with the site that it fills; without sites, masks side by side are
         one."""
-        segments: list[Segment] = []
-        site = 0
-        for number, (text, mask) in enumerate(self.segments):
-            if mask is None:
-                segments.append((text, None))
-                if number > 0 and text.strip():
-                    site += 1
-            elif self.site_of_mask is None:
-                segments.append((text, site))
-            else:
-                segments.append((text, self.site_of_mask[mask]))
-        return segments
+        are_apart = [bool(text.strip()) for text, _ in self.segments[2:-1:2]]
+        sites = self.site_of_mask or list(accumulate(are_apart, initial=0))
+        return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
 
     @property
     def inserted(self) -> str:
@@ -92,9 +101,13 @@ class Filling:
 
     def to_json(self) -> dict[str, Any]:
         """The filling as an entry of a line of JSON."""
-        entry: dict[str, Any] = {"filling": self.inserted}
-        for name in ("text", "tokens", "probability", "log_probability"):
-            entry[name] = getattr(self, name)
+        entry: dict[str, Any] = {
+            "filling": self.inserted,
+            "text": self.text,
+            "tokens": self.tokens,
+            "probability": self.probability,
+            "log_probability": self.log_probability,
+        }
         for name in ("masked", "length_probability"):
             if getattr(self, name) is not None:
                 entry[name] = getattr(self, name)
@@ -111,15 +124,24 @@ def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
 
 
 @dataclass(frozen=True)
-class FilledText:
-    """A text of the command, or of a row of the file. It has no fillings before it is filled, or
-    because of its problem."""
+class InputText:
+    """A text of the command, or of a row of the file."""
 
     line: int  # from 1: its row of the file, or its place among the texts
     text: str  # as it was given
     name: str | None = None
     problem: str | None = None  # why it cannot be filled
     template: Template | None = None  # what stays and its sites, if it has sites
+
+    def filled(self, **results: Any) -> "FilledText":
+        """The text with these fields of a `FilledText`."""
+        return FilledText(**{**vars(self), **results})
+
+
+@dataclass(frozen=True)
+class FilledText(InputText):
+    """A text with its fillings; it has none if it has a problem."""
+
     fillings: list[Filling] = field(default_factory=list)  # the most probable first
     exact: bool | None = None
     kept: float | None = None

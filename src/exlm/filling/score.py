@@ -19,16 +19,10 @@ from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError, note
+from exlm.errors import InputError
 from exlm.filling import search
-from exlm.filling.graphs import load_for_filling, read_graphs, tokenize
-from exlm.filling.mutations import (
-    Mutation,
-    clean_sequence,
-    how_to_fit,
-    new_residues,
-    parse_mutations,
-)
+from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
+from exlm.filling.mutations import Misfit, clean_sequence, new_residues
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
@@ -39,9 +33,9 @@ class Mutant(NamedTuple):
     """A row of the table."""
 
     wild: str
-    mutations: list[Mutation]
     changes: dict[int, str]  # the new residues at the mutated places, from 0, ascending
-    problem: str  # why it cannot be scored; "" if it can
+    problem: str = ""  # why it cannot be scored; "" if it can
+    fits: bool = True  # whether its mutations replace residues that the wild type has
 
 
 def score(
@@ -61,7 +55,8 @@ def score(
 
     The table gets three columns: `score` is the sum over the mutated positions, each judged by
     itself; `joint_score` judges them together, by the likelihood of `exlm fill` in one pass (equal
-    for a model without links); `problem` says why a row has no scores.
+    for a model without links); `problem` says why a row has no scores. A table of which most
+    mutations do not fit their wild types is refused.
 
     Args:
         model: a pre-trained model of proteins.
@@ -83,9 +78,7 @@ def score(
     frame = table.frame
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
-        raise InputError(
-            f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
-        )
+        raise InputError(f"{model} is no model of proteins; give one with the tokenizer protein")
     if mutations_column is None:
         has_mutants = "mutant" in frame and "mutations" not in frame
         mutations_column = "mutant" if has_mutants else "mutations"
@@ -95,11 +88,8 @@ def score(
     else:
         wild_types = frame[choose_column(frame.columns, text_column, input)]
     cells = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
-    mutants = [
-        _read_mutant(clean_sequence(wild), mutations, first_position, problem)
-        for wild, mutations, problem in cells
-    ]
-    _advise_if_most_do_not_fit(mutants, first_position, wild_types.name)
+    mutants = [_read_mutant(*cells_of_row, first_position) for cells_of_row in cells]
+    _refuse_if_most_do_not_fit(mutants, f"{input}, column {wild_types.name}")
     if all(mutant.problem for mutant in mutants):
         raise InputError(f"{input}: no row can be scored, the first: {mutants[0].problem}")
     devices.place_model(network, device)
@@ -115,31 +105,26 @@ def score(
     return result
 
 
-def _read_mutant(wild: str, cell: object, first_position: int, problem: str) -> Mutant:
-    """The row with these cells, or its `problem`."""
-    mutations: list[Mutation] = []
-    changes: dict[int, str] = {}
-    if not problem:
-        try:
-            mutations = parse_mutations(wild, cell, first_position)
-            changes = new_residues(wild, mutations, first_position)
-        except InputError as error:
-            problem = str(error)
-    return Mutant(wild, mutations, changes, problem)
+def _read_mutant(wild_cell: object, mutations: object, problem: str, first_position: int) -> Mutant:
+    """The row with these cells, or with its `problem`."""
+    wild = clean_sequence(wild_cell)
+    if problem:
+        return Mutant(wild, {}, problem)
+    try:
+        return Mutant(wild, new_residues(wild, mutations, first_position))
+    except InputError as error:
+        return Mutant(wild, {}, str(error), fits=not isinstance(error, Misfit))
 
 
-def _advise_if_most_do_not_fit(
-    mutants: list[Mutant], first_position: int, wild_column: object
-) -> None:
-    """Tells the user what may be wrong if most mutations do not fit their wild types."""
-    with_mutations = [mutant for mutant in mutants if mutant.mutations]
-    misfits = [mutant for mutant in with_mutations if mutant.problem]
-    if 2 * len(misfits) > len(with_mutations):
-        rows = [(mutant.wild, mutant.mutations) for mutant in with_mutations]
-        note(
-            f"{len(misfits)} of {len(rows)} rows with mutations do not fit their wild type in "
-            f"{wild_column}, as row {mutants.index(misfits[0]) + 1}: {misfits[0].problem}; "
-            f"{how_to_fit(rows, first_position)}"
+def _refuse_if_most_do_not_fit(mutants: list[Mutant], where: str) -> None:
+    misfits = [mutant for mutant in mutants if not mutant.fits]
+    count = len(misfits) + sum(bool(mutant.changes) for mutant in mutants)
+    if 2 * len(misfits) > count:
+        raise InputError(
+            f"{where}: {len(misfits)} of {count} rows with mutations do not fit their wild type, "
+            f"as row {mutants.index(misfits[0]) + 1}: {misfits[0].problem}; the numbering may be "
+            "shifted (set first_position), or these are no wild types (set wild_type or "
+            "text_column)"
         )
 
 
@@ -191,7 +176,7 @@ def score_mutants(
     for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
-    for number, graph in read_graphs(network, tokenizer, masked_texts):
+    for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         tokens = []
         for row in groups[number]:
             new = list(mutants[row].changes.values())

@@ -23,6 +23,7 @@ is the same sum, but every later token is as probable as the best token of its s
 token at v then adds the ceiling C_i(v). If the n-th filling is at least as probable as the largest
 bound of all dropped beginnings, the search is *exact*: these are the n best."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -73,6 +74,16 @@ class TokenFillings:
     path: Tensor
     # whether no missing filling is more probable than the last one; None where that is not searched
     exact: bool | None = None
+    missing_bound: float = 0.0  # how probable a missing filling can be at most, a logarithm
+
+    def by_mask(self, graph: Graph) -> Iterator[tuple[list[list[int]], float, list[int]]]:
+        """Yields of each filling the tokens of every mask, its log-probability and its path."""
+        masks = range(1, graph.num_masks + 1)
+        for tokens, log_prob, path in zip(self.token_ids, self.log_prob, self.path, strict=True):
+            # A token of a state of BOS or EOS, which may have several, goes to the nearest mask.
+            mask_of_token = graph.target_of_state[path].clamp(masks[0], masks[-1])
+            ids_of_masks = [tokens[mask_of_token == mask].tolist() for mask in masks]
+            yield ids_of_masks, float(log_prob), path.tolist()
 
 
 def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
@@ -152,29 +163,6 @@ def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     return log_f - log_weight_of_all_paths(graph.links, token_ids.shape[1])
 
 
-@dataclass(frozen=True)
-class Beginnings:
-    """The beginnings of fillings that a beam search keeps: n with i tokens each."""
-
-    token_ids: Tensor  # [n, i]
-    log_prob: Tensor  # [n] log p(y_1..y_i | m)
-    # [n, N] a_i / sum of a_i: how probably the beginning's last token was emitted at each state
-    at_state: Tensor
-
-    def continued(
-        self, graph: Graph, at_next: Tensor, parents: Tensor, next_ids: Tensor
-    ) -> "Beginnings":
-        """The beginnings `parents` [b], each with one of the tokens `next_ids` [b] after it;
-        `at_next` [n, N] is how probably the next token is emitted at each state."""
-        log_emitted = at_next[parents].log() + graph.probs[:, next_ids].T.log()
-        log_step = log_emitted.logsumexp(1)
-        return Beginnings(
-            token_ids=torch.cat([self.token_ids[parents], next_ids[:, None]], dim=1),
-            log_prob=self.log_prob[parents] + log_step,
-            at_state=(log_emitted - log_step[:, None]).exp(),
-        )
-
-
 def beam_search(
     graph: Graph, length: int, n_best: int = 5, beam: int = 64, candidates: int = 200
 ) -> TokenFillings:
@@ -184,42 +172,43 @@ def beam_search(
     continue them."""
     log_mass = log_mass_to_end(graph.links, length)
     best_tokens = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    # the only beginning of 0 tokens, whose paths are at BOS
-    beginnings = Beginnings(
-        token_ids=torch.empty(1, 0, dtype=torch.long),
-        log_prob=graph.probs.new_zeros(1),
-        at_state=torch.eye(1, len(graph.probs), dtype=graph.probs.dtype),
-    )
+    # 0 for a state whose tokens are all candidates
+    best_other_token = best_tokens.values[:, candidates:].sum(1, keepdim=True)
+    # the n beginnings of i tokens, at first the only one of 0 tokens, whose paths are at BOS
+    token_ids = torch.empty(1, 0, dtype=torch.long)  # [n, i]
+    log_prob = graph.probs.new_zeros(1)  # [n] log p(y_1..y_i | m)
+    # [n, N] a_i / sum of a_i: how probably the last token was emitted at each state
+    at_state = torch.eye(1, len(graph.probs), dtype=graph.probs.dtype)
     # the largest bound of all dropped beginnings, a logarithm like all bounds
-    dropped_bound = -torch.inf
+    dropped_bound = next_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
-        at_next = beginnings.at_state @ _log_steps(graph.links, log_mass, i).exp()
+        at_next = at_state @ _log_steps(graph.links, log_mass, i).exp()
         # [n, N] for the fillings that go on with each state
-        bounds = beginnings.log_prob[:, None] + at_next.log() + ceiling
+        bounds = log_prob[:, None] + at_next.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
         if len(bounds) == 1:
             candidate_ids = torch.arange(graph.probs.shape[1])
         else:
             candidate_ids = best_tokens.indices[reachable, :candidates].unique()
-            # 0 for a state whose tokens are all candidates
-            best_other_token = best_tokens.values[:, candidates:].sum(1, keepdim=True)
             dropped_bound = max(dropped_bound, float(_log_product(bounds, best_other_token).max()))
         candidate_probs = graph.probs[reachable[:, None], candidate_ids]
         # [n * c] of c candidates, for the fillings that go on with each token
         bounds_of_tokens = _log_product(bounds[:, reachable], candidate_probs).flatten()
+        dropped_bound = max(dropped_bound, next_bound)
         is_last = i == length - 1
         best, next_bound = _largest(bounds_of_tokens, n_best if is_last else beam)
-        if not is_last:
-            dropped_bound = max(dropped_bound, next_bound)
         parents = best // len(candidate_ids)
-        last_ids = candidate_ids[best % len(candidate_ids)]
-        beginnings = beginnings.continued(graph, at_next, parents, last_ids)
-    token_ids = beginnings.token_ids
-    log_prob = beginnings.log_prob
+        next_ids = candidate_ids[best % len(candidate_ids)]
+        log_emitted = at_next[parents].log() + graph.probs[:, next_ids].T.log()
+        log_step = log_emitted.logsumexp(1)
+        token_ids = torch.cat([token_ids[parents], next_ids[:, None]], dim=1)
+        log_prob = log_prob[parents] + log_step
+        at_state = (log_emitted - log_step[:, None]).exp()
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
     path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
-    return TokenFillings(token_ids, log_prob, path[:, 1:-1], exact)
+    missing_bound = max(dropped_bound, next_bound)
+    return TokenFillings(token_ids, log_prob, path[:, 1:-1], exact, missing_bound)
 
 
 def _largest(bounds: Tensor, count: int) -> tuple[Tensor, float]:

@@ -7,8 +7,7 @@ The text with some of its masks filled in is a *beginning* of its fillings."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import torch
 
@@ -20,14 +19,6 @@ from exlm.model.passes import most_certain
 READ_AT_ONCE = 8  # beginnings, in a beam search
 
 
-class Results(NamedTuple):
-    """The fillings of a text in several passes."""
-
-    texts: list[TokenizedText]  # the text with all masks filled in, once for each filling
-    exact: bool | None  # whether no missing one is more probable; None of samples
-    kept: float  # the smallest `search.kept_share` of all graphs that were read
-
-
 @dataclass(frozen=True)
 class SeveralPasses:
     """How to fill one text in several passes."""
@@ -37,17 +28,18 @@ class SeveralPasses:
     # yields the numbers and graphs of beginnings, in order, since these are equally long
     read: Callable[[list[TokenizedText]], Iterable[tuple[int, Graph]]]
     passes: int
+    # the `search.kept_share` of every graph that was read
+    kept_shares: list[float] = field(default_factory=list)
 
-    def best(self, n_best: int, beam: int) -> Results:
-        """The `n_best` most probable fillings that a beam search finds, the best first. Each pass
+    def best(self, n_best: int, beam: int) -> tuple[list[TokenizedText], bool]:
+        """The `n_best` most probable fillings that a beam search finds, each as the text with all
+        masks filled in, the best first; and whether no missing one is more probable. Each pass
         keeps the `beam` best beginnings.
 
         A beginning is at least as probable as all fillings that continue it. So the search is exact
-        if the n-th filling is at least as probable as every beginning that was dropped or not
-        listed."""
+        if the n-th filling is at least as probable as every beginning that was dropped."""
         beginnings = [self.start]
-        kept_shares = list[float]()
-        # How probable a filling that is not among the results can be at most (logarithm).
+        # the largest log-probability that a dropped beginning can have
         dropped_bound = -math.inf
         for passes_left in range(self.passes, 0, -1):
             size = n_best if passes_left == 1 else beam
@@ -59,48 +51,45 @@ class SeveralPasses:
                     # neither this nor a later beginning can enter the best
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
-                graph, kept = next(graphs)
-                kept_shares.append(kept)
+                graph = next(graphs)
                 fillings = search.beam_search(graph, graph.num_masks, size, beam)
                 best += _continued(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
                 dropped = [candidate.log_prob for candidate in best[size:]]
-                unlisted = beginning.log_prob + _unlisted_bound(fillings, size)
-                dropped_bound = max(dropped_bound, unlisted, *dropped)
+                missing_bound = beginning.log_prob + fillings.missing_bound
+                dropped_bound = max(dropped_bound, missing_bound, *dropped)
                 best = best[:size]
             beginnings = best
         is_bounded = len(beginnings) == n_best and beginnings[-1].log_prob >= dropped_bound
         exact = is_bounded or dropped_bound == -math.inf
-        return Results(beginnings, exact, min(kept_shares))
+        return beginnings, exact
 
-    def samples(self, count: int, seed: tuple[int, ...]) -> Results:
+    def samples(self, count: int, seed: tuple[int, ...]) -> list[TokenizedText]:
         """`count` fillings sampled pass by pass; `seed`, the pass and the number of the beginning
         decide each."""
         beginnings = [self.start]
-        kept_shares = list[float]()
         for passes_left in range(self.passes, 0, -1):
             longer = list[TokenizedText]()
             # all from the start, then one from each beginning
             samples_of_each = count // len(beginnings)
             graphs = self._graphs_of_next_masks(beginnings, passes_left, at_once=count)
-            pairs = zip(beginnings, graphs, strict=True)
-            for number, (beginning, (graph, kept)) in enumerate(pairs):
-                kept_shares.append(kept)
+            for number, (beginning, graph) in enumerate(zip(beginnings, graphs, strict=True)):
                 generator = search.generator(*seed, passes_left, number)
                 fillings = search.sample(graph, graph.num_masks, samples_of_each, generator)
                 longer += _continued(beginning, graph, fillings)
             beginnings = longer
-        return Results(beginnings, None, min(kept_shares))
+        return beginnings
 
     def _graphs_of_next_masks(
         self, beginnings: list[TokenizedText], passes_left: int, at_once: int
-    ) -> Iterator[tuple[Graph, float]]:
-        """For each beginning the graph of those masks alone that the next pass reveals, and the
-        `search.kept_share` of all masks; so many beginnings are read at once."""
+    ) -> Iterator[Graph]:
+        """For each beginning the graph of those masks alone that the next pass reveals; so many
+        beginnings are read at once."""
         for start in range(0, len(beginnings), at_once):
             read_together = beginnings[start : start + at_once]
             is_first = passes_left == self.passes
             for number, graph in [(0, self.first)] if is_first else self.read(read_together):
+                self.kept_shares.append(search.kept_share(graph))
                 one_per_mask = search.with_one_per_mask(graph)
                 masks = read_together[number].masks
                 # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in
@@ -110,7 +99,7 @@ class SeveralPasses:
                 marginals = search.visits(one_per_mask, graph.num_masks)[1:-1] @ graph.probs
                 certainty = marginals.amax(1)
                 is_revealed = most_certain(certainty[None], is_mask[None], passes_left)[0]
-                yield search.summed_out(one_per_mask, is_revealed), search.kept_share(graph)
+                yield search.summed_out(one_per_mask, is_revealed)
 
 
 def _continued(
@@ -125,14 +114,3 @@ def _continued(
         token_ids = [filled_in.get(place, token) for place, token in enumerate(beginning.token_ids)]
         continued.append(TokenizedText(token_ids, masks, log_prob=beginning.log_prob + log_prob))
     return continued
-
-
-def _unlisted_bound(fillings: TokenFillings, size: int) -> float:
-    """How probable a filling that a search for the `size` best did not list can be at most
-    (logarithm)."""
-    if not fillings.exact:
-        return 0.0
-    # If there are fewer than asked for, these are all.
-    if len(fillings.token_ids) < size:
-        return -math.inf
-    return float(fillings.log_prob[-1])

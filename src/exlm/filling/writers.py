@@ -1,6 +1,5 @@
 """Writes filled texts: a writer for each ending of a file."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import islice
@@ -29,14 +28,15 @@ OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
 
 
 def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        for filled in filled_texts:
-            print(json.dumps(filled.to_json(), ensure_ascii=False), file=stream)
+    rows = [filled.to_json() for filled in filled_texts]
+    write_frame(pd.DataFrame(rows, dtype=object), path)
 
 
 def _table(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     columns = [*COLUMNS, *(OF_MOLECULES if molecules else []), *LAST_COLUMNS]
-    rows = [row for filled in filled_texts for row in _rows(filled)]
+    rows: list[dict[str, Any]] = []
+    for filled in filled_texts:
+        rows += [_row(filled, filling) for filling in filled.fillings] or [_row(filled)]
     # Objects, so that whole numbers stay whole beside cells without one.
     write_frame(pd.DataFrame(rows, columns=columns, dtype=object), path)
 
@@ -58,20 +58,14 @@ def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
             print(Chem.SDWriter.GetText(molecule).rstrip(), file=stream)
 
 
-def _rows(filled: FilledText) -> list[dict[str, Any]]:
-    """A row for each filling of a text, or one that says why there is none."""
-    return [_row(filled, filling) for filling in filled.fillings] or [_of_text(filled)]
-
-
-def _row(filled: FilledText, filling: Filling) -> dict[str, Any]:
-    row = filling.to_json()
-    row["filled"] = row.pop("text")  # the column `text` is for what was filled
-    row["token_count"] = sum(map(len, filling.tokens))
-    return row | _of_text(filled)
-
-
-def _of_text(filled: FilledText) -> dict[str, Any]:
-    return {name: getattr(filled, name) for name in OF_TEXT}
+def _row(filled: FilledText, filling: Filling | None = None) -> dict[str, Any]:
+    """The row of a filling, or without one that of the text."""
+    row: dict[str, Any] = {}
+    if filling is not None:
+        row = filling.to_json()
+        row["filled"] = row.pop("text")  # the column `text` is for what was filled
+        row["token_count"] = sum(map(len, filling.tokens))
+    return row | {name: getattr(filled, name) for name in OF_TEXT}
 
 
 def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[FilledText, Filling]]:
