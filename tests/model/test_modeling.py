@@ -26,7 +26,7 @@ from exlm import (
 )
 from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.downstream import classification_loss
-from exlm.model.encoder import at_tokens
+from exlm.model.encoder import gather_positions
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.expander import expand_batch
 from exlm.model.objectives import (
@@ -594,7 +594,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         rows = lattice
         if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
+        expected = gather_positions(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

@@ -54,7 +54,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         if labels is not None:
             loss = mean_loss(logits, labels, self.config.problem_type)
         return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=hidden_states
+            loss=loss, logits=logits, hidden_states=hidden_states or None
         )
 
 
@@ -95,7 +95,9 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, "single_label_classification")
-        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+        return outputs.TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=hidden_states or None
+        )
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -139,7 +141,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states
+            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states or None
         )
 
 

@@ -46,7 +46,7 @@ class Layout:
 
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, 2] token position and copy index
-    first_copy: Tensor  # [B, S] position in its sequence of the first copy of each input token
+    first_copy: Tensor  # [B, S] as in the `EncoderInput`: positions in a sequence
     # [R, N] the only positions that the last layer computes; None for all
     output_positions: Tensor | None
     inputs_embeds: Tensor | None  # [R, L, D] in place of the embeddings of `input_ids`
@@ -64,7 +64,7 @@ class Layout:
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
-        return at_tokens(self.by_sequence(hidden), self.first_copy)
+        return gather_positions(self.by_sequence(hidden), self.first_copy)
 
 
 def arrange(
@@ -138,17 +138,11 @@ def _spans(selected: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
-def at_tokens(hidden: Tensor, first_copy: Tensor) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D], at the first copy of every input token
-    (`first_copy` [B, S], on any device). The entry of a padding token means nothing."""
-    position = first_copy.clamp(max=hidden.shape[1] - 1)
-    return gather_positions(hidden, position.to(hidden.device))
-
-
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
-    """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
+    """hidden [B, L, ...] at index [B, N], on any device -> [B, N, ...]."""
     first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
-    return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)
+    places = (first + index.to(hidden.device)).flatten()
+    return hidden.flatten(0, 1).index_select(0, places).unflatten(0, index.shape)
 
 
 def sdpa_attention(

@@ -19,12 +19,10 @@ from exlm.model.objectives import LatticeOutput
 from exlm.ops.transition import PriorStrength
 
 
-def zero_sums(config: ExLMConfig) -> dict[str, float]:
-    """The sums of `evaluate_batch` over zero batches: a process may have none."""
-    names = ["masked", "correct", "nll", "joint_nll"]
-    if config.has_links:
-        names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
-    return dict.fromkeys(names, 0.0)
+def sum_names(config: ExLMConfig) -> list[str]:
+    """The names of the sums of `evaluate_batch`."""
+    states = range(1, config.num_states + 1) if config.has_links else ()
+    return ["masked", "correct", "nll", "joint_nll", *(f"by_state_{c}" for c in states)]
 
 
 @torch.no_grad()
@@ -41,28 +39,25 @@ def evaluate_batch(
     joint = model.objective.joint(output, scored=masked)
     predictions = output.marginals[masked]
     answers = output.lattice.targets[masked]
-    sums = {
-        "masked": masked.sum(),
-        "correct": (predictions.argmax(-1) == answers).sum(),
-        "nll": -predictions.gather(1, answers[:, None]).double().sum(),
-        "joint_nll": -joint[masked.any(1)].sum(),
-    }
+    sums = [
+        masked.sum(),
+        (predictions.argmax(-1) == answers).sum(),
+        -predictions.gather(1, answers[:, None]).double().sum(),
+        -joint[masked.any(1)].sum(),
+    ]
     if model.config.has_links:
-        sums |= _by_state(output, model.config.num_states)
-    return {name: float(value) for name, value in sums.items()}
+        sums += _by_state(output, model.config.num_states)
+    return dict(zip(sum_names(model.config), map(float, sums), strict=True))
 
 
-def _by_state(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
+def _by_state(output: LatticeOutput, num_states: int) -> list[Tensor]:
+    """How probably state 1, 2, ... of a token's own mask emits it, summed over all tokens."""
     lattice = output.lattice
-    masked = lattice.target_is_mask
-    visits = output.visits[masked]  # [masked tokens, N]
-    rows, targets = masked.nonzero(as_tuple=True)
-    of_own_mask = lattice.target_of_state[rows] == targets[:, None]
-    sums = {}
-    for c in range(1, num_states + 1):
-        is_state_c = of_own_mask & (lattice.state_copy[rows] == c)
-        sums[f"by_state_{c}"] = (visits * is_state_c).sum()
-    return sums
+    visits = output.visits[lattice.target_is_mask]  # [masked tokens, N]
+    rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+    is_own_mask = lattice.target_of_state[rows] == targets[:, None]
+    copy = lattice.state_copy[rows]
+    return [(visits * (is_own_mask & (copy == c))).sum() for c in range(1, num_states + 1)]
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, gather_positions
+from exlm.model.encoder import ExLMLayer, Layout, arrange, gather_positions
 from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
@@ -25,8 +25,8 @@ class Encoded(NamedTuple):
     """Hidden states: those after the last layer, and of every layer if these are asked for."""
 
     hidden: Tensor
-    # [B, S, D] each, of the input tokens, after the embedding and after every layer
-    hidden_states: tuple[Tensor, ...] | None
+    # [B, S, D] each, of the input tokens, after the embedding and after every layer; else empty
+    hidden_states: tuple[Tensor, ...]
 
 
 class CopyEmbedding(nn.Embedding):
@@ -152,46 +152,51 @@ class ExLMModel(ExLMPreTrainedModel):
                 f"{layer_count} layers are to be read; the model has "
                 f"{self.config.num_hidden_layers}"
             )
-        device = self.embeddings.weight.device
-        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        hidden: Tensor | None = None
-        hidden_states: list[Tensor] = []
-        for stage_input, layers in self._stages(sequences, layer_count):
-            is_last_stage = layers.stop == layer_count
-            computed = output_positions if is_last_stage and not every_layer else None
-            layout = arrange(stage_input, device, without_padding, computed, count)
-            hidden = self._embed(layout) if hidden is None else self._copied(hidden, layout)
-            if every_layer and not hidden_states:
-                hidden_states.append(layout.at_tokens(hidden))
+        computed = None if every_layer else output_positions
+        stages = self._stages(sequences, layer_count, computed, count)
+        first_layout, last_layout = stages[0][0], stages[-1][0]
+        hidden = self._embed(first_layout)
+        hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
+        for layout, layers in stages:
+            if layers.start > 0:
+                hidden = self._copied(hidden, layout)
             tables = self._rotary_tables(layout, layers)
             for index in layers:
                 is_last = index == layer_count - 1
                 positions = layout.output_positions if is_last else None
                 hidden = self.layers[index](hidden, tables, layout, positions)
+                if is_last:
+                    hidden = self.norm(hidden)
                 if every_layer:
                     hidden_states.append(layout.at_tokens(hidden))
-        assert hidden is not None
-        hidden = layout.by_sequence(self.norm(hidden))
-        if not every_layer:
-            return Encoded(hidden, None)
-        hidden_states[-1] = at_tokens(hidden, layout.first_copy)
-        if output_positions is not None:
-            hidden = gather_positions(hidden, output_positions.to(device))
+        hidden = last_layout.by_sequence(hidden)
+        if every_layer and output_positions is not None:
+            hidden = gather_positions(hidden, output_positions)
         return Encoded(hidden, tuple(hidden_states))
 
     def _stages(
-        self, sequences: EncoderInput, layer_count: int
-    ) -> list[tuple[EncoderInput, range]]:
+        self,
+        sequences: EncoderInput,
+        layer_count: int,
+        output_positions: Tensor | None,
+        count: Tensor | None,
+    ) -> list[tuple[Layout, range]]:
         """What is read, and by which of the first `layer_count` layers. A late expansion has two
         stages, if some of its last layers are read: before and after the masks are copied."""
-        without_copies = sequences.unexpanded or sequences
-        unexpanded_layers = self.config.unexpanded_layers
-        if layer_count <= unexpanded_layers:
-            return [(without_copies, range(layer_count))]
-        last_stage = (sequences, range(unexpanded_layers, layer_count))
-        if unexpanded_layers == 0:
-            return [last_stage]
-        return [(without_copies, range(unexpanded_layers)), last_stage]
+        device = self.embeddings.weight.device
+        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
+        copied_at = min(self.config.unexpanded_layers, layer_count)
+        stages = []
+        if copied_at > 0:
+            stages.append((sequences.unexpanded or sequences, range(copied_at)))
+        if copied_at < layer_count:
+            stages.append((sequences, range(copied_at, layer_count)))
+        layouts = []
+        for stage_input, layers in stages:
+            positions = output_positions if layers.stop == layer_count else None
+            layout = arrange(stage_input, device, without_padding, positions, count)
+            layouts.append((layout, layers))
+        return layouts
 
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
@@ -246,15 +251,11 @@ class ExLMModel(ExLMPreTrainedModel):
             attention_options: for an implementation of attention that is not the model's own."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
-            input_ids,
-            attention_mask,
-            position_ids,
-            token_type_ids,
-            inputs_embeds,
-            attention_options,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
+        sequences = replace(sequences, attention_options=attention_options)
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
-        return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states)
+        return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states or None)
 
     # The name that sentence-transformers finds in directories of earlier versions.
     task_states = forward
@@ -266,7 +267,6 @@ class ExLMModel(ExLMPreTrainedModel):
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        attention_options: dict[str, Any] | None = None,
     ) -> EncoderInput:
         """What the encoder reads for a task: no token counts as masked, not even [MASK], each is
         repeated `config.repeat` times, and BOS and EOS are copied where
@@ -277,8 +277,7 @@ class ExLMModel(ExLMPreTrainedModel):
             attention_mask: [B, S] 1 on real tokens, 0 on padding; by default all are real.
             position_ids: [B, S] or [1, S] positions of the tokens, by default from 0.
             token_type_ids: [B, S] zeros, which mean nothing to the model.
-            inputs_embeds: [B, S, D] vectors in place of `input_ids`.
-            attention_options: as for `EncoderInput`."""
+            inputs_embeds: [B, S, D] vectors in place of `input_ids`."""
         config = self.config
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
@@ -306,9 +305,7 @@ class ExLMModel(ExLMPreTrainedModel):
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             sequences = replace(sequences, position_ids=without_copies(token_position))
-        return replace(
-            sequences, inputs_embeds=inputs_embeds, attention_options=attention_options or {}
-        )
+        return replace(sequences, inputs_embeds=inputs_embeds)
 
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
@@ -319,8 +316,8 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
-        vectors = self._of_repeats(at_tokens(hidden, sequences.first_copy), repeats)
-        return Encoded(vectors, self._each_of_repeats(hidden_states, repeats))
+        vectors = self._of_repeats(gather_positions(hidden, sequences.first_copy), repeats)
+        return Encoded(vectors, tuple(self._of_repeats(x, repeats) for x in hidden_states))
 
     def embedding(
         self,
@@ -354,7 +351,7 @@ class ExLMModel(ExLMPreTrainedModel):
                 read_layers=self.config.task_layers,
                 every_layer=every_layer,
             )
-            return Encoded(hidden[:, 0], self._each_of_repeats(hidden_states, "first"))
+            return Encoded(hidden[:, 0], tuple(self._of_repeats(x, pooling) for x in hidden_states))
         # The repeats of a token are pooled as the tokens are.
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
         if attention_mask is None:
@@ -367,14 +364,6 @@ class ExLMModel(ExLMPreTrainedModel):
         """[B, repeat S, D] -> [B, S, D]: those of each token's first repeat, or their mean."""
         by_token = hidden.unflatten(1, (-1, self.config.repeat))
         return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
-
-    def _each_of_repeats(
-        self, hidden_states: tuple[Tensor, ...] | None, repeats: Pooling
-    ) -> tuple[Tensor, ...] | None:
-        """`_of_repeats` of every layer, if there are hidden states of every layer."""
-        if hidden_states is None:
-            return None
-        return tuple(self._of_repeats(hidden, repeats) for hidden in hidden_states)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

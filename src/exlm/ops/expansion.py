@@ -40,7 +40,8 @@ class EncoderInput:
     # [B, L, 2] token position and copy index, which is 0 on ordinary tokens and 1..k on copies
     position_ids: Tensor
     source_token: Tensor  # [B, L] the input token each position was copied from
-    first_copy: Tensor  # [B, S] position of the first copy of each input token
+    # [B, S] position of the first copy of each input token; of padding any position
+    first_copy: Tensor
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
@@ -196,7 +197,8 @@ def _place_copies(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     length = max(int(end[:, -1].max()), 1)
     position = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
     source_token = torch.searchsorted(end, position, right=True).clamp_(max=copies.shape[1] - 1)
-    return end - copies, source_token, position, position < end[:, -1:]
+    first_copy = (end - copies).clamp_(max=length - 1)
+    return first_copy, source_token, position, position < end[:, -1:]
 
 
 def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.data.batching import longest_first, mask_tokens
 from exlm.data.corpus import SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
-from exlm.model.evaluation import evaluate_batch, summary, zero_sums
+from exlm.model.evaluation import evaluate_batch, sum_names, summary
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
@@ -166,10 +166,10 @@ def score_held_out(
     `batches` are this process's share; `prior` replaces the configuration's. The network is put in
     evaluation mode."""
     network.eval()
-    sums = zero_sums(network.config)
+    names = sum_names(network.config)
+    sums = np.zeros(len(names))  # a process may have no batch
     with in_precision(network.device, "fp32"):
         for batch in batches:
-            for name, value in evaluate_batch(network, batch, prior).items():
-                sums[name] += value
-    totals = distributed.sum_over_processes(list(sums.values()))
-    return summary(dict(zip(sums, totals, strict=True)))
+            sums += list(evaluate_batch(network, batch, prior).values())
+    totals = distributed.sum_over_processes(sums.tolist())
+    return summary(dict(zip(names, totals, strict=True)))
