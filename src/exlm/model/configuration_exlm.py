@@ -162,10 +162,10 @@ class ArchitectureConfig:
         """States BOS and EOS become in the encoder."""
         return self.states_per_mask if self.boundary_states == "k" else 1
 
-    def expanded_length(self, length: int, masks: int) -> int:
-        """Positions that an input of `length` tokens expands to, `masks` of them masked and two of
-        them BOS and EOS."""
-        more_of_masks = masks * (self.states_per_mask - 1)
+    def expanded_length(self, length: int, mask_count: int) -> int:
+        """Positions that an input of `length` tokens expands to, `mask_count` of them masked and
+        two of them BOS and EOS."""
+        more_of_masks = mask_count * (self.states_per_mask - 1)
         more_of_ends = 2 * (self.states_per_boundary - 1)
         return length + more_of_masks + more_of_ends
 

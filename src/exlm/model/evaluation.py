@@ -1,11 +1,7 @@
-"""Numbers that an evaluation sums over batches of held-out sequences, in float32.
+"""Numbers that an evaluation sums over batches of held-out sequences, in float32 (docs/method.md).
 
 Marginal numbers score every masked token alone. Joint numbers score all masked tokens of a sequence
-together, which is the purpose of links. Let f be the sum over all paths that emit the tokens
-(without the emissions of BOS and EOS), and Z_m the same sum with all emissions 1. Then f / Z_m is
-the tokens' probability among all fillings with as many tokens, m. In one pass, an MLM's tokens are
-independent: its joint probability is a product. `exlm.model.passes` scores all masked tokens in
-several passes."""
+together, in one pass; `exlm.model.passes` does it in several."""
 
 import math
 from typing import Any
@@ -27,16 +23,16 @@ def sum_names(config: ExLMConfig) -> list[str]:
 
 @torch.no_grad()
 def evaluate_batch(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
+    network: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
 ) -> dict[str, float]:
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.
 
     The result: `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With links also
     `by_state_c`: how probably state c of its own mask emits a token."""
-    output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
+    output = network.lattice_output(network.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
-    joint = model.objective.joint(output, scored=masked)
+    joint = network.objective.joint(output, scored=masked)
     predictions = output.marginals[masked]
     answers = output.lattice.targets[masked]
     sums = [
@@ -45,9 +41,9 @@ def evaluate_batch(
         -predictions.gather(1, answers[:, None]).double().sum(),
         -joint[masked.any(1)].sum(),
     ]
-    if model.config.has_links:
-        sums += _by_state(output, model.config.num_states)
-    return dict(zip(sum_names(model.config), map(float, sums), strict=True))
+    if network.config.has_links:
+        sums += _by_state(output, network.config.num_states)
+    return dict(zip(sum_names(network.config), map(float, sums), strict=True))
 
 
 def _by_state(output: LatticeOutput, num_states: int) -> list[Tensor]:

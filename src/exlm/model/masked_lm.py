@@ -87,12 +87,11 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         else:
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
 
+        states: Tensor | None = None
         hidden_states: tuple[Tensor, ...] = ()
         if wants_logits or every_layer:
             hidden, hidden_states = self.exlm.encode(lattice, every_layer=every_layer)
             states = gather_positions(hidden, lattice.state_index)
-        else:
-            states = self.lattice_states(lattice)
         output = self.lattice_output(lattice, states, prior)
         logits = self._logits(hidden, output) if wants_logits else None
         if not wants_loss:

@@ -11,7 +11,7 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, gather_positions
+from exlm.model.encoder import ExLMLayer, Layout, Tables, arrange, gather_positions
 from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
@@ -153,77 +153,76 @@ class ExLMModel(ExLMPreTrainedModel):
                 f"{self.config.num_hidden_layers}"
             )
         computed = None if every_layer else output_positions
-        stages = self._stages(sequences, layer_count, computed, count)
-        first_layout, last_layout = stages[0][0], stages[-1][0]
+        inputs = self._layer_inputs(sequences, layer_count, computed, count)
+        first_layout, last_layout = inputs[0][0], inputs[-1][0]
         hidden = self._embed(first_layout)
         hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
-        for layout, layers in stages:
-            if layers.start > 0:
+        for index, (layout, tables) in enumerate(inputs):
+            if 0 < index == self.config.unexpanded_layers:
                 hidden = self._copied(hidden, layout)
-            tables = self._rotary_tables(layout, layers)
-            for index in layers:
-                is_last = index == layer_count - 1
-                positions = layout.output_positions if is_last else None
-                hidden = self.layers[index](hidden, tables, layout, positions)
-                if is_last:
-                    hidden = self.norm(hidden)
-                if every_layer:
-                    hidden_states.append(layout.at_tokens(hidden))
+            hidden = self.layers[index](hidden, tables, layout)
+            if index == layer_count - 1:
+                hidden = self.norm(hidden)
+            if every_layer:
+                hidden_states.append(layout.at_tokens(hidden))
         hidden = last_layout.by_sequence(hidden)
         if every_layer and output_positions is not None:
             hidden = gather_positions(hidden, output_positions)
         return Encoded(hidden, tuple(hidden_states))
 
-    def _stages(
+    def _layer_inputs(
         self,
         sequences: EncoderInput,
         layer_count: int,
         output_positions: Tensor | None,
         count: Tensor | None,
-    ) -> list[tuple[Layout, range]]:
-        """What is read, and by which of the first `layer_count` layers. A late expansion has two
-        stages, if some of its last layers are read: before and after the masks are copied."""
+    ) -> list[tuple[Layout, Tables]]:
+        """What each of the first `layer_count` layers reads beside hidden states: in a late
+        expansion the first ones read the sequences without copies. The last alone has output
+        positions."""
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        copied_at = min(self.config.unexpanded_layers, layer_count)
-        stages = []
-        if copied_at > 0:
-            stages.append((sequences.unexpanded or sequences, range(copied_at)))
-        if copied_at < layer_count:
-            stages.append((sequences, range(copied_at, layer_count)))
-        layouts = []
-        for stage_input, layers in stages:
-            positions = output_positions if layers.stop == layer_count else None
-            layout = arrange(stage_input, device, without_padding, positions, count)
-            layouts.append((layout, layers))
-        return layouts
+        without_copies = sequences.unexpanded or sequences
+        unexpanded_layers = self.config.unexpanded_layers
+        reads_copies = layer_count > unexpanded_layers
+        stage_input = sequences if reads_copies else without_copies
+        last = arrange(stage_input, device, without_padding, output_positions, count)
+        tables = self._rotary_tables(last, reads_copies)
+        inputs = [(replace(last, output_positions=None), tables)] * layer_count
+        inputs[-1] = (last, tables)
+        if reads_copies and unexpanded_layers > 0:
+            first = arrange(without_copies, device, without_padding)
+            first_tables = self._rotary_tables(first, reads_copies=False)
+            inputs[:unexpanded_layers] = [(first, first_tables)] * unexpanded_layers
+        return inputs
 
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
-        hidden = layout.inputs_embeds
+        hidden = layout.sequences.inputs_embeds
         if hidden is None:
-            hidden = self.embeddings(layout.input_ids)
+            hidden = self.embeddings(layout.sequences.input_ids)
         return self.dropout(self._add_copies(hidden, layout))
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Late expansion: hidden states [R, L, D] of the layout's positions, from those of the
         unexpanded tokens."""
-        if layout.origin is not None:  # else nothing is masked, as in tasks
-            hidden = gather_positions(hidden, layout.origin)
+        if layout.sequences.unexpanded is not None:  # else nothing is masked, as in tasks
+            hidden = gather_positions(hidden, layout.sequences.source_token)
         return self._add_copies(hidden, layout)
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
+        copy_index = layout.sequences.copy_index
+        return hidden if self.copies is None else hidden + self.copies(copy_index)
 
-    def _rotary_tables(self, layout: Layout, layers: range) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for the layers of a stage, in the precision of their products."""
+    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> Tables:
+        """Cosines and sines for a layout, in the precision of the layers' products."""
         config, weight = self.config, self.embeddings.weight
-        reads_copies = config.expands and layers.start >= config.unexpanded_layers
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
-        positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
+        axes = config.rotary_axes(reads_copies and config.expands)
+        positions = layout.sequences.position_ids[..., :axes]
         cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 

@@ -43,7 +43,7 @@ MOST_STATES_OF_TRITON = 23_000
 def compiled_library() -> ctypes.CDLL | None:
     """The library that is built with the package where a compiler is found; else None, with one
     warning in the log."""
-    for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
+    for path in Path(__file__).parent.glob("_alignment*.so"):
         try:
             loaded = ctypes.CDLL(str(path))
             loaded.exlm_alignment.argtypes = [
@@ -103,16 +103,15 @@ def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
     that one is not installed or cannot take these tensors."""
     if name == "auto":
         name = "triton" if emission.is_cuda else "c"
-    if name not in ("c", "triton"):
-        return name
     is_float32 = emission.dtype == transition.dtype == torch.float32
     devices = {emission.device.type, transition.device.type}
+    is_usable = True
     if name == "c":
-        is_usable = devices == {"cpu"} and compiled_library() is not None
-    else:
+        is_usable = is_float32 and devices == {"cpu"} and compiled_library() is not None
+    elif name == "triton":
         fits = emission.numel() > 0 and emission.shape[2] <= MOST_STATES_OF_TRITON
-        is_usable = devices == {"cuda"} and fits and triton_works()
-    return name if is_float32 and is_usable else "torch"
+        is_usable = is_float32 and devices == {"cuda"} and fits and triton_works()
+    return name if is_usable else "torch"
 
 
 def _run(backend: str, inputs: Inputs, gradients: bool) -> Result:

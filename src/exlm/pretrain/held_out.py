@@ -52,7 +52,7 @@ class HeldOutData:
         self.order = np.argsort(key, kind="stable")
 
     def batches(
-        self, numbers: np.ndarray | None = None, masks: int | None = None
+        self, numbers: np.ndarray | None = None, mask_count: int | None = None
     ) -> Iterator[dict[str, Tensor]]:
         """This process's share of the sequences with these numbers (without numbers, as many as the
         settings say), the longest first, masked by the share of the settings, or with exactly so
@@ -74,7 +74,7 @@ class HeldOutData:
                 epoch=HELD_OUT_EPOCH,
                 ratio=self.data.mask_ratio,
                 repeat=self.data.repeat,
-                masks=masks,
+                masks=mask_count,
             )
 
 
@@ -114,7 +114,8 @@ def evaluate_by_masks(
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
     scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
     token_counts = held_out.repeated_token_counts
-    mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
+    longest = token_counts.max()
+    mask_counts = [count for count in config.by_masks if least_tokens(count) <= longest]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         numbers = ", ".join(map(str, left_out))
@@ -125,10 +126,10 @@ def evaluate_by_masks(
     long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
     nll = {}
     joint_nll = {}
-    for masks in mask_counts:
-        scores = score_held_out(network, held_out.batches(long_enough, masks))
-        nll[str(masks)] = scores["nll"]
-        joint_nll[str(masks)] = scores["joint_nll"]
+    for count in mask_counts:
+        scores = score_held_out(network, held_out.batches(long_enough, count))
+        nll[str(count)] = scores["nll"]
+        joint_nll[str(count)] = scores["joint_nll"]
     return {
         "nll_by_masks": nll,
         "joint_nll_by_masks": joint_nll,

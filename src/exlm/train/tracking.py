@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -19,32 +19,28 @@ from exlm.train import distributed
 from exlm.train.update import Sums
 
 
+class RunLog(NamedTuple):
+    """Where a run writes its log, and how this names things."""
+
+    directory: Path  # for `log.jsonl` and the events of TensorBoard
+    loss_name: str = "loss"
+    description: str = "train"  # of the run, beside its progress bar
+
+
 class Tracker:
-    """Counts the updates of a run, and shows them in a progress bar. Means between two entries go
-    to `log.jsonl` and TensorBoard in `directory`.
+    """Counts the updates of a run, shows them in a progress bar, and logs means between two
+    entries.
 
     `state` is that of the checkpoint from which a run goes on, or None. Entries after its step are
     removed, since the run repeats them. Only the main process writes and shows anything."""
 
-    def __init__(
-        self,
-        directory: Path,
-        state: dict[str, Any] | None,
-        steps: int,
-        loss_name: str,
-        description: str,
-    ) -> None:
+    def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
+        directory, self.loss_name, description = log
+        state = state or {"step": 0, "sums": ()}
         self.steps = steps
-        self.step = 0
-        self.sums = Sums()
+        self.step = state["step"]
+        self.sums = Sums(*state["sums"])
         self.infeasible_in_a_row = 0
-        seconds_before = [0.0, 0.0]
-        if state is not None:
-            self.step = state["step"]
-            self.sums = Sums(*state["sums"])
-            # Checkpoints of earlier versions have no seconds.
-            seconds_before = state.get("seconds", seconds_before)
-        self.loss_name = loss_name
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard, where it is installed
         self.bar = tqdm(
@@ -63,8 +59,9 @@ class Tracker:
                 from torch.utils.tensorboard import SummaryWriter  # takes a second
 
                 self.board = SummaryWriter(directory / "tensorboard", purge_step=self.step + 1)
-        # The time that it took to load the run is not counted.
-        self.since = clocks() - np.array(seconds_before)
+        # The time that it took to load the run is not counted. Checkpoints of earlier versions have
+        # no seconds.
+        self.since = clocks() - np.array(state.get("seconds", [0.0, 0.0]))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
