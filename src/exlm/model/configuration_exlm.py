@@ -111,8 +111,8 @@ class ArchitectureConfig:
         self._check_rotary()
 
     def _check_rotary(self) -> None:
-        """Features rotate in pairs. With two axes those of a head are 1 / state_share blocks, one
-        of which rotates by the copy index."""
+        """Features rotate in pairs. With two axes a head has 1 / state_share blocks of features,
+        one of which rotates by the copy index."""
         share = self.state_share
         is_one_nth = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
         if share != 0 and not is_one_nth:

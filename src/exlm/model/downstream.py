@@ -2,7 +2,7 @@
 question answering.
 
 In the `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the hidden states after
-`config.task_layers` layers. `ExLMModel.task_input` describes those arguments of `forward` that are
+`config.task_layers` layers. `ExLMModel.task_input` describes the arguments of `forward` that are
 not described here."""
 
 import torch
@@ -83,7 +83,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
-        If the model repeats its input, logits and `hidden_states` are those of each token's first
+        If the model repeats its input, logits and `hidden_states` belong to each token's first
         repeat. `hidden_states` end with the layer that is read."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(

@@ -34,9 +34,9 @@ class Spans(NamedTuple):
 class Unpadded(NamedTuple):
     """Where the sequences are in the only row of an unpadded layout."""
 
-    spans: Spans  # those of all positions
-    output_spans: Spans  # those of the output positions
-    # [B, N] where each sequence's output positions are among those of the row
+    spans: Spans  # of all positions
+    output_spans: Spans  # of the output positions
+    # [B, N] where each sequence's output positions are among all output positions of the row
     output_index: Tensor
 
 
@@ -72,8 +72,8 @@ def arrange(
     count: Tensor | None = None,
 ) -> Layout:
     """The layout of a batch on a device, in one row or with a row for each sequence.
-    `output_positions [B, N]` are those that the last layer computes, of which the first `count [B]`
-    are real; without both it computes all."""
+    The last layer computes the `output_positions [B, N]`, of which the first `count [B]` are real;
+    without both it computes all."""
     if without_padding:
         layout = _unpadded(sequences, output_positions, count)
     else:

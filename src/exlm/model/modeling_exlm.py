@@ -22,7 +22,7 @@ Pooling = Literal["mean", "first"]
 
 
 class Encoded(NamedTuple):
-    """Hidden states: those after the last layer, and of every layer if these are asked for."""
+    """Hidden states after the last layer, and of every layer if a caller asks for them."""
 
     hidden: Tensor
     # [B, S, D] each, of the input tokens, after the embedding and after every layer; else empty
@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
 
 
 class CopyEmbedding(nn.Embedding):
-    """Embedding of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
+    """Embedding of the copy index 1..k; the index of ordinary tokens, 0, adds nothing."""
 
     def __init__(self, config: ExLMConfig) -> None:
         rows, width = config.num_states + 1, config.hidden_size
@@ -143,9 +143,9 @@ class ExLMModel(ExLMPreTrainedModel):
             output_positions, count: [B, N] positions to return, and [B] how many of them are real;
                 the last layer computes no others, unless `every_layer`.
             read_layers: number of layers to run, by default all. Before a late expansion,
-                positions are those of the unexpanded sequence.
-            every_layer: whether to return the hidden states of every layer, too, which are
-                normalised after the last."""
+                positions count in the unexpanded sequence.
+            every_layer: whether to return the hidden states of every layer, too; the last ones are
+                normalised."""
         layer_count = self.config.num_hidden_layers if read_layers is None else read_layers
         if not 1 <= layer_count <= self.config.num_hidden_layers:
             raise InputError(
@@ -197,15 +197,15 @@ class ExLMModel(ExLMPreTrainedModel):
         return inputs
 
     def _embed(self, layout: Layout) -> Tensor:
-        """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
+        """What the first layer reads [R, L, D]: embeddings of tokens and of their copy index."""
         hidden = layout.sequences.inputs_embeds
         if hidden is None:
             hidden = self.embeddings(layout.sequences.input_ids)
         return self.dropout(self._add_copies(hidden, layout))
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Late expansion: hidden states [R, L, D] of the layout's positions, from those of the
-        unexpanded tokens."""
+        """Late expansion: hidden states of the unexpanded tokens, copied to the layout's positions
+        [R, L, D]."""
         if layout.sequences.unexpanded is not None:  # else nothing is masked, as in tasks
             hidden = gather_positions(hidden, layout.sequences.source_token)
         return self._add_copies(hidden, layout)
@@ -246,7 +246,8 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds: as for
                 `task_input`.
             output_attentions: InputError unless false.
-            output_hidden_states: adds those of the embedding and of every layer that is read.
+            output_hidden_states: adds the hidden states of the embedding and of every layer that is
+                read.
             attention_options: for an implementation of attention that is not the model's own."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
@@ -310,8 +311,8 @@ class ExLMModel(ExLMPreTrainedModel):
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
-        `config.task_layers` layers. If the model repeats its input, it is that of the token's first
-        repeat, or the mean, as `repeats` says."""
+        `config.task_layers` layers. If the model repeats its input, `repeats` says whether the
+        vector is the first repeat's or the mean."""
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
@@ -324,8 +325,8 @@ class ExLMModel(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         pooling: Pooling = "mean",
     ) -> Tensor:
-        """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
-        or that of the first one, of a model that repeats its input of the first repeat."""
+        """One vector [B, D] per sequence: the mean over the vectors of its real tokens (`forward`),
+        or the vector of the first token, in a model that repeats its input of the first repeat."""
         sequences = self.task_input(input_ids, attention_mask)
         return self.pool(sequences, attention_mask, pooling).hidden
 
@@ -360,7 +361,7 @@ class ExLMModel(ExLMPreTrainedModel):
         return Encoded(mean, hidden_states)
 
     def _of_repeats(self, hidden: Tensor, repeats: Pooling) -> Tensor:
-        """[B, repeat S, D] -> [B, S, D]: those of each token's first repeat, or their mean."""
+        """[B, repeat S, D] -> [B, S, D]: each token's first repeat, or the mean of its repeats."""
         by_token = hidden.unflatten(1, (-1, self.config.repeat))
         return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
 

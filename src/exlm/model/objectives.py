@@ -25,8 +25,8 @@ SMALLEST_LOG_PROBABILITY = -87.5
 
 @dataclass(frozen=True)
 class LatticeOutput:
-    """What the network says about the states of a lattice. All tensors are on its device; those
-    below are computed when they are first asked for."""
+    """What the network says about the states of a lattice. All tensors are on its device; the
+    properties are computed when they are first asked for."""
 
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden states of the lattice's states

@@ -204,17 +204,14 @@ def _checked(
 ) -> Inputs:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
-    agree = False
-    if emission.dim() == 3:
-        batch, _, states = emission.shape
-        agree = transition.shape == (batch, states, states)
-    if not agree:
+    batch, states = emission.shape[:1], emission.shape[2:]
+    if emission.dim() != 3 or transition.shape != (*batch, *states, *states):
         raise ValueError(
             "emission must be [batch, targets, states], transition [batch, states, states]; got "
             f"{list(emission.shape)} and {list(transition.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
-        if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
+        if lengths.shape != batch or lengths.is_floating_point():
             raise ValueError(
                 f"{name} must be {len(emission)} integers, got {lengths.dtype} "
                 f"{list(lengths.shape)}"

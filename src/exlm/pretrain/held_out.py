@@ -79,21 +79,16 @@ class HeldOutData:
 
 
 def evaluate_held_out(
-    held_out: HeldOutData,
-    batches: list[dict[str, Tensor]],
-    recipe: Recipe,
-    network: ExLMForMaskedLM,
-    step: int,
+    held_out: HeldOutData, recipe: Recipe, network: ExLMForMaskedLM, step: int
 ) -> dict[str, Any]:
     """The scores of a network that was trained for `step` updates according to `recipe`, with the
-    prior of that moment; after the last update, when that is the prior of the network's
-    configuration, also what the recipe asks for at the end. `batches` are those of `held_out`,
-    which every evaluation uses again. The main process prints the most important scores."""
+    prior at this step; after the last update, when the network's configuration has this prior,
+    also what the recipe asks for at the end. The main process prints the most important scores."""
     prior = recipe.prior.at(step, recipe.train.steps)
-    scores = score_held_out(network, batches, prior)
+    scores = score_held_out(network, held_out.batches(), prior)
     if step == recipe.train.steps:
         scores |= evaluate_by_masks(network, held_out, recipe.evaluate)
-        scores |= evaluate_in_passes(network, batches, recipe.evaluate.passes)
+        scores |= evaluate_in_passes(network, held_out.batches(), recipe.evaluate.passes)
     if distributed.is_main():
         tqdm.write(f"step {step}: {describe_scores(scores)}")
         sys.stdout.flush()
@@ -138,19 +133,20 @@ def evaluate_by_masks(
 
 
 def evaluate_in_passes(
-    network: ExLMForMaskedLM, batches: list[dict[str, Tensor]], passes: list[Passes]
+    network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]], passes: list[Passes]
 ) -> dict[str, Any]:
     """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
-    the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
-    one pass. Empty without `passes`."""
+    the number of passes (`exlm.model.passes`); in one pass they are `joint_nll`. Empty without
+    `passes`."""
     if not passes:
         return {}
     network.eval()
-    sums = [float(sum((batch["labels"] != IGNORED).sum() for batch in batches))]
+    sums = np.zeros(1 + len(passes))
     with in_precision(network.device, "fp32"):
-        for count in passes:
-            sums.append(float(sum(nll_in_passes(network, batch, count).sum() for batch in batches)))
-    masked_tokens, *nats = distributed.sum_over_processes(sums)
+        for batch in batches:
+            nats_of_batch = [float(nll_in_passes(network, batch, count).sum()) for count in passes]
+            sums += [float((batch["labels"] != IGNORED).sum()), *nats_of_batch]
+    masked_tokens, *nats = distributed.sum_over_processes(sums.tolist())
     per_token = {
         str(count): total / max(masked_tokens, 1.0)
         for count, total in zip(passes, nats, strict=True)

@@ -178,7 +178,7 @@ def _train(
     on from there; InputError if one of the settings was another one then and may not differ."""
     data = recipe.data
     held_out = HeldOutData(data, tokenizer, recipe.seed)
-    evaluate = partial(evaluate_held_out, held_out, list(held_out.batches()), recipe, network)
+    evaluate = partial(evaluate_held_out, held_out, recipe, network)
     rank, world = distributed.rank_and_world()
     precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(

@@ -93,7 +93,7 @@ def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
 def _shared_tokens(
     tokenizer: PreTrainedTokenizerBase, start: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
-    """The ids [n] of all tokens that both have: those of `tokenizer`, and those of `start`."""
+    """The ids [n] of all tokens that both have: in `tokenizer`, and in `start`."""
     start_ids = start.get_vocab()
     shared = {token: row for token, row in tokenizer.get_vocab().items() if token in start_ids}
     start_rows = [start_ids[token] for token in shared]

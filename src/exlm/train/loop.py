@@ -106,7 +106,7 @@ def fit(
         config: length of the run, optimizer, and how often it evaluates and saves.
         seed: seed of dropout.
         log: where updates and scores are written.
-        checkpoints: those of this run.
+        checkpoints: where this run saves its state, and from which it goes on.
         evaluate: finished updates -> scores of the network on held-out data.
         ends_early: finished updates -> whether training ends after this evaluation.
 

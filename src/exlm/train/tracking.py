@@ -31,8 +31,8 @@ class Tracker:
     """Counts the updates of a run, shows them in a progress bar, and logs means between two
     entries.
 
-    `state` is that of the checkpoint from which a run goes on, or None. Entries after its step are
-    removed, since the run repeats them. Only the main process writes and shows anything."""
+    `state` is None, or the state in the checkpoint from which a run goes on. Entries after its step
+    are removed, since the run repeats them. Only the main process writes and shows anything."""
 
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         directory, self.loss_name, description = log
@@ -91,8 +91,8 @@ class Tracker:
             )
 
     def log_updates(self, learning_rate: float, grad_norm: float) -> None:
-        """Writes the means and sums since the last call. Processor time is that of all threads of
-        this process."""
+        """Writes the means and sums since the last call. Processor time is the sum over all threads
+        of this process."""
         seconds, processor_seconds = (clocks() - self.since).tolist()
         values = {
             self.loss_name: self.sums.mean_loss,

@@ -58,7 +58,7 @@ def update(
     step: int,
 ) -> tuple[Sums, float]:
     """Makes one optimizer step on the mean gradient of all micro-batches and processes. `clip_norm`
-    is the largest norm of that gradient (0: any); `seed` is that of dropout.
+    is the largest norm of the gradient (0: any), `seed` the seed of dropout.
 
     Returns the sums, and the gradient's norm before clipping. TrainingStopped if one of them is not
     finite, OutOfMemory if memory runs out."""
@@ -71,7 +71,7 @@ def update(
         sums = sums.new_tensor(distributed.sum_over_processes(sums.tolist()))
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    _, count_of_all, *_ = sums
+    count_of_all = sums[1]
     scale = processes / count_of_all.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
