@@ -692,7 +692,7 @@ def trained(model, windows, tokenizer, epochs, directory):
         epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0
     )
     log, checkpoints = RunLog(directory), Checkpoints(directory)
-    fit(model, span_training_loss, batches, config, seed=0, log=log, checkpoints=checkpoints)
+    fit(model, span_training_loss, batches, config, 0, log, checkpoints, evaluate=lambda step: {})
     return model
 
 

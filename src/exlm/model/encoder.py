@@ -45,8 +45,8 @@ class Layout:
     """What layers read beside hidden states, on their device: R rows of L positions. Padded: a
     sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
-    # Its tokens, position_ids, embeddings and source_token (in a late expansion the place in the
-    # row of unexpanded tokens) are [R, L], the others [B, ...] as ever.
+    # `input_ids`, `position_ids`, `inputs_embeds` and `source_token` have R rows, the other tensors
+    # a row for each sequence. `source_token` counts in the row of unexpanded tokens.
     sequences: EncoderInput
     # [R, N] the only positions that a layer computes; None for all
     output_positions: Tensor | None

@@ -93,7 +93,7 @@ def fit(
     seed: int,
     log: RunLog,
     checkpoints: Checkpoints,
-    evaluate: Callable[[int], dict[str, Any]] | None = None,
+    evaluate: Callable[[int], dict[str, Any]],
     ends_early: Callable[[int], bool] = lambda step: False,
 ) -> dict[str, Any] | None:
     """Trains `network` in place, resuming from the newest undamaged checkpoint.
@@ -110,14 +110,15 @@ def fit(
         evaluate: finished updates -> scores of the network on held-out data.
         ends_early: finished updates -> whether training ends after this evaluation.
 
-    Returns the scores of the last evaluation; None without `evaluate`, or if the run was complete
-    already. TrainingStopped if the loss is not finite, too many updates in a row leave out
-    infeasible sequences, or memory runs out (the last good checkpoint is kept); Interrupted at
-    SIGINT or SIGTERM (after a checkpoint, unless `save_every` is 0); InputError if a checkpoint
-    belongs to another run or cannot be written."""
+    Returns the scores of the last evaluation, or None if the run was complete already.
+    TrainingStopped if the loss is not finite, too many updates in a row leave out infeasible
+    sequences, or memory runs out (the last good checkpoint is kept); Interrupted at SIGINT or
+    SIGTERM (after a checkpoint, unless `save_every` is 0); InputError if a checkpoint belongs to
+    another run or cannot be written."""
     optimizer = build_optimizer(network, config.optimizer)
-    tracker = Tracker(log, checkpoints.resume(network, optimizer), config.steps)
+    state = checkpoints.resume(network, optimizer)
     trained = _for_training(network, config)
+    tracker = Tracker(log, state, config.steps)
     signals: list[int] = []
     stop_signal = 0
     scores = None
@@ -139,10 +140,8 @@ def fit(
             tracker.add(sums, config.max_infeasible_steps)
             if tracker.is_due(config.log_every):
                 tracker.log_updates(rate, norm)
-            if evaluate and tracker.is_due(config.eval_every):
-                with tracker.paused():
-                    scores = evaluate(tracker.step)
-                tracker.log("eval", scores)
+            if tracker.is_due(config.eval_every):
+                scores = tracker.log_scores(evaluate)
                 network.train()
                 if ends_early(tracker.step):
                     break
@@ -152,14 +151,18 @@ def fit(
             if stop_signal:
                 break
     # A signal during the last evaluation or save also stops whatever would be trained next.
-    stop_signal = max([stop_signal, *signals])
+    _stop_at(max([stop_signal, *signals]), tracker.step, config)
+    return scores
+
+
+def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
+    """Raises Interrupted unless the signal is 0."""
     if stop_signal:
         aim = "to go on" if config.save_every else "to start again"
         raise Interrupted(
             stop_signal,
-            f"interrupted after step {tracker.step} of {config.steps}; run the same command {aim}",
+            f"interrupted after step {step} of {config.steps}; run the same command {aim}",
         )
-    return scores
 
 
 def _for_training(network: nn.Module, config: LoopConfig) -> nn.Module:

@@ -3,8 +3,7 @@ bar."""
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +35,9 @@ class Tracker:
 
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         directory, self.loss_name, description = log
-        state = state or {"step": 0, "sums": ()}
+        new_run: dict[str, Any] = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
+        # Checkpoints of earlier versions have no seconds.
+        state = new_run | (state or {})
         self.steps = steps
         self.step = state["step"]
         self.sums = Sums(*state["sums"])
@@ -59,9 +60,8 @@ class Tracker:
                 from torch.utils.tensorboard import SummaryWriter  # takes a second
 
                 self.board = SummaryWriter(directory / "tensorboard", purge_step=self.step + 1)
-        # The time that it took to load the run is not counted. Checkpoints of earlier versions have
-        # no seconds.
-        self.since = clocks() - np.array(state.get("seconds", [0.0, 0.0]))
+        # The time that it took to load the run is not counted.
+        self.since = clocks() - np.array(state["seconds"])
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
@@ -106,12 +106,13 @@ class Tracker:
         self.since, self.sums = clocks(), Sums()
         self.log("train", values)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time in this context does not count as training."""
+    def log_scores(self, evaluate: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+        """Writes and returns the scores at this step. Their time does not count as training."""
         begin = clocks()
-        yield
+        scores = evaluate(self.step)
         self.since += clocks() - begin
+        self.log("eval", scores)
+        return scores
 
     def log(self, kind: str, values: dict[str, Any]) -> None:
         """Writes an entry of numbers, and of lists or dictionaries of numbers, which TensorBoard
