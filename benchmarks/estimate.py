@@ -30,6 +30,7 @@ from cost import Shape, alignment_visits, step_flops
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.model import encoder, modeling_exlm
 from exlm.ops import alignment, dropout, emission, fused, rotary, transition
+from exlm.ops.alignment_torch import Inputs
 from exlm.ops.precision import exact_level
 from models import PRESETS, Contender, build_model, random_batch
 
@@ -125,8 +126,9 @@ class Estimate(TorchDispatchMode):
 
         return one_kernel
 
-    def align(self, scores: Tensor, links: Tensor, *lengths: Tensor, gradients: bool) -> Any:
+    def align(self, inputs: Inputs, gradients: bool) -> Any:
         """Stands for a back end of the alignment."""
+        scores, links, *_ = inputs
         self.add("alignment", EDGE * alignment_visits(*scores.shape))
         return scores.new_empty(len(scores)), torch.empty_like(scores), torch.empty_like(links)
 

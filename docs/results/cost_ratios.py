@@ -78,7 +78,7 @@ def measure(
                 ]
                 start = time.process_time()
                 update(
-                    model=network,
+                    network=network,
                     optimizer=optimizers[name],
                     loss=pretraining_loss,
                     micro_batches=ready,

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM
 
 from exlm import ExLMForMaskedLM
-from exlm.model.evaluation import evaluate_batch, summary, zero_sums
+from exlm.model.evaluation import evaluate_batch, sum_names, summary
 from exlm.model.objectives import OBJECTIVES
+from exlm.model.passes import nll_in_passes
 from exlm.ops.transition import PriorStrength
 
 VOCABULARY = 8
@@ -107,7 +109,7 @@ def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(
 ):
     model = ExLMForMaskedLM(tiny_config()).eval()
     sums = evaluate_batch(model, tiny_batch)
-    assert sums["masked"] == 6 and zero_sums(model.config).keys() == sums.keys()
+    assert sums["masked"] == 6 and sum_names(model.config) == [*sums]
     result = summary(sums)
     assert result["nll"] == pytest.approx(sums["nll"] / 6) and result[
         "perplexity"
@@ -133,7 +135,9 @@ def test_a_masked_blank_leaves_the_numbers_of_a_ctc_model_finite(tiny_config):
     assert 40 < found["nll"] < 90 and math.isfinite(found["perplexity"])
 
 
-def test_the_objective_of_the_page_learns_and_is_evaluated(tiny_config, tiny_batch, monkeypatch):
+def test_the_objective_of_the_page_learns_and_is_evaluated_and_saved(
+    tiny_config, tiny_batch, monkeypatch, tmp_path
+):
     page = Path(__file__).parents[2] / "docs" / "howto" / "objective.md"
     [code] = re.findall("```python\n(.*?)```", page.read_text(), re.DOTALL)
     monkeypatch.setitem(OBJECTIVES, "vote", None)  # so that it is removed at the end
@@ -154,3 +158,8 @@ def test_the_objective_of_the_page_learns_and_is_evaluated(tiny_config, tiny_bat
     output = model.lattice_output(model.exlm.expand(**tiny_batch))
     marginals = model.objective.marginals(output)[output.lattice.target_is_mask]
     torch.testing.assert_close(marginals.exp().sum(-1), torch.ones(6))
+    in_one_pass = float(nll_in_passes(model, tiny_batch, 1).sum())
+    assert in_one_pass == pytest.approx(sums["joint_nll"], rel=1e-5)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert loaded(**tiny_batch).loss == model(**tiny_batch).loss

@@ -26,17 +26,10 @@ from exlm import (
 )
 from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.downstream import classification_loss
-from exlm.model.encoder import at_tokens
+from exlm.model.encoder import gather_positions
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.expander import expand_batch
-from exlm.model.objectives import (
-    OBJECTIVES,
-    LatticeOutput,
-    LossSum,
-    Objective,
-    single_target_ctc,
-)
-from exlm.model.passes import nll_in_passes
+from exlm.model.objectives import single_target_ctc
 from exlm.ops import alignment
 
 SWITCHES = [
@@ -405,44 +398,6 @@ def test_an_architecture_is_checked_before_there_is_a_tokenizer(change, message)
         ArchitectureConfig(**change)
 
 
-class FirstState(Objective):
-    """Of the k states of a mask, only the first predicts; nothing is aligned."""
-
-    expands = True
-    has_links = False
-
-    def loss(self, output: LatticeOutput) -> LossSum:
-        masked = output.lattice.target_is_mask
-        scores = self.marginals(output).gather(-1, output.lattice.targets[..., None])[..., 0]
-        total = -torch.where(masked, scores, 0.0).sum()
-        return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
-
-    def marginals(self, output: LatticeOutput) -> torch.Tensor:
-        lattice = output.lattice
-        place = lattice.first_copy.gather(1, lattice.target_index)  # of each target's first copy
-        is_first = lattice.state_index[:, None] == place[..., None]  # [B, T, N]
-        states = output.states.gather(
-            1, is_first.int().argmax(-1)[..., None].expand(-1, -1, output.states.shape[-1])
-        )
-        return output.head(states).log_softmax(-1)
-
-
-def test_an_objective_is_one_class_and_one_line(tiny_config, tiny_batch, monkeypatch, tmp_path):
-    monkeypatch.setitem(OBJECTIVES, "first", FirstState)
-    assert ArchitectureConfig(objective="first").states_per_mask == 4
-    model = ExLMForMaskedLM(tiny_config(objective="first"))
-    model(**tiny_batch).loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-    scores = evaluate_batch(model.eval(), tiny_batch)
-    assert model(**tiny_batch).total.item() == pytest.approx(scores["nll"], rel=1e-5)
-    assert scores["joint_nll"] == pytest.approx(scores["nll"])
-    once = float(nll_in_passes(model, tiny_batch, 1).sum())
-    assert once == pytest.approx(scores["joint_nll"], rel=1e-5)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
-    assert loaded(**tiny_batch).loss == model(**tiny_batch).loss
-
-
 @pytest.mark.parametrize("switches", SWITCHES, ids=ids)
 def test_batches_are_expanded_without_the_network(tiny_config, tiny_batch, switches):
     config = tiny_config(**switches)
@@ -594,7 +549,7 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         rows = lattice
         if lattice.unexpanded is not None and i <= encoder.config.unexpanded_layers:
             rows = lattice.unexpanded
-        expected = at_tokens(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
+        expected = gather_positions(encoder.encode(lattice, read_layers=i).hidden, rows.first_copy)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)

@@ -9,27 +9,21 @@ import os
 from importlib.util import find_spec
 
 import torch
-from torch import Tensor
 
 from exlm.ops import alignment, alignment_torch
-from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW, feasible
+from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW, Inputs, Result, feasible
 from exlm.ops.precision import at_least_float32
 
 
-def forward_backward(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    gradients: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
-    used = feasible(emission, target_lengths, state_lengths)
+def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
+    """A back end of `BACKENDS`."""
+    emission, transition, target_lengths, state_lengths = inputs
+    used = feasible(inputs)
     with torch.enable_grad():
-        inputs = [x.detach().double().requires_grad_() for x in (emission, transition)]
+        leaves = [x.detach().double().requires_grad_() for x in (emission, transition)]
         p, e = (
             x.where(mask, LOG_ZERO).clamp(min=LOG_ZERO)
-            for x, mask in zip(inputs, used, strict=True)
+            for x, mask in zip(leaves, used, strict=True)
         )
         value = p[:, :0].sum((1, 2)) + LOG_ZERO  # differentiable, also for an empty batch
         for b, (t, n) in enumerate(
@@ -45,20 +39,18 @@ def forward_backward(
         if not gradients:
             return result, None, None
         at_state, on_edge = torch.autograd.grad(
-            value.sum(), inputs, allow_unused=True, materialize_grads=True
+            value.sum(), leaves, allow_unused=True, materialize_grads=True
         )
     return result, at_state.to(emission.dtype), on_edge.to(transition.dtype)
 
 
-def interpreted(
-    emission: Tensor, transition: Tensor, *lengths: Tensor, gradients: bool = True
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def interpreted(inputs: Inputs, gradients: bool = True) -> Result:
     """The kernels for a GPU; PyTorch where `usable_backend` takes it on a GPU, too."""
     from exlm.ops import alignment_triton
 
-    is_float32 = emission.dtype == transition.dtype == torch.float32
-    module = alignment_triton if is_float32 and emission.numel() else alignment_torch
-    return module.forward_backward(emission, transition, *lengths, gradients=gradients)
+    is_float32 = inputs.emission.dtype == inputs.transition.dtype == torch.float32
+    module = alignment_triton if is_float32 and inputs.emission.numel() else alignment_torch
+    return module.forward_backward(inputs, gradients)
 
 
 alignment.BACKENDS["reference"] = forward_backward

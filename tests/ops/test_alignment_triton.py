@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exlm.ops import alignment, alignment_torch, fused
+from exlm.ops.alignment_torch import Inputs
 from tests.ops.test_alignment import CASES, random_case
 
 triton = pytest.importorskip("triton")
@@ -35,14 +36,14 @@ def run(case, one_program=True):
             LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program
         ).items():
             patch.setattr(alignment_triton, name, size)
-        return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
+        inputs = Inputs(emission, transition, *lengths)
+        return [x.cpu() for x in alignment_triton.forward_backward(inputs)]
 
 
 def assert_close(results, case):
     """The results are those of the reference in float64, and zero where these are zero."""
-    value, *posteriors = alignment.BACKENDS["reference"](
-        case[0].double(), case[1].double(), *case[2:]
-    )
+    inputs = Inputs(case[0].double(), case[1].double(), *case[2:])
+    value, *posteriors = alignment.BACKENDS["reference"](inputs)
     torch.testing.assert_close(results[0].double(), value, rtol=1e-6, atol=1e-5)
     for got, want in zip(results[1:], posteriors, strict=True):
         assert (got.double() - want).abs().max() < 2e-4
@@ -104,16 +105,15 @@ def test_absurd_lengths_are_infeasible(length):
 
 def test_the_value_alone_and_views_as_inputs():
     emission, transition, *lengths = (x.to(DEVICE) for x in random_case(32, dtype=torch.float32))
-    value, *nothing = alignment_triton.forward_backward(
-        emission, transition, *lengths, gradients=False
-    )
+    inputs = Inputs(emission, transition, *lengths)
+    value, *nothing = alignment_triton.forward_backward(inputs, gradients=False)
     assert nothing == [None, None]
-    views = (
+    views = Inputs(
         emission.transpose(1, 2).contiguous().transpose(1, 2),
         transition.mT.contiguous().mT,
         *lengths,
     )
-    assert torch.equal(alignment_triton.forward_backward(*views)[0], value)
+    assert torch.equal(alignment_triton.forward_backward(views)[0], value)
 
 
 def test_other_inputs_go_to_pytorch(monkeypatch):
@@ -157,6 +157,7 @@ COMPILE = """
 import json, subprocess, sys, torch, triton
 from triton.backends.compiler import GPUTarget
 from exlm.ops import alignment_triton
+from exlm.ops.alignment_torch import Inputs
 
 class Utils:
     load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
@@ -171,9 +172,8 @@ class Device:  # compiles for real, launches nothing
 triton.runtime.driver.set_active(Device)
 for batch, targets, states in [(1, 1, 1), (64, 79, 316), (2, 3, 2048)]:
     lengths = torch.tensor([targets] * batch), torch.tensor([states] * batch)
-    alignment_triton.forward_backward(
-        torch.zeros(batch, targets, states), torch.zeros(batch, states, states), *lengths
-    )
+    emission, transition = torch.zeros(batch, targets, states), torch.zeros(batch, states, states)
+    alignment_triton.forward_backward(Inputs(emission, transition, *lengths))
 for kernel in alignment_triton._sweep, alignment_triton._link_posterior:
     for compiled in kernel.device_caches[0][0].values():
         with open("kernel.cubin", "wb") as file:
@@ -208,13 +208,14 @@ def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path, architecture):
 def test_on_a_gpu_at_full_size_without_waiting_for_it(shape):
     case = random_case(35, *shape, missing=0.1, dtype=torch.float32)
     case[0][:, 0, 0] = -1.0
-    inputs = [x.cuda() for x in case]
-    alignment_triton.forward_backward(*inputs)
+    inputs = Inputs(*(x.cuda() for x in case))
+    alignment_triton.forward_backward(inputs)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        results = alignment_triton.forward_backward(*inputs)
+        results = alignment_triton.forward_backward(inputs)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    expected = alignment_torch.forward_backward(*(x.double() for x in inputs[:2]), *inputs[2:])
+    exact = Inputs(*(x.double() for x in inputs[:2]), *inputs[2:])
+    expected = alignment_torch.forward_backward(exact)
     for got, want in zip(results, expected, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)

@@ -64,14 +64,14 @@ def _weights(model: nn.Module) -> list[torch.Tensor]:
 def _save(directory: Path, step: int) -> list[torch.Tensor]:
     """Writes a checkpoint and returns its weights."""
     model, optimizer = _network(step)
-    checkpoint.save(directory, model, optimizer, {"step": step, "identity": {}}, keep=3)
+    checkpoint.Checkpoints(directory).save(model, optimizer, {"step": step}, keep=3)
     return _weights(model)
 
 
 def _resume(directory: Path) -> tuple[int, list[torch.Tensor], str]:
     model, optimizer = _network(99)
     with redirect_stderr(io.StringIO()) as said:
-        state = checkpoint.resume(directory, model, optimizer, {})
+        state = checkpoint.Checkpoints(directory).resume(model, optimizer)
     return (state["step"] if state else 0), _weights(model), said.getvalue()
 
 

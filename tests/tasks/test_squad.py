@@ -37,8 +37,10 @@ from exlm.tasks.questions.questions import (
     read_questions,
     window_batches,
 )
+from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
+from exlm.train.tracking import RunLog
 
 NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn", "Gita", "Hugo", "Iris", "Jane"]
 TOWNS = ["Rome", "Oslo", "Lima", "Bonn", "Cairo", "Delhi", "Quito", "Paris", "Turin", "Basel"]
@@ -689,7 +691,8 @@ def trained(model, windows, tokenizer, epochs, directory):
     config = LoopConfig(
         epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0
     )
-    fit(model, span_training_loss, batches, config, directory, seed=0)
+    log, checkpoints = RunLog(directory), Checkpoints(directory)
+    fit(model, span_training_loss, batches, config, 0, log, checkpoints, evaluate=lambda step: {})
     return model
 
 

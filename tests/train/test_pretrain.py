@@ -270,17 +270,18 @@ def test_curves_go_to_tensorboard_where_it_is_installed(recipe, tmp_path, monkey
 def test_a_log_entry_has_the_time_before_an_interruption_too(monkeypatch, tmp_path):
     times = iter([(10, 1), (12, 5), (100, 50), (103, 56), (103, 56), (0, 0)])
     monkeypatch.setattr(tracking, "clocks", lambda: np.array(next(times), dtype=float))
-    interrupted = tracking.Tracker(tmp_path, None, STEPS, "loss", "train")
+    log = tracking.RunLog(tmp_path)
+    interrupted = tracking.Tracker(log, None, STEPS)
     interrupted.add(update.Sums(tokens=100), max_infeasible=1)
     state = json.loads(json.dumps(interrupted.state()))
     interrupted.close()
-    resumed = tracking.Tracker(tmp_path, state, STEPS, "loss", "train")
+    resumed = tracking.Tracker(log, state, STEPS)
     resumed.log_updates(learning_rate=0.1, grad_norm=1.0)
     resumed.close()
     [entry] = read_log(tmp_path / "log.jsonl")
     assert (entry["tokens"], entry["seconds"], entry["processor_seconds"]) == (100, 5, 10)
     del state["seconds"]  # as checkpoints of earlier versions
-    tracking.Tracker(tmp_path, state, STEPS, "loss", "train").close()
+    tracking.Tracker(log, state, STEPS).close()
 
 
 def test_training_learns(whole):
@@ -342,17 +343,28 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
 def test_a_lost_process_is_noticed_before_anything_waits_for_a_gpu(monkeypatch):
     """The sums of a GPU are behind gradients to which the lost process adds nothing."""
 
-    class NeverReady:
-        def tolist(self):
-            raise AssertionError("waited for the device")
+    def never_ready(tensor):
+        raise AssertionError("waited for the device")
 
     def lose_contact(values):
         raise RuntimeError("Connection closed by peer")
 
+    monkeypatch.setattr(torch.Tensor, "tolist", never_ready)
     monkeypatch.setattr(distributed, "rank_and_world", lambda: (0, 2))
     monkeypatch.setattr(distributed, "sum_over_processes", lose_contact)
     with pytest.raises(RuntimeError, match="peer"):
-        update._add_processes(NeverReady(), tokens=3)
+        one_update(torch.nn.Linear(4, 1))
+
+
+def one_update(model):
+    """An update on two micro-batches that are the same."""
+    batch = {"attention_mask": torch.ones(2, 3, dtype=torch.long), "x": torch.randn(2, 4)}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(model, batch):
+        return LossSum(model(batch["x"]).square().sum(), torch.tensor(2), torch.tensor(0))
+
+    update.update(model, optimizer, loss, [(0, batch), (1, batch)], "fp32", 1.0, seed=0, step=0)
 
 
 class HostReads(TorchDispatchMode):
@@ -369,19 +381,14 @@ class HostReads(TorchDispatchMode):
 
 def test_an_update_reads_from_the_device_once(monkeypatch):
     model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batch = {"attention_mask": torch.ones(2, 3, dtype=torch.long), "x": torch.randn(2, 4)}
     lists = []
     monkeypatch.setattr(
         torch.Tensor, "tolist", lambda x: lists.append(x.shape) or x.detach().numpy().tolist()
     )
 
-    def loss(model, batch):
-        return LossSum(model(batch["x"]).square().sum(), torch.tensor(2), torch.tensor(0))
-
     before = model.weight.detach().clone()
     with HostReads() as reads:
-        update.update(model, optimizer, loss, [(0, batch), (1, batch)], "fp32", 1.0, seed=0, step=0)
+        one_update(model)
     assert (len(lists), reads.count) == (1, 0)
     assert not torch.equal(model.weight, before)
 

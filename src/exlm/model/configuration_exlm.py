@@ -9,18 +9,10 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED
-from exlm.model.objectives import OBJECTIVES
 
-# Settings of an architecture that must be at least 1, in [0, 1), or not negative.
-SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-)
-RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout")
-DEVIATIONS = ("copy_embedding", "initializer_range")
+# What is learned at the masks, by the name of the setting `objective`: the subclasses of
+# `Objective`, which `exlm.model.objectives` adds.
+OBJECTIVES: dict[str, type[Any]] = {}
 
 
 @dataclass
@@ -93,9 +85,18 @@ class ArchitectureConfig:
             names = ", ".join(OBJECTIVES)
             raise InputError(f"objective is {self.objective!r}; it must be one of {names}")
         check_choices(self)
-        check_at_least(self, **dict.fromkeys(SIZES, 1))
-        self._check_range(RATES, 1, "lie in [0, 1)")
-        self._check_range(DEVIATIONS, math.inf, "be 0 or a positive number")
+        check_at_least(
+            self,
+            hidden_size=1,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=1,
+            max_position_embeddings=1,
+        )
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout")
+        self._check_range(rates, 1, "lie in [0, 1)")
+        deviations = ("copy_embedding", "initializer_range")
+        self._check_range(deviations, math.inf, "be 0 or a positive number")
         if not 1 <= self.num_states <= 64:
             raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
         if not 0 < self.rotary_base < math.inf:
@@ -110,8 +111,8 @@ class ArchitectureConfig:
         self._check_rotary()
 
     def _check_rotary(self) -> None:
-        """Features rotate in pairs. With two axes those of a head are 1 / state_share blocks, one
-        of which rotates by the copy index."""
+        """Features rotate in pairs. With two axes a head has 1 / state_share blocks of features,
+        one of which rotates by the copy index."""
         share = self.state_share
         is_one_nth = 0 < share <= 0.5 and 1 / share < math.inf and share == 1 / round(1 / share)
         if share != 0 and not is_one_nth:
@@ -137,7 +138,7 @@ class ArchitectureConfig:
     @property
     def has_links(self) -> bool:
         """Whether states are linked."""
-        return OBJECTIVES[self.objective].has_links
+        return bool(OBJECTIVES[self.objective].has_links)
 
     @property
     def limits_positions(self) -> bool:
@@ -149,7 +150,7 @@ class ArchitectureConfig:
     def expands(self) -> bool:
         """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like
         any other."""
-        return OBJECTIVES[self.objective].expands
+        return bool(OBJECTIVES[self.objective].expands)
 
     @property
     def states_per_mask(self) -> int:
@@ -161,12 +162,12 @@ class ArchitectureConfig:
         """States BOS and EOS become in the encoder."""
         return self.states_per_mask if self.boundary_states == "k" else 1
 
-    def expanded_length(self, length: int, masks: int) -> int:
-        """Positions that an input of `length` tokens expands to, `masks` of them masked and two of
-        them BOS and EOS."""
-        copies_of_masks = masks * (self.states_per_mask - 1)
-        copies_of_ends = 2 * (self.states_per_boundary - 1)
-        return length + copies_of_masks + copies_of_ends
+    def expanded_length(self, length: int, mask_count: int) -> int:
+        """Positions that an input of `length` tokens expands to, `mask_count` of them masked and
+        two of them BOS and EOS."""
+        more_of_masks = mask_count * (self.states_per_mask - 1)
+        more_of_ends = 2 * (self.states_per_boundary - 1)
+        return length + more_of_masks + more_of_ends
 
     @property
     def unexpanded_layers(self) -> int:

@@ -2,8 +2,8 @@
 question answering.
 
 In the `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the hidden states after
-`config.task_layers` layers. `ExLMModel.task_input` describes those arguments of `forward` that are
-not described here."""
+`config.task_layers` layers, with which `hidden_states` end. `ExLMModel.task_input` describes the
+arguments of `forward` that are not described here."""
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +41,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
-        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
-        `hidden_states` end with the layer that is read."""
+        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
@@ -54,7 +53,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         if labels is not None:
             loss = mean_loss(logits, labels, self.config.problem_type)
         return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=hidden_states
+            loss=loss, logits=logits, hidden_states=hidden_states or None
         )
 
 
@@ -83,8 +82,8 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
         for no label.
 
-        If the model repeats its input, logits and `hidden_states` are those of each token's first
-        repeat. `hidden_states` end with the layer that is read."""
+        If the model repeats its input, logits and `hidden_states` belong to each token's first
+        repeat."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
@@ -95,7 +94,9 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         loss = None
         if labels is not None:
             loss = mean_loss(logits, labels, "single_label_classification")
-        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+        return outputs.TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=hidden_states or None
+        )
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -121,8 +122,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
-        [B] are given. Padding has a finite logit that is never chosen. `hidden_states` end with the
-        layer that is read."""
+        [B] are given. Padding has a finite logit, lower than all others."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
@@ -139,7 +139,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states
+            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states or None
         )
 
 

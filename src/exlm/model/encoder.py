@@ -2,7 +2,7 @@
 batch: padded rows, or one row without padding. The last layer computes only the positions that a
 head reads, and exactly."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from exlm.ops.rotary import apply_rotary
 
 # What `torch.nn.attention.varlen.varlen_attn` calls. Unlike that function it takes dropout.
 flash_attention = torch.ops.aten._flash_attention_forward
+Tables = tuple[Tensor, Tensor]  # cosines and sines of the rotary positions
 
 
 class Spans(NamedTuple):
@@ -33,26 +34,22 @@ class Spans(NamedTuple):
 class Unpadded(NamedTuple):
     """Where the sequences are in the only row of an unpadded layout."""
 
-    spans: Spans  # those of all positions
-    output_spans: Spans  # those of the output positions
-    # [B, N] where each sequence's output positions are among those of the row
+    spans: Spans  # of all positions
+    output_spans: Spans  # of the output positions
+    # [B, N] where each sequence's output positions are among all output positions of the row
     output_index: Tensor
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An `EncoderInput` as the layers compute it, on their device: R rows of L positions. Padded: a
+    """What layers read beside hidden states, on their device: R rows of L positions. Padded: a
     sequence per row. Unpadded: one row with the real tokens of all sequences."""
 
-    input_ids: Tensor  # [R, L]
-    position_ids: Tensor  # [R, L, 2] token position and copy index
-    first_copy: Tensor  # [B, S] position in its sequence of the first copy of each input token
-    # [R, N] the only positions that the last layer computes; None for all
+    # `input_ids`, `position_ids`, `inputs_embeds` and `source_token` have R rows, the other tensors
+    # a row for each sequence. `source_token` counts in the row of unexpanded tokens.
+    sequences: EncoderInput
+    # [R, N] the only positions that a layer computes; None for all
     output_positions: Tensor | None
-    inputs_embeds: Tensor | None  # [R, L, D] in place of the embeddings of `input_ids`
-    attention_options: dict[str, Any]
-    # [R, L] late expansion: where in the row of unexpanded tokens each was copied from
-    origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
     unpadded: Unpadded | None = None  # None if padded
@@ -64,7 +61,7 @@ class Layout:
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
-        return at_tokens(self.by_sequence(hidden), self.first_copy)
+        return gather_positions(self.by_sequence(hidden), self.sequences.first_copy)
 
 
 def arrange(
@@ -75,26 +72,19 @@ def arrange(
     count: Tensor | None = None,
 ) -> Layout:
     """The layout of a batch on a device, in one row or with a row for each sequence.
-    `output_positions [B, N]` are those that the last layer computes, of which the first `count [B]`
-    are real; without both it computes all."""
+    The last layer computes the `output_positions [B, N]`, of which the first `count [B]` are real;
+    without both it computes all."""
     if without_padding:
-        return tensors_to(_unpadded(sequences, output_positions, count), device)
-    mask = sequences.attention_mask
-    # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
-    # A graph that is traced with one batch must fit others.
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
-    layout = Layout(
-        input_ids=sequences.input_ids,
-        position_ids=sequences.position_ids,
-        first_copy=sequences.first_copy,
-        output_positions=output_positions,
-        inputs_embeds=sequences.inputs_embeds,
-        attention_options=sequences.attention_options,
-        origin=None if sequences.unexpanded is None else sequences.source_token,
-        mask=None if whole else mask[:, None, None, :],
-    )
-    return tensors_to(layout, device)
+        layout = _unpadded(sequences, output_positions, count)
+    else:
+        mask = sequences.attention_mask
+        # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
+        # A graph that is traced with one batch must fit others.
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
+        layout = Layout(sequences, output_positions, None if whole else mask[:, None, None, :])
+    on_device = replace(layout, sequences=tensors_to(layout.sequences, device))
+    return tensors_to(on_device, device)
 
 
 def _unpadded(
@@ -104,10 +94,16 @@ def _unpadded(
     embeds = sequences.inputs_embeds
     real = mask.flatten().nonzero()[:, 0]
     places = _places_among(mask)
-    origin = None
+    source_token = sequences.source_token
     if sequences.unexpanded is not None:
-        place_of_token = _places_among(sequences.unexpanded.attention_mask)
-        origin = place_of_token.gather(1, sequences.source_token).flatten()[real][None]
+        source_token = _places_among(sequences.unexpanded.attention_mask).gather(1, source_token)
+    row = replace(
+        sequences,
+        input_ids=sequences.input_ids.flatten()[real][None],
+        position_ids=sequences.position_ids.flatten(0, 1)[real][None],
+        source_token=source_token.flatten()[real][None],
+        inputs_embeds=None if embeds is None else embeds[mask][None],
+    )
     is_output = mask
     places_of_output = None
     if output_positions is not None:
@@ -115,16 +111,8 @@ def _unpadded(
         index = torch.arange(output_positions.shape[1], device=output_positions.device)
         is_output = index < count[:, None]
         places_of_output = places.gather(1, output_positions)[is_output][None]
-    return Layout(
-        input_ids=sequences.input_ids.flatten()[real][None],
-        position_ids=sequences.position_ids.flatten(0, 1)[real][None],
-        first_copy=sequences.first_copy,
-        output_positions=places_of_output,
-        inputs_embeds=None if embeds is None else embeds[mask][None],
-        attention_options=sequences.attention_options,
-        origin=origin,
-        unpadded=Unpadded(_spans(mask), _spans(is_output), _places_among(is_output)),
-    )
+    unpadded = Unpadded(_spans(mask), _spans(is_output), _places_among(is_output))
+    return Layout(row, places_of_output, unpadded=unpadded)
 
 
 def _places_among(selected: Tensor) -> Tensor:
@@ -138,17 +126,11 @@ def _spans(selected: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
-def at_tokens(hidden: Tensor, first_copy: Tensor) -> Tensor:
-    """hidden [B, L, D] of expanded positions -> [B, S, D], at the first copy of every input token
-    (`first_copy` [B, S], on any device). The entry of a padding token means nothing."""
-    position = first_copy.clamp(max=hidden.shape[1] - 1)
-    return gather_positions(hidden, position.to(hidden.device))
-
-
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
-    """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
+    """hidden [B, L, ...] at index [B, N], on any device -> [B, N, ...]."""
     first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
-    return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)
+    places = (first + index.to(hidden.device)).flatten()
+    return hidden.flatten(0, 1).index_select(0, places).unflatten(0, index.shape)
 
 
 def sdpa_attention(
@@ -231,25 +213,20 @@ class ExLMAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(
-        self,
-        hidden: Tensor,
-        tables: tuple[Tensor, Tensor],
-        layout: Layout,
-        output_positions: Tensor | None = None,
-    ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
-        query, key, value = self._project(hidden, output_positions)
-        cos, sin = tables
-        if output_positions is not None:
-            cos = gather_positions(cos, output_positions)
-            sin = gather_positions(sin, output_positions)
-        query = apply_rotary(query, cos, sin)
+    def forward(self, hidden: Tensor, tables: Tables, layout: Layout) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the layout's output positions."""
+        positions = layout.output_positions
+        query, key, value = self._project(hidden, positions)
+        query_tables = tables
+        if positions is not None:
+            cos, sin = tables
+            query_tables = gather_positions(cos, positions), gather_positions(sin, positions)
+        query = apply_rotary(query, *query_tables)
         key = apply_rotary(key, *tables)
         rate = self.dropout if self.training else 0.0
         if layout.unpadded is not None:
             spans, output_spans, _ = layout.unpadded
-            queries = spans if output_positions is None else output_spans
+            queries = spans if positions is None else output_spans
             mixed = unpadded_attention(query, key, value, queries, spans, rate)
         else:
             # Every model has a name here: transformers sets sdpa if none is asked for.
@@ -263,7 +240,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.attention_options,
+                **layout.sequences.attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
@@ -302,17 +279,11 @@ class ExLMLayer(GradientCheckpointingLayer):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation_dropout = Dropout(config.activation_dropout)
 
-    def forward(
-        self,
-        hidden: Tensor,
-        tables: tuple[Tensor, Tensor],
-        layout: Layout,
-        output_positions: Tensor | None = None,
-    ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at `output_positions [R, N]`."""
-        mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
-        if output_positions is not None:
-            hidden = gather_positions(hidden, output_positions)
+    def forward(self, hidden: Tensor, tables: Tables, layout: Layout) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the layout's output positions."""
+        mixed = self.attention(self.attention_norm(hidden), tables, layout)
+        if layout.output_positions is not None:
+            hidden = gather_positions(hidden, layout.output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

@@ -1,11 +1,7 @@
-"""Numbers that an evaluation sums over batches of held-out sequences, in float32.
+"""Numbers that an evaluation sums over batches of held-out sequences, in float32 (docs/method.md).
 
 Marginal numbers score every masked token alone. Joint numbers score all masked tokens of a sequence
-together, which is the purpose of links. Let f be the sum over all paths that emit the tokens
-(without the emissions of BOS and EOS), and Z_m the same sum with all emissions 1. Then f / Z_m is
-the tokens' probability among all fillings with as many tokens, m. In one pass, an MLM's tokens are
-independent: its joint probability is a product. `exlm.model.passes` scores all masked tokens in
-several passes."""
+together, in one pass; `exlm.model.passes` does it in several."""
 
 import math
 from typing import Any
@@ -19,50 +15,45 @@ from exlm.model.objectives import LatticeOutput
 from exlm.ops.transition import PriorStrength
 
 
-def zero_sums(config: ExLMConfig) -> dict[str, float]:
-    """The sums of `evaluate_batch` over zero batches: a process may have none."""
-    names = ["masked", "correct", "nll", "joint_nll"]
-    if config.has_links:
-        names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
-    return dict.fromkeys(names, 0.0)
+def sum_names(config: ExLMConfig) -> list[str]:
+    """The names of the sums of `evaluate_batch`."""
+    states = range(1, config.num_states + 1) if config.has_links else ()
+    return ["masked", "correct", "nll", "joint_nll", *(f"by_state_{c}" for c in states)]
 
 
 @torch.no_grad()
 def evaluate_batch(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
+    network: ExLMForMaskedLM, batch: dict[str, Tensor], prior: PriorStrength | None = None
 ) -> dict[str, float]:
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.
 
     The result: `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With links also
     `by_state_c`: how probably state c of its own mask emits a token."""
-    output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
+    output = network.lattice_output(network.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
-    joint = model.objective.joint(output, scored=masked)
+    joint = network.objective.joint(output, scored=masked)
     predictions = output.marginals[masked]
     answers = output.lattice.targets[masked]
-    sums = {
-        "masked": masked.sum(),
-        "correct": (predictions.argmax(-1) == answers).sum(),
-        "nll": -predictions.gather(1, answers[:, None]).double().sum(),
-        "joint_nll": -joint[masked.any(1)].sum(),
-    }
-    if model.config.has_links:
-        sums |= _by_state(output, model.config.num_states)
-    return {name: float(value) for name, value in sums.items()}
+    sums = [
+        masked.sum(),
+        (predictions.argmax(-1) == answers).sum(),
+        -predictions.gather(1, answers[:, None]).double().sum(),
+        -joint[masked.any(1)].sum(),
+    ]
+    if network.config.has_links:
+        sums += _by_state(output, network.config.num_states)
+    return dict(zip(sum_names(network.config), map(float, sums), strict=True))
 
 
-def _by_state(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
+def _by_state(output: LatticeOutput, num_states: int) -> list[Tensor]:
+    """How probably state 1, 2, ... of a token's own mask emits it, summed over all tokens."""
     lattice = output.lattice
-    masked = lattice.target_is_mask
-    visits = output.visits[masked]  # [masked tokens, N]
-    rows, targets = masked.nonzero(as_tuple=True)
-    of_own_mask = lattice.target_of_state[rows] == targets[:, None]
-    sums = {}
-    for c in range(1, num_states + 1):
-        is_state_c = of_own_mask & (lattice.state_copy[rows] == c)
-        sums[f"by_state_{c}"] = (visits * is_state_c).sum()
-    return sums
+    visits = output.visits[lattice.target_is_mask]  # [masked tokens, N]
+    rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+    is_own_mask = lattice.target_of_state[rows] == targets[:, None]
+    copy = lattice.state_copy[rows]
+    return [(visits * (is_own_mask & (copy == c))).sum() for c in range(1, num_states + 1)]
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:

@@ -92,22 +92,18 @@ class ExLMTransitionHead(nn.Module):
         if not self.is_gated:
             query, key = linear(states, self.query), linear(states, self.key)
             return transition.single(query, key, edges, link_prior)
-        features = torch.cat([states, self._positions(lattice)], dim=-1)
-        query = linear(features, self.query).unflatten(-1, (self.heads, -1))
-        key = linear(features, self.key).unflatten(-1, (self.heads, -1))
-        gate = linear(features, self.gate)
-        log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
-        return transition.gated(query, key, log_gate, edges, link_prior)
-
-    def _positions(self, lattice: Lattice) -> Tensor:
-        """Embeddings [B, N, D] of the states' positions in the expanded sequence."""
         length, limit = lattice.input_ids.shape[1], self.positions.num_embeddings
         if length > limit:
             raise InputError(
                 f"a sequence expands to {length} positions but max_position_embeddings is {limit}; "
                 "shorten the sequences or raise it"
             )
-        return self.positions(lattice.state_index)
+        features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
+        query = linear(features, self.query).unflatten(-1, (self.heads, -1))
+        key = linear(features, self.key).unflatten(-1, (self.heads, -1))
+        gate = linear(features, self.gate)
+        log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
+        return transition.gated(query, key, log_gate, edges, link_prior)
 
 
 class ExLMClassificationHead(nn.Module):

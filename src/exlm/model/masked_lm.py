@@ -7,11 +7,11 @@ from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
-from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import at_tokens, gather_positions
+from exlm.model.configuration_exlm import OBJECTIVES, ExLMConfig
+from exlm.model.encoder import gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
-from exlm.model.objectives import OBJECTIVES, LatticeOutput
+from exlm.model.objectives import LatticeOutput, Objective
 from exlm.ops.expansion import Lattice
 from exlm.ops.transition import PriorStrength
 
@@ -35,7 +35,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
-        self.objective = OBJECTIVES[config.objective](config)
+        self.objective: Objective = OBJECTIVES[config.objective](config)
         self.exlm = ExLMModel(config)
         self.head = ExLMPredictionHead(config)
         self.transition = ExLMTransitionHead(config) if config.has_links else None
@@ -87,21 +87,20 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         else:
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
 
-        hidden_states = None
+        states: Tensor | None = None
+        hidden_states: tuple[Tensor, ...] = ()
         if wants_logits or every_layer:
             hidden, hidden_states = self.exlm.encode(lattice, every_layer=every_layer)
-            states = gather_positions(hidden, lattice.state_index.to(hidden.device))
-        else:
-            states = self.lattice_states(lattice)
+            states = gather_positions(hidden, lattice.state_index)
         output = self.lattice_output(lattice, states, prior)
         logits = self._logits(hidden, output) if wants_logits else None
         if not wants_loss:
-            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
+            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states or None)
         loss = self.objective.loss(output)
         return ExLMMaskedLMOutput(
             loss=loss.total / loss.count.clamp(min=1),
             logits=logits,
-            hidden_states=hidden_states,
+            hidden_states=hidden_states or None,
             total=loss.total,
             count=loss.count,
             infeasible=loss.infeasible,
@@ -111,7 +110,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
         lattice states."""
         lattice = output.lattice
-        logits = self.head(at_tokens(hidden, lattice.first_copy))
+        logits = self.head(gather_positions(hidden, lattice.first_copy))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         places = lattice.target_index[rows, targets]
         logits[rows, places] = output.marginals[rows, targets].to(logits.dtype)

@@ -11,7 +11,7 @@ from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, gather_positions
+from exlm.model.encoder import ExLMLayer, Layout, Tables, arrange, gather_positions
 from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
@@ -22,15 +22,15 @@ Pooling = Literal["mean", "first"]
 
 
 class Encoded(NamedTuple):
-    """Hidden states: those after the last layer, and of every layer if these are asked for."""
+    """Hidden states after the last layer, and of every layer if a caller asks for them."""
 
     hidden: Tensor
-    # [B, S, D] each, of the input tokens, after the embedding and after every layer
-    hidden_states: tuple[Tensor, ...] | None
+    # [B, S, D] each, of the input tokens, after the embedding and after every layer; else empty
+    hidden_states: tuple[Tensor, ...]
 
 
 class CopyEmbedding(nn.Embedding):
-    """Embedding of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
+    """Embedding of the copy index 1..k; the index of ordinary tokens, 0, adds nothing."""
 
     def __init__(self, config: ExLMConfig) -> None:
         rows, width = config.num_states + 1, config.hidden_size
@@ -143,82 +143,86 @@ class ExLMModel(ExLMPreTrainedModel):
             output_positions, count: [B, N] positions to return, and [B] how many of them are real;
                 the last layer computes no others, unless `every_layer`.
             read_layers: number of layers to run, by default all. Before a late expansion,
-                positions are those of the unexpanded sequence.
-            every_layer: whether to return the hidden states of every layer, too, which are
-                normalised after the last."""
+                positions count in the unexpanded sequence.
+            every_layer: whether to return the hidden states of every layer, too; the last ones are
+                normalised."""
         layer_count = self.config.num_hidden_layers if read_layers is None else read_layers
         if not 1 <= layer_count <= self.config.num_hidden_layers:
             raise InputError(
                 f"{layer_count} layers are to be read; the model has "
                 f"{self.config.num_hidden_layers}"
             )
-        device = self.embeddings.weight.device
-        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        hidden: Tensor | None = None
-        hidden_states: list[Tensor] = []
-        for stage_input, layers in self._stages(sequences, layer_count):
-            is_last_stage = layers.stop == layer_count
-            computed = output_positions if is_last_stage and not every_layer else None
-            layout = arrange(stage_input, device, without_padding, computed, count)
-            hidden = self._embed(layout) if hidden is None else self._copied(hidden, layout)
-            if every_layer and not hidden_states:
+        computed = None if every_layer else output_positions
+        inputs = self._layer_inputs(sequences, layer_count, computed, count)
+        first_layout, last_layout = inputs[0][0], inputs[-1][0]
+        hidden = self._embed(first_layout)
+        hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
+        for index, (layout, tables) in enumerate(inputs):
+            if 0 < index == self.config.unexpanded_layers:
+                hidden = self._copied(hidden, layout)
+            hidden = self.layers[index](hidden, tables, layout)
+            if index == layer_count - 1:
+                hidden = self.norm(hidden)
+            if every_layer:
                 hidden_states.append(layout.at_tokens(hidden))
-            tables = self._rotary_tables(layout, layers)
-            for index in layers:
-                is_last = index == layer_count - 1
-                positions = layout.output_positions if is_last else None
-                hidden = self.layers[index](hidden, tables, layout, positions)
-                if every_layer:
-                    hidden_states.append(layout.at_tokens(hidden))
-        assert hidden is not None
-        hidden = layout.by_sequence(self.norm(hidden))
-        if not every_layer:
-            return Encoded(hidden, None)
-        hidden_states[-1] = at_tokens(hidden, layout.first_copy)
-        if output_positions is not None:
-            hidden = gather_positions(hidden, output_positions.to(device))
+        hidden = last_layout.by_sequence(hidden)
+        if every_layer and output_positions is not None:
+            hidden = gather_positions(hidden, output_positions)
         return Encoded(hidden, tuple(hidden_states))
 
-    def _stages(
-        self, sequences: EncoderInput, layer_count: int
-    ) -> list[tuple[EncoderInput, range]]:
-        """What is read, and by which of the first `layer_count` layers. A late expansion has two
-        stages, if some of its last layers are read: before and after the masks are copied."""
+    def _layer_inputs(
+        self,
+        sequences: EncoderInput,
+        layer_count: int,
+        output_positions: Tensor | None,
+        count: Tensor | None,
+    ) -> list[tuple[Layout, Tables]]:
+        """What each of the first `layer_count` layers reads beside hidden states: in a late
+        expansion the first ones read the sequences without copies. The last alone has output
+        positions."""
+        device = self.embeddings.weight.device
+        without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
         without_copies = sequences.unexpanded or sequences
         unexpanded_layers = self.config.unexpanded_layers
-        if layer_count <= unexpanded_layers:
-            return [(without_copies, range(layer_count))]
-        last_stage = (sequences, range(unexpanded_layers, layer_count))
-        if unexpanded_layers == 0:
-            return [last_stage]
-        return [(without_copies, range(unexpanded_layers)), last_stage]
+        reads_copies = layer_count > unexpanded_layers
+        stage_input = sequences if reads_copies else without_copies
+        last = arrange(stage_input, device, without_padding, output_positions, count)
+        tables = self._rotary_tables(last, reads_copies)
+        inputs = [(replace(last, output_positions=None), tables)] * layer_count
+        inputs[-1] = (last, tables)
+        if reads_copies and unexpanded_layers > 0:
+            first = arrange(without_copies, device, without_padding)
+            first_tables = self._rotary_tables(first, reads_copies=False)
+            inputs[:unexpanded_layers] = [(first, first_tables)] * unexpanded_layers
+        return inputs
 
     def _embed(self, layout: Layout) -> Tensor:
-        """What the first layer reads [R, L, D]: embeddings of the tokens plus those of copies."""
-        hidden = layout.inputs_embeds
+        """What the first layer reads [R, L, D]: embeddings of tokens and of their copy index."""
+        hidden = layout.sequences.inputs_embeds
         if hidden is None:
-            hidden = self.embeddings(layout.input_ids)
+            hidden = self.embeddings(layout.sequences.input_ids)
         return self.dropout(self._add_copies(hidden, layout))
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Late expansion: hidden states [R, L, D] of the layout's positions, from those of the
-        unexpanded tokens."""
-        if layout.origin is not None:  # else nothing is masked, as in tasks
-            hidden = gather_positions(hidden, layout.origin)
+        """Late expansion: hidden states of the unexpanded tokens, copied to the layout's positions
+        [R, L, D]."""
+        if layout.sequences.unexpanded is not None:  # else nothing is masked, as in tasks
+            hidden = gather_positions(hidden, layout.sequences.source_token)
         return self._add_copies(hidden, layout)
 
     def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
+        copy_index = layout.sequences.copy_index
+        return hidden if self.copies is None else hidden + self.copies(copy_index)
 
-    def _rotary_tables(self, layout: Layout, layers: range) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for the layers of a stage, in the precision of their products."""
+    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> Tables:
+        """Cosines and sines for a layout, in the precision of the layers' products."""
         config, weight = self.config, self.embeddings.weight
-        reads_copies = config.expands and layers.start >= config.unexpanded_layers
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
-        positions = layout.position_ids[..., : config.rotary_axes(reads_copies)]
+        axes = config.rotary_axes(reads_copies and config.expands)
+        positions = layout.sequences.position_ids[..., :axes]
         cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
@@ -242,19 +246,16 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds: as for
                 `task_input`.
             output_attentions: InputError unless false.
-            output_hidden_states: adds those of the embedding and of every layer that is read.
+            output_hidden_states: adds the hidden states of the embedding and of every layer that is
+                read.
             attention_options: for an implementation of attention that is not the model's own."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.task_input(
-            input_ids,
-            attention_mask,
-            position_ids,
-            token_type_ids,
-            inputs_embeds,
-            attention_options,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
+        sequences = replace(sequences, attention_options=attention_options)
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
-        return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states)
+        return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states or None)
 
     # The name that sentence-transformers finds in directories of earlier versions.
     task_states = forward
@@ -266,7 +267,6 @@ class ExLMModel(ExLMPreTrainedModel):
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        attention_options: dict[str, Any] | None = None,
     ) -> EncoderInput:
         """What the encoder reads for a task: no token counts as masked, not even [MASK], each is
         repeated `config.repeat` times, and BOS and EOS are copied where
@@ -277,8 +277,7 @@ class ExLMModel(ExLMPreTrainedModel):
             attention_mask: [B, S] 1 on real tokens, 0 on padding; by default all are real.
             position_ids: [B, S] or [1, S] positions of the tokens, by default from 0.
             token_type_ids: [B, S] zeros, which mean nothing to the model.
-            inputs_embeds: [B, S, D] vectors in place of `input_ids`.
-            attention_options: as for `EncoderInput`."""
+            inputs_embeds: [B, S, D] vectors in place of `input_ids`."""
         config = self.config
         check_token_types(token_type_ids)
         if (input_ids is None) == (inputs_embeds is None):
@@ -306,21 +305,19 @@ class ExLMModel(ExLMPreTrainedModel):
             token_position = (position_ids[..., None] * config.repeat + repeats).flatten(-2)
             token_position = token_position.to(input_ids.device).expand_as(input_ids)
             sequences = replace(sequences, position_ids=without_copies(token_position))
-        return replace(
-            sequences, inputs_embeds=inputs_embeds, attention_options=attention_options or {}
-        )
+        return replace(sequences, inputs_embeds=inputs_embeds)
 
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
-        `config.task_layers` layers. If the model repeats its input, it is that of the token's first
-        repeat, or the mean, as `repeats` says."""
+        `config.task_layers` layers. If the model repeats its input, `repeats` says whether the
+        vector is the first repeat's or the mean."""
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
-        vectors = self._of_repeats(at_tokens(hidden, sequences.first_copy), repeats)
-        return Encoded(vectors, self._each_of_repeats(hidden_states, repeats))
+        vectors = self._of_repeats(gather_positions(hidden, sequences.first_copy), repeats)
+        return Encoded(vectors, tuple(self._of_repeats(x, repeats) for x in hidden_states))
 
     def embedding(
         self,
@@ -328,8 +325,8 @@ class ExLMModel(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         pooling: Pooling = "mean",
     ) -> Tensor:
-        """One vector [B, D] per sequence: the mean of the vectors of its real tokens (`forward`),
-        or that of the first one, of a model that repeats its input of the first repeat."""
+        """One vector [B, D] per sequence: the mean over the vectors of its real tokens (`forward`),
+        or the vector of the first token, in a model that repeats its input of the first repeat."""
         sequences = self.task_input(input_ids, attention_mask)
         return self.pool(sequences, attention_mask, pooling).hidden
 
@@ -354,7 +351,7 @@ class ExLMModel(ExLMPreTrainedModel):
                 read_layers=self.config.task_layers,
                 every_layer=every_layer,
             )
-            return Encoded(hidden[:, 0], self._each_of_repeats(hidden_states, "first"))
+            return Encoded(hidden[:, 0], tuple(self._of_repeats(x, pooling) for x in hidden_states))
         # The repeats of a token are pooled as the tokens are.
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
         if attention_mask is None:
@@ -364,17 +361,9 @@ class ExLMModel(ExLMPreTrainedModel):
         return Encoded(mean, hidden_states)
 
     def _of_repeats(self, hidden: Tensor, repeats: Pooling) -> Tensor:
-        """[B, repeat S, D] -> [B, S, D]: those of each token's first repeat, or their mean."""
+        """[B, repeat S, D] -> [B, S, D]: each token's first repeat, or the mean of its repeats."""
         by_token = hidden.unflatten(1, (-1, self.config.repeat))
         return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
-
-    def _each_of_repeats(
-        self, hidden_states: tuple[Tensor, ...] | None, repeats: Pooling
-    ) -> tuple[Tensor, ...] | None:
-        """`_of_repeats` of every layer, if there are hidden states of every layer."""
-        if hidden_states is None:
-            return None
-        return tuple(self._of_repeats(hidden, repeats) for hidden in hidden_states)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

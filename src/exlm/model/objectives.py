@@ -6,20 +6,18 @@ global counts. A loss sees one micro-batch, never the whole update."""
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from exlm.model.configuration_exlm import OBJECTIVES, ExLMConfig
+from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.ops import alignment
 from exlm.ops.expansion import Lattice
 from exlm.ops.loss import LossSum as LossSum  # so that other files with objectives find it here
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
-
-if TYPE_CHECKING:  # the configuration, and so the heads, import this module
-    from exlm.model.configuration_exlm import ExLMConfig
-    from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
 # Stands for log 0, so that a mean over tokens stays finite.
 SMALLEST_LOG_PROBABILITY = -87.5
@@ -27,14 +25,14 @@ SMALLEST_LOG_PROBABILITY = -87.5
 
 @dataclass(frozen=True)
 class LatticeOutput:
-    """What the network says about the states of a lattice. All tensors are on its device; those
-    below are computed when they are first asked for."""
+    """What the network says about the states of a lattice. All tensors are on its device; the
+    properties are computed when they are first asked for."""
 
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden states of the lattice's states
     objective: "Objective"
-    head: "ExLMPredictionHead"
-    transition_head: "ExLMTransitionHead | None"
+    head: ExLMPredictionHead
+    transition_head: ExLMTransitionHead | None
     prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
@@ -82,7 +80,7 @@ class Objective(ABC):
     expands: ClassVar[bool]  # whether a [MASK] becomes states; if not, it is a token like any other
     has_links: ClassVar[bool]  # whether the states are linked
 
-    def __init__(self, config: "ExLMConfig") -> None:
+    def __init__(self, config: ExLMConfig) -> None:
         self.config = config
 
     @abstractmethod
@@ -211,8 +209,7 @@ class CTC(Objective):
         return self.config.unk_token_id
 
 
-# The names are those of `ArchitectureConfig.objective`.
-OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
+OBJECTIVES |= {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:

@@ -31,10 +31,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from exlm.ops import alignment_torch
+from exlm.ops.alignment_torch import Inputs, Result
 from exlm.ops.fused import triton_works
 
 logger = logging.getLogger(__name__)
-Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 # Offsets within a sequence then fit int32, and the tiles of its links fit a grid.
 MOST_STATES_OF_TRITON = 23_000
 
@@ -43,7 +43,7 @@ MOST_STATES_OF_TRITON = 23_000
 def compiled_library() -> ctypes.CDLL | None:
     """The library that is built with the package where a compiler is found; else None, with one
     warning in the log."""
-    for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
+    for path in Path(__file__).parent.glob("_alignment*.so"):
         try:
             loaded = ctypes.CDLL(str(path))
             loaded.exlm_alignment.argtypes = [
@@ -59,27 +59,17 @@ def compiled_library() -> ctypes.CDLL | None:
     return None
 
 
-def _c(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    gradients: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _c(inputs: Inputs, gradients: bool = True) -> Result:
     """The back end for float32 on a CPU: `_alignment.c` through ctypes."""
     library = compiled_library()
     assert library is not None
-    batch, targets, states = emission.shape
-    emission, transition = emission.contiguous(), transition.contiguous()
-    target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
+    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))
+    batch, targets, states = inputs.emission.shape
     value = torch.empty(batch, dtype=torch.float64)
-    state_posterior = torch.zeros_like(emission) if gradients else None
-    link_use = torch.zeros_like(transition) if gradients else None
+    state_posterior = torch.zeros_like(inputs.emission) if gradients else None
+    link_use = torch.zeros_like(inputs.transition) if gradients else None
     failed = library.exlm_alignment(
-        emission.data_ptr(),
-        transition.data_ptr(),
-        target_lengths.data_ptr(),
-        state_lengths.data_ptr(),
+        *(tensor.data_ptr() for tensor in inputs),
         value.data_ptr(),
         None if state_posterior is None else state_posterior.data_ptr(),
         None if link_use is None else link_use.data_ptr(),
@@ -90,21 +80,18 @@ def _c(
     )
     if failed:
         raise MemoryError(f"no memory for the alignment of {targets} targets with {states} states")
-    return value.to(emission.dtype), state_posterior, link_use
+    return value.to(inputs.emission.dtype), state_posterior, link_use
 
 
-def _triton(*inputs: Tensor, gradients: bool = True) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _triton(inputs: Inputs, gradients: bool = True) -> Result:
     """The back end for float32 on a GPU. It is imported here since Triton may be missing."""
     from exlm.ops import alignment_triton
 
-    forward_backward: Backend = alignment_triton.forward_backward
-    return forward_backward(*inputs, gradients=gradients)
+    return alignment_triton.forward_backward(inputs, gradients)
 
 
-# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
-# the states [B, T, N], expected use of the links [B, N, N]); the posteriors are None if called with
-# `gradients=False`.
-BACKENDS: dict[str, Backend] = {
+# The second argument of a back end says whether its result has the posteriors.
+BACKENDS: dict[str, Callable[[Inputs, bool], Result]] = {
     "torch": alignment_torch.forward_backward,
     "c": _c,
     "triton": _triton,
@@ -116,16 +103,20 @@ def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
     that one is not installed or cannot take these tensors."""
     if name == "auto":
         name = "triton" if emission.is_cuda else "c"
-    if name not in ("c", "triton"):
-        return name
     is_float32 = emission.dtype == transition.dtype == torch.float32
     devices = {emission.device.type, transition.device.type}
+    is_usable = True
     if name == "c":
-        is_usable = devices == {"cpu"} and compiled_library() is not None
-    else:
+        is_usable = is_float32 and devices == {"cpu"} and compiled_library() is not None
+    elif name == "triton":
         fits = emission.numel() > 0 and emission.shape[2] <= MOST_STATES_OF_TRITON
-        is_usable = devices == {"cuda"} and fits and triton_works()
-    return name if is_float32 and is_usable else "torch"
+        is_usable = is_float32 and devices == {"cuda"} and fits and triton_works()
+    return name if is_usable else "torch"
+
+
+def _run(backend: str, inputs: Inputs, gradients: bool) -> Result:
+    name = usable_backend(backend, inputs.emission, inputs.transition)
+    return BACKENDS[name](inputs, gradients)
 
 
 class _LogLikelihood(torch.autograd.Function):
@@ -133,13 +124,9 @@ class _LogLikelihood(torch.autograd.Function):
     over the targets."""
 
     @staticmethod
-    def forward(
-        ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor
-    ) -> Tensor:
-        backend = usable_backend(backend, emission, transition)
-        value, state_posterior, link_use = BACKENDS[backend](
-            emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
-        )
+    def forward(ctx: Any, backend: str, *tensors: Tensor) -> Tensor:
+        inputs = Inputs(*(tensor.detach() for tensor in tensors))
+        value, state_posterior, link_use = _run(backend, inputs, any(ctx.needs_input_grad))
         ctx.save_for_backward(state_posterior, link_use)
         return value
 
@@ -178,8 +165,7 @@ def posterior(
     link. The first sums to 1 over the states of every real target, the second to T - 1. Without a
     path both are 0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    backend = usable_backend(backend, emission, transition)
-    _, state_posterior, link_use = BACKENDS[backend](*inputs, gradients=True)
+    _, state_posterior, link_use = _run(backend, inputs, gradients=True)
     assert state_posterior is not None and link_use is not None
     return state_posterior, link_use
 
@@ -190,7 +176,7 @@ def best_path(
     """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path;
     log-probability [B]."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    sweep = alignment_torch.forward(*inputs, best=True)
+    sweep = alignment_torch.forward(inputs, best=True)
     path = alignment_torch.backtrack(sweep, lambda score: score.argmax(1))
     return path, sweep.value.to(sweep.alpha.dtype)
 
@@ -209,30 +195,27 @@ def sample(
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
     inputs = _checked(emission, transition, target_lengths, state_lengths)
-    sweep = alignment_torch.forward(*inputs)
+    sweep = alignment_torch.forward(inputs)
     return alignment_torch.backtrack(sweep, sampled_state)
 
 
 def _checked(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Inputs:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
-    agree = False
-    if emission.dim() == 3:
-        batch, _, states = emission.shape
-        agree = transition.shape == (batch, states, states)
-    if not agree:
+    batch, states = emission.shape[:1], emission.shape[2:]
+    if emission.dim() != 3 or transition.shape != (*batch, *states, *states):
         raise ValueError(
             "emission must be [batch, targets, states], transition [batch, states, states]; got "
             f"{list(emission.shape)} and {list(transition.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
-        if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
+        if lengths.shape != batch or lengths.is_floating_point():
             raise ValueError(
                 f"{name} must be {len(emission)} integers, got {lengths.dtype} "
                 f"{list(lengths.shape)}"
             )
     target_lengths = target_lengths.to(emission.device, torch.int64)
     state_lengths = state_lengths.to(emission.device, torch.int64)
-    return emission, transition, target_lengths, state_lengths
+    return Inputs(emission, transition, target_lengths, state_lengths)

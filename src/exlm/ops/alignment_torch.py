@@ -29,6 +29,20 @@ LOG_ZERO = -1e30
 NO_PATH_BELOW = -1e29
 
 
+class Inputs(NamedTuple):
+    """What every back end takes (`exlm.ops.alignment`)."""
+
+    emission: Tensor  # [B, T, N]
+    transition: Tensor  # [B, N, N]
+    target_lengths: Tensor  # [B] int64
+    state_lengths: Tensor  # [B] int64
+
+
+# log f [B], at least float32; the posterior of the states [B, T, N] and the expected use of the
+# links [B, N, N], each in the dtype of its input, or None if they are not wanted.
+Result = tuple[Tensor, Tensor | None, Tensor | None]
+
+
 class Sweep(NamedTuple):
     """The results of a forward sweep."""
 
@@ -41,14 +55,14 @@ class Sweep(NamedTuple):
     bands: list[tuple[slice, slice]]  # for i = 1, 2, ...: the predecessors and the states of row i
 
 
-def feasible(
-    emission: Tensor, target_lengths: Tensor, state_lengths: Tensor
-) -> tuple[Tensor, Tensor]:
+def feasible(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Which emissions [B, T, N] and which links [B, N, N] a path of the right length can use, both
     bool."""
-    i = torch.arange(emission.shape[1], device=emission.device)[:, None]
-    u = torch.arange(emission.shape[2], device=emission.device)
-    targets, states = target_lengths[:, None, None], state_lengths[:, None, None]
+    _, row_count, column_count = inputs.emission.shape
+    i = torch.arange(row_count, device=inputs.emission.device)[:, None]
+    u = torch.arange(column_count, device=inputs.emission.device)
+    targets = inputs.target_lengths[:, None, None]
+    states = inputs.state_lengths[:, None, None]
     slack = states - targets
     starts_right = (i > 0) | (u == 0)
     ends_right = (i < targets - 1) | (u == states - 1)
@@ -60,18 +74,13 @@ def feasible(
     return band, edges
 
 
-def forward(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    best: bool = False,
-) -> Sweep:
+def forward(inputs: Inputs, best: bool = False) -> Sweep:
     """Alpha of all targets; `best` takes the maximum over predecessors (Viterbi) instead of the
     log-sum."""
+    emission, transition, target_lengths, state_lengths = inputs
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
-    band, edges = feasible(emission, target_lengths, state_lengths)
+    band, edges = feasible(inputs)
     emission = emission.to(dtype).clamp(min=LOG_ZERO).masked_fill(~band, LOG_ZERO)
     transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
     # A narrow band saves work, but to read its width from a GPU would wait for all earlier work.
@@ -116,19 +125,9 @@ def _ends(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Te
     return is_last_target[:, :, None] & is_last_state[:, None]
 
 
-def forward_backward(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    gradients: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end, as `alignment.BACKENDS` describes it.
-
-    Returns:
-        log f [B], at least float32; and, if asked for, the posterior of the states [B, T, N] and
-        the expected use of the links [B, N, N], in the inputs' dtypes."""
-    sweep = forward(emission, transition, target_lengths, state_lengths)
+def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
+    """The back end; without `gradients` the value alone."""
+    sweep = forward(inputs)
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
@@ -140,7 +139,8 @@ def forward_backward(
         flow = weight.mul_(state_posterior[:, i, None, here])
         link_use[:, before, here] += flow
         state_posterior[:, i - 1, before] += flow.sum(2)
-    return value, state_posterior.to(emission.dtype), link_use.to(transition.dtype)
+    dtypes = inputs.emission.dtype, inputs.transition.dtype
+    return value, state_posterior.to(dtypes[0]), link_use.to(dtypes[1])
 
 
 def backtrack(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW
+from exlm.ops.alignment_torch import LOG_ZERO, NO_PATH_BELOW, Inputs, Result
 from exlm.ops.fused import LOG2E
 
 # With at most so many states one program computes all rows; else many programs share each row.
@@ -172,20 +172,10 @@ def _link_posterior(
     tl.store(link_use + tile, used, mask=inside)
 
 
-def forward_backward(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    gradients: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end, as `alignment.BACKENDS` describes it.
-
-    Returns:
-        log f [B]; and, if asked for, the posterior of the states [B, T, N] and the expected use of
-        the links [B, N, N]."""
-    emission, transition = emission.contiguous(), transition.contiguous()
-    target_lengths, state_lengths = target_lengths.contiguous(), state_lengths.contiguous()
+def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
+    """The back end; without `gradients` the value alone."""
+    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))
+    emission, transition, target_lengths, state_lengths = inputs
     batch, targets, states = emission.shape
     with torch.cuda.device_of(emission):
         directions = 2 if gradients else 1
@@ -219,21 +209,13 @@ def forward_backward(
         state_posterior.sub_(top).exp2_()
         total = state_posterior.sum(2, keepdim=True)
         state_posterior.div_(total.masked_fill(top <= NO_PATH_BELOW, torch.inf))
-        link_use = _use_of_links(
-            transition, target_lengths, state_lengths, rows, sums, state_posterior
-        )
+        link_use = _use_of_links(inputs, rows, sums, state_posterior)
     return value, state_posterior, link_use
 
 
-def _use_of_links(
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    rows: Tensor,
-    sums: Tensor,
-    state_posterior: Tensor,
-) -> Tensor:
+def _use_of_links(inputs: Inputs, rows: Tensor, sums: Tensor, state_posterior: Tensor) -> Tensor:
     """The expected use of every link [B, N, N], by `_link_posterior`, whose arguments these are."""
+    _, transition, target_lengths, state_lengths = inputs
     batch, targets, states = state_posterior.shape
     link_use = torch.zeros_like(transition)
     tiles = triton.cdiv(states, TILE)

@@ -18,8 +18,8 @@ IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entro
 
 
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with the tensors of its fields on `device`, also those in a NamedTuple, but not
-    those of a field that is a dataclass itself. Copies to a GPU do not wait for it."""
+    """A dataclass with the tensors of its fields on `device`, also in a NamedTuple, but not in a
+    dataclass. Copies to a GPU do not wait for it."""
 
     def move(tensor: Tensor) -> Tensor:
         is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
@@ -40,7 +40,8 @@ class EncoderInput:
     # [B, L, 2] token position and copy index, which is 0 on ordinary tokens and 1..k on copies
     position_ids: Tensor
     source_token: Tensor  # [B, L] the input token each position was copied from
-    first_copy: Tensor  # [B, S] position of the first copy of each input token
+    # [B, S] position of the first copy of each input token; of padding any position
+    first_copy: Tensor
     # the same input without any copies, for layers before a late expansion
     unexpanded: "EncoderInput | None" = None
     # [B, L, D] what is read in place of the embeddings of `input_ids`, which then mean nothing
@@ -119,8 +120,8 @@ def expand(
 ) -> Lattice:
     """Copies every masked token, BOS and EOS, and finds the lattice's states among the positions.
 
-    The first and last real token of a sequence count as BOS and EOS, whatever they are. Mask only
-    tokens between them.
+    The first and last real token of a sequence count as BOS and EOS, whatever they are, and never
+    as masked.
 
     Args:
         input_ids: [B, S] token ids with [MASK] in place.
@@ -136,20 +137,22 @@ def expand(
         count_copies: whether every copy has a token position of its own, so that these are counted
             along the expanded sequence."""
     real = attention_mask.bool()
-    masked = masked & real
-    first_or_last, boundary = _boundaries(input_ids, real, masked, boundary_ids)
+    rank = real.cumsum(1)  # the place of each token among the real ones, from 1
+    boundary = real & ((rank == 1) | (rank == rank[:, -1:]))
+    masked = masked & real & ~boundary
+    for token in boundary_ids:
+        boundary = boundary | (real & ~masked & (input_ids == token))
     has_target = masked | boundary
-    copies = torch.where(boundary, states_per_boundary, real.long())
-    copies = torch.where(masked, states_per_mask, copies)
+    copy_counts = torch.where(boundary, states_per_boundary, real.long())
+    copy_counts = torch.where(masked, states_per_mask, copy_counts)
 
-    first_copy, source_token, position, attended = _place_copies(copies)
+    first_copy, source_token, position, attended = _place_copies(copy_counts)
     has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
     copy_index = position - first_copy.gather(1, source_token) + 1
     copy_index = copy_index * (has_copy_index & attended)
     token_position = position
     if not count_copies:
-        rank_of_token = (real.cumsum(1) - 1).clamp_(min=0)
-        token_position = rank_of_token.gather(1, source_token) * attended
+        token_position = (rank - 1).clamp(min=0).gather(1, source_token) * attended
 
     state_index, state_lengths = _compact(has_target.gather(1, source_token) & attended)
     target_index, target_lengths = _compact(has_target)
@@ -167,36 +170,24 @@ def expand(
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        # The first and the last token are BOS and EOS even if they are masked. Padding has index 0,
-        # that of BOS, so it is no mask either.
-        target_is_mask=(masked & ~first_or_last).gather(1, target_index),
+        # Padding has the index 0 of BOS or of other padding, so it is no mask.
+        target_is_mask=masked.gather(1, target_index),
     )
 
 
-def _boundaries(
-    input_ids: Tensor, real: Tensor, masked: Tensor, boundary_ids: tuple[int | None, ...]
-) -> tuple[Tensor, Tensor]:
-    """[B, S] bool, the first and the last real token of each sequence; and [B, S] bool, these and
-    the tokens inside it that are boundaries too."""
-    rank = real.cumsum(1)  # the place of each token among the real ones, from 1
-    first_or_last = real & ((rank == 1) | (rank == rank[:, -1:]))
-    boundary = first_or_last
-    for token in boundary_ids:
-        boundary = boundary | (real & ~masked & (input_ids == token))
-    return first_or_last, boundary
-
-
-def _place_copies(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Places the copies of all tokens one after the other; `copies` [B, S] is their number.
+def _place_copies(copy_counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Places the copies of all tokens, `copy_counts` [B, S] of each, one after the other.
 
     Returns:
         The first position of each token [B, S]; then per position [B, L]: its token, its index, and
         whether it is real."""
-    end = copies.cumsum(1)
+    batch, token_count = copy_counts.shape
+    end = copy_counts.cumsum(1)
     length = max(int(end[:, -1].max()), 1)
-    position = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
-    source_token = torch.searchsorted(end, position, right=True).clamp_(max=copies.shape[1] - 1)
-    return end - copies, source_token, position, position < end[:, -1:]
+    position = torch.arange(length, device=end.device).expand(batch, -1).contiguous()
+    source_token = torch.searchsorted(end, position, right=True).clamp_(max=token_count - 1)
+    first_copy = (end - copy_counts).clamp_(max=length - 1)
+    return first_copy, source_token, position, position < end[:, -1:]
 
 
 def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:

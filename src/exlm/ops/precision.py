@@ -28,9 +28,6 @@ def matmul_precision(level: str) -> Iterator[None]:
     """Inside the `with` block, float32 products use a level of
     `torch.set_float32_matmul_precision`."""
     before = torch.get_float32_matmul_precision()
-    if before == level:
-        yield
-        return
     torch.set_float32_matmul_precision(level)
     try:
         yield

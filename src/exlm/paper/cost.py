@@ -124,7 +124,7 @@ def updates(
         # The seed and the step, both 0, matter to dropout alone.
         update_once = partial(
             update,
-            model=network,
+            network=network,
             optimizer=optimizer,
             loss=pretraining_loss,
             micro_batches=batches,

@@ -48,15 +48,15 @@ def most_positions(
         return length * architecture.states_per_boundary
     repeated_tokens = tokens * data.repeat
     largest_share = share_bounds(data.mask_ratio)[1]
-    scored = [masks for masks in by_masks if least_tokens(masks) <= repeated_tokens]
-    masks = max(math.ceil(largest_share * repeated_tokens), *scored, 0)
-    return architecture.expanded_length(length, masks)
+    scored = [count for count in by_masks if least_tokens(count) <= repeated_tokens]
+    mask_count = max(math.ceil(largest_share * repeated_tokens), *scored, 0)
+    return architecture.expanded_length(length, mask_count)
 
 
-def least_tokens(masks: int) -> float:
+def least_tokens(mask_count: int) -> float:
     """The least tokens of a held-out sequence that is scored with exactly so many masks: a third of
     them stays visible."""
-    return 1.5 * masks
+    return 1.5 * mask_count
 
 
 def check_positions(

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.data.batching import longest_first, mask_tokens
 from exlm.data.corpus import SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
-from exlm.model.evaluation import evaluate_batch, summary, zero_sums
+from exlm.model.evaluation import evaluate_batch, sum_names, summary
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
@@ -52,7 +52,7 @@ class HeldOutData:
         self.order = np.argsort(key, kind="stable")
 
     def batches(
-        self, numbers: np.ndarray | None = None, masks: int | None = None
+        self, numbers: np.ndarray | None = None, mask_count: int | None = None
     ) -> Iterator[dict[str, Tensor]]:
         """This process's share of the sequences with these numbers (without numbers, as many as the
         settings say), the longest first, masked by the share of the settings, or with exactly so
@@ -74,26 +74,21 @@ class HeldOutData:
                 epoch=HELD_OUT_EPOCH,
                 ratio=self.data.mask_ratio,
                 repeat=self.data.repeat,
-                masks=masks,
+                masks=mask_count,
             )
 
 
 def evaluate_held_out(
-    held_out: HeldOutData,
-    batches: list[dict[str, Tensor]],
-    recipe: Recipe,
-    network: ExLMForMaskedLM,
-    step: int,
+    held_out: HeldOutData, recipe: Recipe, network: ExLMForMaskedLM, step: int
 ) -> dict[str, Any]:
     """The scores of a network that was trained for `step` updates according to `recipe`, with the
-    prior of that moment; after the last update, when that is the prior of the network's
-    configuration, also what the recipe asks for at the end. `batches` are those of `held_out`,
-    which every evaluation uses again. The main process prints the most important scores."""
+    prior at this step; after the last update, when the network's configuration has this prior,
+    also what the recipe asks for at the end. The main process prints the most important scores."""
     prior = recipe.prior.at(step, recipe.train.steps)
-    scores = score_held_out(network, batches, prior)
+    scores = score_held_out(network, held_out.batches(), prior)
     if step == recipe.train.steps:
         scores |= evaluate_by_masks(network, held_out, recipe.evaluate)
-        scores |= evaluate_in_passes(network, batches, recipe.evaluate.passes)
+        scores |= evaluate_in_passes(network, held_out.batches(), recipe.evaluate.passes)
     if distributed.is_main():
         tqdm.write(f"step {step}: {describe_scores(scores)}")
         sys.stdout.flush()
@@ -114,7 +109,8 @@ def evaluate_by_masks(
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
     scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
     token_counts = held_out.repeated_token_counts
-    mask_counts = [masks for masks in config.by_masks if least_tokens(masks) <= token_counts.max()]
+    longest = token_counts.max()
+    mask_counts = [count for count in config.by_masks if least_tokens(count) <= longest]
     left_out = sorted(set(config.by_masks) - set(mask_counts))
     if left_out and distributed.is_main():
         numbers = ", ".join(map(str, left_out))
@@ -125,10 +121,10 @@ def evaluate_by_masks(
     long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
     nll = {}
     joint_nll = {}
-    for masks in mask_counts:
-        scores = score_held_out(network, held_out.batches(long_enough, masks))
-        nll[str(masks)] = scores["nll"]
-        joint_nll[str(masks)] = scores["joint_nll"]
+    for count in mask_counts:
+        scores = score_held_out(network, held_out.batches(long_enough, count))
+        nll[str(count)] = scores["nll"]
+        joint_nll[str(count)] = scores["joint_nll"]
     return {
         "nll_by_masks": nll,
         "joint_nll_by_masks": joint_nll,
@@ -137,19 +133,20 @@ def evaluate_by_masks(
 
 
 def evaluate_in_passes(
-    network: ExLMForMaskedLM, batches: list[dict[str, Tensor]], passes: list[Passes]
+    network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]], passes: list[Passes]
 ) -> dict[str, Any]:
     """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
-    the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
-    one pass. Empty without `passes`."""
+    the number of passes (`exlm.model.passes`); in one pass they are `joint_nll`. Empty without
+    `passes`."""
     if not passes:
         return {}
     network.eval()
-    sums = [float(sum((batch["labels"] != IGNORED).sum() for batch in batches))]
+    sums = np.zeros(1 + len(passes))
     with in_precision(network.device, "fp32"):
-        for count in passes:
-            sums.append(float(sum(nll_in_passes(network, batch, count).sum() for batch in batches)))
-    masked_tokens, *nats = distributed.sum_over_processes(sums)
+        for batch in batches:
+            nats_of_batch = [float(nll_in_passes(network, batch, count).sum()) for count in passes]
+            sums += [float((batch["labels"] != IGNORED).sum()), *nats_of_batch]
+    masked_tokens, *nats = distributed.sum_over_processes(sums.tolist())
     per_token = {
         str(count): total / max(masked_tokens, 1.0)
         for count, total in zip(passes, nats, strict=True)
@@ -166,10 +163,10 @@ def score_held_out(
     `batches` are this process's share; `prior` replaces the configuration's. The network is put in
     evaluation mode."""
     network.eval()
-    sums = zero_sums(network.config)
+    names = sum_names(network.config)
+    sums = np.zeros(len(names))  # a process may have no batch
     with in_precision(network.device, "fp32"):
         for batch in batches:
-            for name, value in evaluate_batch(network, batch, prior).items():
-                sums[name] += value
-    totals = distributed.sum_over_processes(list(sums.values()))
-    return summary(dict(zip(sums, totals, strict=True)))
+            sums += list(evaluate_batch(network, batch, prior).values())
+    totals = distributed.sum_over_processes(sums.tolist())
+    return summary(dict(zip(names, totals, strict=True)))

@@ -35,7 +35,9 @@ from exlm.storage.models import save_model, weight_files
 from exlm.storage.runs import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
+from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit
+from exlm.train.tracking import RunLog
 
 ADVICE_WITH_CHECKPOINTS = (
     "the last good checkpoint is kept; change the learning rate or the precision and add "
@@ -176,7 +178,7 @@ def _train(
     on from there; InputError if one of the settings was another one then and may not differ."""
     data = recipe.data
     held_out = HeldOutData(data, tokenizer, recipe.seed)
-    evaluate = partial(evaluate_held_out, held_out, list(held_out.batches()), recipe)
+    evaluate = partial(evaluate_held_out, held_out, recipe, network)
     rank, world = distributed.rank_and_world()
     precision = used_precision(network.device, recipe.train.precision)
     masked_batches = MaskedBatches(
@@ -191,25 +193,25 @@ def _train(
         repeat=data.repeat,
         without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
     )
+    # Checkpoints of earlier versions have this name, so it stays.
+    identity = {**identity, "random streams": RANDOM_NUMBERS_VERSION}
+    directory = Path(recipe.output)
     objective = recipe.model.objective
+    millions = network.num_parameters(only_trainable=True) / 1e6
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
     with advising(advice, MEMORY_ADVICE):
         scores = fit(
-            model=network,
+            network=network,
             loss=pretraining_loss,
             batches=partial(complete_batches, masked_batches, network.config, recipe),
             config=recipe.train,
-            directory=Path(recipe.output),
             seed=recipe.seed,
+            log=RunLog(directory, f"{objective}_loss", f"{objective} {millions:.1f}M"),
+            checkpoints=Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ()),
             evaluate=evaluate,
-            # Checkpoints of earlier versions have this name, so it stays.
-            identity={**identity, "random streams": RANDOM_NUMBERS_VERSION},
-            may_differ=CHANGEABLE if resume_anyway else (),
-            loss_name=f"{objective}_loss",
-            description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
         )
     # There are no scores if the newest checkpoint is that of the last update.
-    return scores or evaluate(network, recipe.train.steps)
+    return scores or evaluate(recipe.train.steps)
 
 
 def pretraining_loss(network: torch.nn.Module, batch: dict[str, Any]) -> LossSum:

@@ -93,10 +93,9 @@ def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
 def _shared_tokens(
     tokenizer: PreTrainedTokenizerBase, start: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
-    """The ids [n] of all tokens that both have: those of `tokenizer`, and those of `start`."""
-    ids = tokenizer.get_vocab()
+    """The ids [n] of all tokens that both have: in `tokenizer`, and in `start`."""
     start_ids = start.get_vocab()
-    shared = [token for token in ids if token in start_ids]
-    rows = torch.tensor([ids[token] for token in shared], dtype=torch.long)
-    start_rows = torch.tensor([start_ids[token] for token in shared], dtype=torch.long)
-    return rows, start_rows
+    shared = {token: row for token, row in tokenizer.get_vocab().items() if token in start_ids}
+    start_rows = [start_ids[token] for token in shared]
+    rows = torch.tensor([*shared.values()], dtype=torch.long)
+    return rows, torch.tensor(start_rows, dtype=torch.long)

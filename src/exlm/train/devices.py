@@ -41,11 +41,11 @@ def device(name: str = "auto") -> torch.device:
     return torch.device(full_name)
 
 
-def place_model(model: nn.Module, name: str = "auto") -> None:
-    """Moves a model to the device called `name`; see `device`."""
+def place_model(network: nn.Module, name: str = "auto") -> None:
+    """Moves a network to the device called `name`; see `device`."""
     if device(name).type == "cpu":
         keep_freed_memory()
-    model.to(device(name))
+    network.to(device(name))
 
 
 def keep_freed_memory() -> None:

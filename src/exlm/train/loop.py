@@ -1,6 +1,6 @@
 """The training loop of pre-training and of fine-tuning.
 
-Its inputs are a model, a function from an update's number to its micro-batches, and a loss, which
+Its inputs are a network, a function from an update's number to its micro-batches, and a loss, which
 turns a micro-batch into a `LossSum`. `exlm.train.update` computes one update, `exlm.train.tracking`
 counts updates, and the sequences that a loss had to leave out."""
 
@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import InputError, Interrupted, check_at_least, check_choices
 from exlm.identity import NOT_IDENTITY
-from exlm.train import checkpoint, distributed
-from exlm.train.optim import OptimizerConfig, build_optimizer, set_learning_rate
-from exlm.train.tracking import Tracker
+from exlm.train import distributed
+from exlm.train.checkpoint import Checkpoints
+from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
+from exlm.train.tracking import RunLog, Tracker
 from exlm.train.update import LossFunction, NumberedBatch, update
 
 # Makes the micro-batches of a step.
 MakeMicroBatches = Callable[[int], list[NumberedBatch]]
-Model = TypeVar("Model", bound=nn.Module)
 
 # What to do if training stops itself
 ADVICE = "use a lower learning rate or precision fp32"
@@ -87,57 +86,49 @@ class LoopConfig:
 
 
 def fit(
-    model: Model,
+    network: nn.Module,
     loss: LossFunction,
     batches: MakeMicroBatches,
     config: LoopConfig,
-    directory: Path,
     seed: int,
-    evaluate: Callable[[Model, int], dict[str, Any]] | None = None,
+    log: RunLog,
+    checkpoints: Checkpoints,
+    evaluate: Callable[[int], dict[str, Any]],
     ends_early: Callable[[int], bool] = lambda step: False,
-    identity: dict[str, Any] | None = None,
-    may_differ: tuple[str, ...] = (),
-    loss_name: str = "loss",
-    description: str = "train",
-    checkpoints: Path | None = None,
 ) -> dict[str, Any] | None:
-    """Trains `model` in place, resuming from the newest undamaged checkpoint.
+    """Trains `network` in place, resuming from the newest undamaged checkpoint.
 
     Args:
-        model: on its device, with float32 weights.
+        network: on its device, with float32 weights.
         loss: the `LossSum` of a micro-batch.
-        batches: this process's micro-batches of a step, on the CPU. The model moves them to its
+        batches: this process's micro-batches of a step, on the CPU. The network moves them to its
             device once it knows their layout, so that no step waits for sizes.
         config: length of the run, optimizer, and how often it evaluates and saves.
-        directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another
-            directory, checkpoints.
         seed: seed of dropout.
-        evaluate: (model, finished updates) -> scores on held-out data.
+        log: where updates and scores are written.
+        checkpoints: where this run saves its state, and from which it goes on.
+        evaluate: finished updates -> scores of the network on held-out data.
         ends_early: finished updates -> whether training ends after this evaluation.
-        identity: settings that must be equal between a checkpoint and this run. None: the caller
-            sees to that.
-        may_differ: settings whose names begin so need not be equal.
-        loss_name, description: the names of the loss and of the run in the log and beside the
-            progress bar.
-        checkpoints: directory of the checkpoints, if it is not `directory`.
 
-    Returns the scores of the last evaluation; None without `evaluate`, or if the run was complete
-    already. TrainingStopped if the loss is not finite, too many updates in a row leave out
-    infeasible sequences, or memory runs out (the last good checkpoint is kept); Interrupted at
-    SIGINT or SIGTERM (after a checkpoint, unless `save_every` is 0); InputError if a checkpoint
-    belongs to another run or cannot be written."""
-    checkpoints = checkpoints or directory
-    optimizer = build_optimizer(model, config.optimizer)
-    state = checkpoint.resume(checkpoints, model, optimizer, identity or {}, may_differ)
-    trained = _for_training(model, config)
-    tracker = Tracker(directory, state, config.steps, loss_name, description)
+    Returns the scores of the last evaluation, or None if the run was complete already.
+    TrainingStopped if the loss is not finite, too many updates in a row leave out infeasible
+    sequences, or memory runs out (the last good checkpoint is kept); Interrupted at SIGINT or
+    SIGTERM (after a checkpoint, unless `save_every` is 0); InputError if a checkpoint belongs to
+    another run or cannot be written."""
+    optimizer = build_optimizer(network, config.optimizer)
+    state = checkpoints.resume(network, optimizer)
+    trained = _for_training(network, config)
+    tracker = Tracker(log, state, config.steps)
     signals: list[int] = []
+    stop_signal = 0
     scores = None
     with closing(tracker), on_signals(signals.append, once=True):
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
-            rate = set_learning_rate(optimizer, config.optimizer, step, config.steps)
+            rate = learning_rate(config.optimizer, step, config.steps)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
             sums, norm = update(
-                model=trained,
+                network=trained,
                 optimizer=optimizer,
                 loss=loss,
                 micro_batches=micro_batches,
@@ -149,40 +140,18 @@ def fit(
             tracker.add(sums, config.max_infeasible_steps)
             if tracker.is_due(config.log_every):
                 tracker.log_updates(rate, norm)
-            if evaluate and tracker.is_due(config.eval_every):
-                scores = _evaluate(model, evaluate, tracker)
+            if tracker.is_due(config.eval_every):
+                scores = tracker.log_scores(evaluate)
+                network.train()
                 if ends_early(tracker.step):
                     break
             stop_signal = distributed.largest_of_processes(max(signals, default=0))
             if config.save_every and (stop_signal or tracker.is_due(config.save_every)):
-                state = {**tracker.state(), "identity": identity or {}}
-                checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
-            _stop_at(stop_signal, tracker.step, config)
+                checkpoints.save(network, optimizer, tracker.state(), config.keep_checkpoints)
+            if stop_signal:
+                break
     # A signal during the last evaluation or save also stops whatever would be trained next.
-    _stop_at(max(signals, default=0), tracker.step, config)
-    return scores
-
-
-def _for_training(model: nn.Module, config: LoopConfig) -> nn.Module:
-    """The model in training mode, which averages its gradients over the processes if there are
-    several."""
-    model.train()
-    if config.gradient_checkpointing:
-        recompute_layers(model)
-    _, processes = distributed.rank_and_world()
-    if processes > 1:
-        return DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return model
-
-
-def _evaluate(
-    model: Model, evaluate: Callable[[Model, int], dict[str, Any]], tracker: Tracker
-) -> dict[str, Any]:
-    """The scores of an evaluation, which go to the log."""
-    with tracker.paused():
-        scores = evaluate(model, tracker.step)
-    tracker.log("eval", scores)
-    model.train()
+    _stop_at(max([stop_signal, *signals]), tracker.step, config)
     return scores
 
 
@@ -196,18 +165,30 @@ def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
         )
 
 
-def recompute_layers(model: nn.Module) -> None:
-    """Makes a Hugging Face model keep only its layers' inputs and compute the layers again in the
-    backward pass, with the same dropout. InputError if its class cannot."""
+def _for_training(network: nn.Module, config: LoopConfig) -> nn.Module:
+    """The network in training mode, which averages its gradients over the processes if there are
+    several."""
+    network.train()
+    if config.gradient_checkpointing:
+        recompute_layers(network)
+    _, processes = distributed.rank_and_world()
+    if processes > 1:
+        return DistributedDataParallel(network, gradient_as_bucket_view=True)
+    return network
+
+
+def recompute_layers(network: nn.Module) -> None:
+    """Makes a network of transformers keep only the inputs of its layers and compute the layers
+    again in the backward pass, with the same dropout. InputError if its class cannot."""
     # transformers renamed the method, and warns of the earlier name where it has both.
     method = "activation_checkpointing_enable"
-    if not hasattr(model, method):
+    if not hasattr(network, method):
         method = "gradient_checkpointing_enable"
     try:
-        getattr(model, method)({"use_reentrant": False})
+        getattr(network, method)({"use_reentrant": False})
     except ValueError as error:
         raise InputError(
-            f"{type(model).__name__} cannot compute its layers again; "
+            f"{type(network).__name__} cannot compute its layers again; "
             "leave out gradient_checkpointing"
         ) from error
 

@@ -68,20 +68,10 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     return config.learning_rate * remaining
 
 
-def set_learning_rate(
-    optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: int, steps: int
-) -> float:
-    """Gives `optimizer` the learning rate of an update, and returns it."""
-    rate = learning_rate(config, step, steps)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate
-
-
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+def build_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if
     `config.decay` is `all`."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = [p for p in network.parameters() if p.requires_grad]
     matrices = [p for p in parameters if p.dim() >= 2]
     vectors = [p for p in parameters if p.dim() < 2]
     decay_of_vectors = config.weight_decay if config.decay == "all" else 0.0

@@ -3,12 +3,11 @@ bar."""
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -19,32 +18,30 @@ from exlm.train import distributed
 from exlm.train.update import Sums
 
 
+class RunLog(NamedTuple):
+    """Where a run writes its log, and how this names things."""
+
+    directory: Path  # for `log.jsonl` and the events of TensorBoard
+    loss_name: str = "loss"
+    description: str = "train"  # of the run, beside its progress bar
+
+
 class Tracker:
-    """Counts the updates of a run, and shows them in a progress bar. Means between two entries go
-    to `log.jsonl` and TensorBoard in `directory`.
+    """Counts the updates of a run, shows them in a progress bar, and logs means between two
+    entries.
 
-    `state` is that of the checkpoint from which a run goes on, or None. Entries after its step are
-    removed, since the run repeats them. Only the main process writes and shows anything."""
+    `state` is None, or the state in the checkpoint from which a run goes on. Entries after its step
+    are removed, since the run repeats them. Only the main process writes and shows anything."""
 
-    def __init__(
-        self,
-        directory: Path,
-        state: dict[str, Any] | None,
-        steps: int,
-        loss_name: str,
-        description: str,
-    ) -> None:
+    def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
+        directory, self.loss_name, description = log
+        new_run: dict[str, Any] = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
+        # Checkpoints of earlier versions have no seconds.
+        state = new_run | (state or {})
         self.steps = steps
-        self.step = 0
-        self.sums = Sums()
+        self.step = state["step"]
+        self.sums = Sums(*state["sums"])
         self.infeasible_in_a_row = 0
-        seconds_before = [0.0, 0.0]
-        if state is not None:
-            self.step = state["step"]
-            self.sums = Sums(*state["sums"])
-            # Checkpoints of earlier versions have no seconds.
-            seconds_before = state.get("seconds", seconds_before)
-        self.loss_name = loss_name
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard, where it is installed
         self.bar = tqdm(
@@ -64,7 +61,7 @@ class Tracker:
 
                 self.board = SummaryWriter(directory / "tensorboard", purge_step=self.step + 1)
         # The time that it took to load the run is not counted.
-        self.since = clocks() - np.array(seconds_before)
+        self.since = clocks() - np.array(state["seconds"])
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
@@ -94,8 +91,8 @@ class Tracker:
             )
 
     def log_updates(self, learning_rate: float, grad_norm: float) -> None:
-        """Writes the means and sums since the last call. Processor time is that of all threads of
-        this process."""
+        """Writes the means and sums since the last call. Processor time is the sum over all threads
+        of this process."""
         seconds, processor_seconds = (clocks() - self.since).tolist()
         values = {
             self.loss_name: self.sums.mean_loss,
@@ -109,12 +106,13 @@ class Tracker:
         self.since, self.sums = clocks(), Sums()
         self.log("train", values)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time in this context does not count as training."""
+    def log_scores(self, evaluate: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+        """Writes and returns the scores at this step. Their time does not count as training."""
         begin = clocks()
-        yield
+        scores = evaluate(self.step)
         self.since += clocks() - begin
+        self.log("eval", scores)
+        return scores
 
     def log(self, kind: str, values: dict[str, Any]) -> None:
         """Writes an entry of numbers, and of lists or dictionaries of numbers, which TensorBoard

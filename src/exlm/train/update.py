@@ -48,7 +48,7 @@ class Sums:
 
 
 def update(
-    model: nn.Module,
+    network: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: LossFunction,
     micro_batches: list[NumberedBatch],
@@ -58,57 +58,61 @@ def update(
     step: int,
 ) -> tuple[Sums, float]:
     """Makes one optimizer step on the mean gradient of all micro-batches and processes. `clip_norm`
-    is the largest norm of that gradient (0: any); `seed` is that of dropout.
+    is the largest norm of the gradient (0: any), `seed` the seed of dropout.
 
     Returns the sums, and the gradient's norm before clipping. TrainingStopped if one of them is not
     finite, OutOfMemory if memory runs out."""
-    sums_here, tokens_here = _add_gradients(model, loss, micro_batches, precision, seed, step)
-    device_sums, tokens, processes = _add_processes(sums_here, tokens_here)
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    sums = _add_gradients(network, loss, micro_batches, precision, seed, step)
+    _, processes = distributed.rank_and_world()
+    if processes > 1:
+        # A lost process is noticed here: to read the sums waits for the device, and the device for
+        # the gradients of all processes.
+        distributed.barrier()
+        sums = sums.new_tensor(distributed.sum_over_processes(sums.tolist()))
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    _, count_of_all, _ = device_sums
+    count_of_all = sums[1]
     scale = processes / count_of_all.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
-    results = torch.cat([device_sums, norm_of_mean.double().view(1)])
-    total, count, infeasible, norm = results.tolist()
-    if not (math.isfinite(norm) and math.isfinite(total)):
+    *totals, norm = torch.cat([sums, norm_of_mean.double().view(1)]).tolist()
+    result = Sums(*totals)
+    if not (math.isfinite(norm) and math.isfinite(result.total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {total}, gradient norm {norm})"
+            f"(loss sum {result.total}, gradient norm {norm})"
         )
     if clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return Sums(total, count, infeasible, tokens), norm
+    return result, norm
 
 
 def _add_gradients(
-    model: nn.Module,
+    network: nn.Module,
     loss: LossFunction,
     micro_batches: list[NumberedBatch],
     precision: str,
     seed: int,
     step: int,
-) -> tuple[Tensor, int]:
-    """Adds up the gradients of all micro-batches of this process. Returns the sums of their
-    `LossSum`, [3] float64 on the device, and the number of tokens."""
-    device = next(model.parameters()).device
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
-    tokens = 0
+) -> Tensor:
+    """Adds up the gradients of all micro-batches of this process. Returns their `Sums`, [4] float64
+    on the device."""
+    device = next(network.parameters()).device
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(random_bits(Purpose.DROPOUT, seed, step, number)) >> 1)
         # Only the last micro-batch adds up gradients over the processes.
         alone: AbstractContextManager = nullcontext()
-        if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
-            alone = model.no_sync()
+        if i < len(micro_batches) and isinstance(network, DistributedDataParallel):
+            alone = network.no_sync()
         with alone, training_products(device, precision):
             try:
                 with autocast(device, precision):
-                    sums = loss(model, batch)
-                sums.total.backward()
+                    loss_sum = loss(network, batch)
+                loss_sum.total.backward()
             except (MemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error):
                     raise
@@ -117,23 +121,10 @@ def _add_gradients(
                     f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
                     f"tokens ({error})"
                 ) from error
-        values = (sums.total.detach(), sums.count, sums.infeasible)
-        totals += torch.stack([value.double() for value in values])
-        tokens += int(batch["attention_mask"].sum())
-    return totals, tokens
-
-
-def _add_processes(sums: Tensor, tokens: int) -> tuple[Tensor, float, int]:
-    """The sums of `LossSum` [3] on the device, and of the tokens, over all processes, and their
-    number. One process does not wait for the device."""
-    _, processes = distributed.rank_and_world()
-    if processes == 1:
-        return sums, float(tokens), 1
-    # The number on the host comes first, because a lost process is noticed here. Reading the sums
-    # waits for the device, which waits for the gradients of all processes.
-    [all_tokens] = distributed.sum_over_processes([float(tokens)])
-    totals = distributed.sum_over_processes(sums.tolist())
-    return sums.new_tensor(totals), all_tokens, processes
+        values = (loss_sum.total.detach(), loss_sum.count, loss_sum.infeasible)
+        sums[:3] += torch.stack([value.double() for value in values])
+        sums[3] += int(batch["attention_mask"].sum())
+    return sums
 
 
 def _is_out_of_memory(error: Exception) -> bool:

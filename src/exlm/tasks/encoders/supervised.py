@@ -19,8 +19,10 @@ from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.labels.metrics import goodness
 from exlm.train import devices
+from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
+from exlm.train.tracking import RunLog
 from exlm.train.update import LossFunction
 
 # in the directory of a seed whose training is not finished (`unfinished`)
@@ -114,7 +116,7 @@ def train_best_epoch(
     progress = run_dir / UNFINISHED / PROGRESS
     best = BestEpoch(progress / "best.safetensors")
 
-    def evaluate(network: nn.Module, step: int) -> dict[str, float]:
+    def evaluate(step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
         values = score()
         best.keep_if_best(network, epoch, goodness(values[metric], metric))
@@ -128,16 +130,15 @@ def train_best_epoch(
     run_dir.mkdir(parents=True, exist_ok=True)
     with advising(ADVICE, MEMORY_ADVICE):
         fit(
-            model=network,
+            network=network,
             loss=loss,
             batches=batches,
             config=_loop_config(hyper, batches.per_epoch),
-            directory=run_dir,
             seed=batches.seed,
+            log=RunLog(run_dir, description="/".join(run_dir.parts[-2:])),
+            checkpoints=Checkpoints(progress),
             evaluate=evaluate,
             ends_early=ends_early,
-            description="/".join(run_dir.parts[-2:]),
-            checkpoints=progress,
         )
     load_model(network, best.weights)
     network.eval()
