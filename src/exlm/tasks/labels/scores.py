@@ -70,7 +70,7 @@ def score_predictions(
     for name, metric in label_type.metrics.items():
         if name in names:
             scores[name] = _mean_over_columns(metric.score, columns)
-    if any(metric.needs_both_classes for metric in label_type.metrics.values()):
+    if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
 
