@@ -1,13 +1,13 @@
 """What labels are, for every type of task: how cells are read as labels, what a model learns of
 them, how its outputs are read, and how predictions are compared with labels.
 
-| task type            | class          | what a row has             | flags                      |
-| -------------------- | -------------- | -------------------------- | -------------------------- |
-| regression           | `Numbers`      | a number for each label    | is_number                  |
-| multilabel           | `ZerosAndOnes` | 0 or 1 for each label      |                            |
-| binary               | `Binary`       | 0 or 1: one of two classes | class_per_row              |
-| multiclass           | `Classes`      | the index of a class       | class_per_row, has_classes |
-| token_classification | `UnitClasses`  | an index for each unit     | of_units, has_classes      |
+| task type            | class          | what a row has             |
+| -------------------- | -------------- | -------------------------- |
+| regression           | `Numbers`      | a number for each label    |
+| multilabel           | `ZerosAndOnes` | 0 or 1 for each label      |
+| binary               | `Binary`       | 0 or 1: one of two classes |
+| multiclass           | `Classes`      | the index of a class       |
+| token_classification | `UnitClasses`  | an index for each unit     |
 
 All but `Numbers` are `Probabilities`: that is what they predict. A further type is a subclass of
 `LabelType` and an entry of LABEL_TYPES."""
@@ -52,15 +52,10 @@ class LabelType(ABC):
     is_number: ClassVar[bool] = False
     # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
     has_classes: ClassVar[bool] = False
-    # every row has one class, in one column
+    # every row has one class, in one column: as numbers have intervals, it has a set of classes
     class_per_row: ClassVar[bool] = False
     # the residues or words of a text have labels, not the text
     of_units: ClassVar[bool] = False
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
-        return self.is_number or self.class_per_row
 
     def class_names(self, readings: CellReadings) -> list[str]:
         """The names of all classes that cells say, if labels are indices of classes."""

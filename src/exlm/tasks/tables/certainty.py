@@ -78,7 +78,8 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    if not model.saved_task.label_type.has_intervals:
+    label_type = model.saved_task.label_type
+    if not (label_type.is_number or label_type.class_per_row):
         raise InputError(
             "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved_task.task_type}; leave it out"

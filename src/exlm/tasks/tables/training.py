@@ -155,7 +155,7 @@ class TableFinetuning(TableTask):
         label_type = meaning.label_type
         truth = self.table.labels[valid]
         saved_task = meaning.saved_task
-        if label_type.has_intervals:
+        if label_type.is_number or label_type.class_per_row:
             errors = label_type.errors(truth, meaning.as_predictions(outputs))
             saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
         if not isinstance(label_type, Probabilities):
