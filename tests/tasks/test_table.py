@@ -864,3 +864,44 @@ def test_words_that_most_rows_have_alone_are_no_classes_by_themselves():
     with pytest.raises(InputError, match="25 different words in 27 rows.*task_type multiclass"):
         make_table(rows, "t.csv", None, ["name"])
     assert len(make_table(rows, "t.csv", None, ["name"], task_type="multiclass").class_names) == 25
+
+
+def test_the_text_column_of_each_file_has_its_own_name_and_labels_one():
+    train = pd.DataFrame({"smiles": ["CC", "CO"], "y": [1, 0], "note": ["a", "b"]})
+    valid = pd.DataFrame({"id": [7], "SMILES": ["CN"], "y": [1]})
+    files = {"train": FileRows(train), "valid": FileRows(valid)}
+    table = make_table(files, "t.csv", None, None, valid="v.csv")
+    assert (table.texts, table.label_columns) == (["CC", "CO", "CN"], ["y"])
+    assert table.labels[:, 0].tolist() == [1, 0, 1] and table.usable.all()
+    files["valid"] = FileRows(valid.rename(columns={"y": "activity"}))
+    sentence = "t.csv has the columns smiles, y, note, and v.csv has id, SMILES, activity; they"
+    for label_columns in (["y"], None):
+        with pytest.raises(InputError, match=f"{sentence} differ in the columns of labels"):
+            make_table(files, "t.csv", None, label_columns, valid="v.csv")
+    files["valid"] = FileRows(valid.assign(smiles="CO").rename(columns={"SMILES": "Smiles"}))
+    assert make_table(files, "t.csv", None, ["y"]).texts == ["CC", "CO", "CO"]
+    files["valid"] = FileRows(pd.DataFrame({"premise": ["a"], "hypothesis": ["b"], "y": [1]}))
+    with pytest.raises(InputError, match="differ in whether a row has two texts"):
+        make_table(files, "t.csv", None, ["y"], valid="v.csv")
+
+
+def test_each_file_has_its_own_decimal_sign(capsys):
+    files = {
+        "train": FileRows(pd.DataFrame({"text": ["a", "b"], "y": ["1,5", "1,234"]})),
+        "valid": FileRows(pd.DataFrame({"text": ["c", "d"], "y": ["2.5", "3"]})),
+    }
+    table = make_table(files, "t.csv", None, ["y"])
+    assert table.labels[:, 0].tolist() == [1.5, 1.234, 2.5, 3]
+    assert "in column 'y', '1,5' is read as 1.5" in capsys.readouterr().err
+    files["valid"].frame["y"] = ["1,234", "2.5"]
+    with pytest.raises(InputError, match="valid row 1: '1,234' is more than a number"):
+        make_table(files, "t.csv", None, ["y"])
+
+
+def test_several_columns_of_yes_and_no_are_labels():
+    frame = pd.DataFrame({"text": list("abc"), "x": ["Yes", "No", ""], "y": ["no", "no", "yes"]})
+    table = make_table(FileRows(frame), "t.csv", None, None)
+    assert (table.label_columns, table.task_type) == (["x", "y"], "multilabel")
+    np.testing.assert_array_equal(table.labels, [[1, 0], [0, 0], [np.nan, 1]])
+    with pytest.raises(InputError, match="set label_columns, from: x, y, z"):
+        make_table(FileRows(frame.assign(z=["red", "blue", "red"])), "t.csv", None, None)

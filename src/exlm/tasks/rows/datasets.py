@@ -20,7 +20,7 @@ from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.rows.splits import split_method
-from exlm.tasks.rows.table import TextTable, join_files, labelled_table
+from exlm.tasks.rows.table import TextTable, labelled_table
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,8 @@ def load_labelled(config: TaskConfig) -> TextTable:
     class_names = None
     if config.dataset in GLUE:
         config, class_names = _glue_config(config, files)
-    rows = join_files(files, config.dataset, config.text_column, config.pair_column)
     not_labels = split_method(config.split).columns if config.split else []
-    return labelled_table(rows, config, class_names, not_labels)
+    return labelled_table(files, config, class_names, not_labels)
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
