@@ -19,7 +19,7 @@ from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.rows.splits import split_method
+from exlm.tasks.rows.splits import split_columns
 from exlm.tasks.rows.table import TextTable, labelled_table
 
 
@@ -105,8 +105,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
     class_names = None
     if config.dataset in GLUE:
         config, class_names = _glue_config(config, files)
-    not_labels = split_method(config.split).columns if config.split else []
-    return labelled_table(files, config, class_names, not_labels)
+    return labelled_table(files, config, class_names, split_columns(config.split))
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
