@@ -142,8 +142,7 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     [
         ("on\nOn \noff\noff", "On 1, off 2, on 1", "the classes 'On', 'on' differ only in case"),
         ("\u00e9\ne\u0301\na\na", "a 2, \u00e9 2", None),  # in two encodings
-        ("a; b\nb\na; b\nb", "a; b 2, b 2", "several labels in one cell"),
-        ("3\n3\n1\n2", "1 1, 2 1, 3 2", "the 3 whole numbers in y are taken .* regression"),
+        ("3\n3\n1\n2", "1 1, 2 1, 3 2", None),
         ("yes\nYes\nno\nno", "no 2, yes 2", None),
         ("\uff11x\n1x\na\na", "1x 1, a 2, \uff11x 1", "differ only in case, spaces or"),
     ],
@@ -500,12 +499,11 @@ CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
 
 
 @pytest.mark.parametrize("missing", ["", "N/A", None])
-def test_pairs_with_one_missing_text_are_used_and_counted(missing):
+def test_pairs_with_one_missing_text_are_used(missing):
     frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", missing, "w"], "y": [0, 1, 0]})
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
     assert list(table.usable) == [True, True, True]
-    assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
-    assert table.counts("read")["with one empty text of a pair"] == 1
+    assert describe_table(table, False).startswith("3 pairs of texts, ")
 
 
 @pytest.mark.parametrize("cells", CELLS)

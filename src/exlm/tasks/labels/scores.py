@@ -12,7 +12,7 @@ from tqdm import tqdm
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction
+from exlm.tasks.labels.metrics import ENTITY_F1
 
 COVERAGE = 0.95  # of the intervals
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -58,31 +58,21 @@ def score_predictions(
     if undefined:
         raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
     predictions = label_type.to_score(predictions)
-    if labels.shape != predictions.shape or labels.ndim != 2:
-        raise ValueError(
-            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, labels]"
-        )
     columns = []
     for truth, prediction in zip(labels.T, predictions.T, strict=True):
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    for name, metric in label_type.metrics.items():
-        if name in names:
-            scores[name] = _mean_over_columns(metric.score, columns)
+    with warnings.catch_warnings():
+        # A small part may have a single class, of which scikit-learn warns, or no label.
+        warnings.simplefilter("ignore")
+        for name, metric in label_type.metrics.items():
+            if name in names:
+                values = [metric.score(truth, prediction) for truth, prediction in columns]
+                scores[name] = float(np.nanmean(values))
     if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
-
-
-def _mean_over_columns(score: ScoreFunction, columns: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The mean over the columns (labels and predictions) where the score is defined."""
-    with warnings.catch_warnings():
-        # A small part may have a single class, of which scikit-learn warns.
-        warnings.simplefilter("ignore")
-        values = np.array([score(truth, prediction) for truth, prediction in columns])
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else NAN
 
 
 def score_labels(
@@ -155,11 +145,8 @@ def with_intervals(
     many rows, where defined."""
     values = score(rows)
     generator = np.random.default_rng(seed)
-    scores = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a sample may lack a class
-        for _ in tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress):
-            scores.append(score(generator.choice(rows, len(rows))))
+    samples = tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress)
+    scores = [score(generator.choice(rows, len(rows))) for _ in samples]
     of_samples = pd.DataFrame(scores, columns=list(values))
     low = of_samples.quantile((1 - COVERAGE) / 2)
     high = of_samples.quantile((1 + COVERAGE) / 2)

@@ -71,31 +71,6 @@ def resolve_duplicates(
     return replace(table, labels=labels, problems=problems)
 
 
-def merged_labels(table: TextTable, merged: TextTable, how: Duplicates) -> dict[str, np.ndarray]:
-    """The labels [rows] that are not those of the cells, because `resolve_duplicates` made `merged`
-    of a table, by the title of a column for them. With `mean` all labels have one. {} for labels of
-    residues or words."""
-    if how == "keep" or table.unit_pattern:
-        return {}
-    is_same = (table.labels == merged.labels) | np.isnan(merged.labels)
-    columns = {}
-    for name, labels, same in zip(table.label_columns, merged.labels.T, is_same.T, strict=True):
-        if how == "mean":
-            columns[f"mean {name}"] = labels
-        elif not same.all():
-            columns[f"merged {name}"] = _as_cells(labels, table)
-    return columns
-
-
-def _as_cells(labels: np.ndarray, table: TextTable) -> np.ndarray:
-    """Labels [rows] as cells say them: numbers, 0 and 1 or their names; None where missing."""
-    if table.label_type.is_number:
-        return labels
-    names: list[str] | list[int] = table.binary_names or [0, 1]
-    cells = [None if np.isnan(label) else names[int(label)] for label in labels]
-    return np.array(cells, dtype=object)
-
-
 def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
     """How many groups stand in several parts of a split, as one by column may have."""
     groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]

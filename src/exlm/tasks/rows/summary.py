@@ -18,9 +18,6 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
-    half_empty = int(table.is_half_empty.sum())
-    if half_empty:
-        texts += f" ({half_empty} with one empty text)"
     labels = table.labels[table.usable]
     titles = map(table.label_type.title, table.label_columns, labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
@@ -37,26 +34,12 @@ def describe_table(table: TextTable, molecules: bool) -> str:
 
 
 def remarks_on_labels(table: TextTable) -> list[str]:
-    """What may be wrong with the labels of a table: spellings of one class, and numbers that are
-    taken for classes."""
+    """The classes of a table that may be spellings of one."""
     names = pd.Series(table.class_names or [], dtype=object)
     keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
-    remarks = [
+    return [
         f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "
         "accents are encoded; write them alike if they are one"
         for _, spellings in names.groupby(keys, sort=False)
         if len(spellings) > 1
     ]
-    joined = names[names.str.contains("[;|]")]
-    if 0 < len(names) < 3 * len(joined):
-        remarks.append(
-            f"classes such as {joined.iloc[0]!r} seem to be several labels in one cell; to predict "
-            "each, give it a column of 0 and 1"
-        )
-    is_guess = "task_type" in table.inferred and len(names) > 0
-    if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
-        remarks.append(
-            f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
-            "classes; add --task_type regression to predict them as numbers"
-        )
-    return remarks

@@ -1,7 +1,7 @@
 """The rows of a table: their texts and labels, and why some of them cannot be used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -36,17 +36,17 @@ class TextTable:
     pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
     pair_column: str | None
-    # [rows, labels] float64, NaN where missing; [rows, 0] of an `unlabelled_table`; [rows, units]
-    # of token_classification
-    labels: np.ndarray
-    label_columns: list[str]
-    task_type: str  # "" of an `unlabelled_table`
-    class_names: list[str] | None  # of the indices in `labels`, if these are classes
-    binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     inferred: dict[str, str]  # what was inferred, by the setting that can say otherwise
+    # [rows, labels] float64, NaN where missing; [rows, 0] of an `unlabelled_table`; [rows, units]
+    # of token_classification
+    labels: np.ndarray
+    label_columns: list[str] = field(default_factory=list)
+    task_type: str = ""
+    class_names: list[str] | None = None  # of the indices in `labels`, if these are classes
+    binary_names: list[str] | None = None  # what labels 0 and 1 are called, if they have names
     # token_classification: a regular expression for what has a label
     unit_pattern: str | None = None
 
@@ -60,12 +60,6 @@ class TextTable:
         return np.array(self.problems, dtype=object) == ""
 
     @property
-    def is_half_empty(self) -> np.ndarray:
-        """Which rows have only one text of a pair: [rows] bool."""
-        pairs = self.texts if self.pairs is None else self.pairs
-        return np.array(self.texts, dtype=bool) != np.array(pairs, dtype=bool)
-
-    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one
         file."""
@@ -76,17 +70,9 @@ class TextTable:
         """How many rows can be used, for which something is `done`, how many cannot, and how many
         are cut."""
         usable = int(self.usable.sum())
-        counts = {
-            f"rows {done}": usable,
-            UNUSABLE: len(self.problems) - usable,
-        }
-        half_empty = int((self.is_half_empty & self.usable).sum())
-        if half_empty:
-            counts["with one empty text of a pair"] = half_empty
+        counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
         cut = int((self.is_cut & self.usable).sum())
-        if cut:
-            counts["cut to max_length"] = cut
-        return counts
+        return {**counts, "cut to max_length": cut} if cut else counts
 
     def reported_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
@@ -135,15 +121,11 @@ def unlabelled_table(
         pairs=texts[1] if pair_column else None,
         text_column=column,
         pair_column=pair_column,
-        labels=np.empty((len(problems), 0)),
-        label_columns=[],
-        task_type="",
-        class_names=None,
-        binary_names=None,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
         inferred={} if text_column else {"text_column": column},
+        labels=np.empty((len(problems), 0)),
     )
 
 
@@ -170,12 +152,12 @@ def labelled_table(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
             f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
         )
-    choices = {
-        "text_column": (config.text_column, text_column),
-        "pair_column": (config.pair_column, pair_column),
-        "label_columns": (config.label_columns, listed(label_columns, 5)),
-        "task_type": (config.task_type, labels.task_type),
-        "positive": (config.positive, labels.binary_names and labels.binary_names[1]),
+    used = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_columns": listed(label_columns, 5),
+        "task_type": labels.task_type,
+        "positive": labels.binary_names and labels.binary_names[1],
     }
     return replace(
         table,
@@ -185,7 +167,9 @@ def labelled_table(
         class_names=labels.class_names,
         binary_names=labels.binary_names,
         problems=problems,
-        inferred={name: used for name, (given, used) in choices.items() if used and given is None},
+        inferred={
+            name: value for name, value in used.items() if value and getattr(config, name) is None
+        },
     )
 
 
@@ -227,14 +211,13 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
         if (columns[1] is None) != (text_columns[1] is None):
             raise _difference(files, config, part, "in whether a row has two texts")
         frames[part] = file.frame.rename(columns=dict(zip(columns, text_columns, strict=True)))
-        check_different(list(frames[part]), name)
+        check_different(list(frames[part].columns), name)
         problems |= {(part, row): problem for row, problem in file.problems.items()}
-    all_columns = dict.fromkeys(chain.from_iterable(frames.values()))
-    same_columns = {
-        part: frame.reindex(columns=list(all_columns), fill_value="")
-        for part, frame in frames.items()
+    all_columns = list(dict.fromkeys(chain(*(frame.columns for frame in frames.values()))))
+    frames = {
+        part: frame.reindex(columns=all_columns, fill_value="") for part, frame in frames.items()
     }
-    return FileRows(pd.concat(same_columns), problems), *text_columns
+    return FileRows(pd.concat(frames), problems), *text_columns
 
 
 def _file_name(config: TaskConfig, part: str) -> str:
