@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from torch import Tensor
 
 from exlm.model.downstream import classification_loss
@@ -122,14 +122,7 @@ class Numbers(LabelType):
 
 
 class Probabilities(LabelType):
-    """Labels whose predictions are probabilities."""
-
-    # outputs are logits of the labels, which a temperature may divide
-    has_temperature: ClassVar[bool] = True
-
-    @abstractmethod
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        """The mean of -log p over all labels, from the logits [rows, outputs]."""
+    """Labels whose predictions are probabilities, of outputs that a temperature may divide."""
 
     @abstractmethod
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
@@ -160,9 +153,6 @@ class ZerosAndOnes(Probabilities):
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
-
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return float(np.nanmean(np.logaddexp(0, logits) - labels * logits))
 
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
         return (predictions >= 0.5).astype(int)
@@ -217,10 +207,6 @@ class Classes(Probabilities):
         is_missing = np.isnan(labels)
         of_classes = np.take_along_axis(predictions, np.nan_to_num(labels).astype(int), 1)
         return np.where(is_missing, np.nan, 1 - of_classes)
-
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        of_labels = np.take_along_axis(log_softmax(logits, 1), labels.astype(int), 1)
-        return float(-of_labels.mean())
 
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
         return predictions.argmax(1)[:, None]

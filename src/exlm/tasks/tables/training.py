@@ -78,7 +78,7 @@ class TableFinetuning(TableTask):
         self.max_length = reader.max_length
         self.tokens = tokens
         self.device = device
-        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.form)
+        spelling = spelling_of(reader.tokenizer, reader.molecules, reader.standardize)
         super().__init__(config, table, rows_to_split, spelling, encoder.earlier_run)
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedScores:
@@ -160,8 +160,6 @@ class TableFinetuning(TableTask):
             saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
         if not isinstance(label_type, Probabilities):
             return fold_label_scale(network, saved_task)
-        if not label_type.has_temperature:
-            return saved_task
         truth, logits = label_type.as_rows(truth, outputs)
         temperature = fit_temperature(label_type, logits, truth)
         return replace(saved_task, temperature=temperature)
