@@ -88,22 +88,6 @@ def test_one_bad_list_of_words_is_the_problem_of_its_row():
     assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
 
 
-@pytest.mark.parametrize(
-    "cell,problem",
-    [
-        (None, "None is no list of two texts"),
-        (["a"], "['a'] is no list of two texts"),
-        (["a", "b", "c"], "['a', 'b', 'c'] is no list of two texts"),
-        ("a", "'a' is no list of two texts"),
-    ],
-)
-def test_one_bad_list_of_two_texts_is_the_problem_of_its_row(cell, problem):
-    frame = pd.DataFrame({"both": [["Ada ran", "who?"], cell, ["Bo sat", "where?"]]})
-    table = make_table(FileRows(frame), "a.jsonl", "both", [], pair_column="both")
-    assert table.problems == ["", problem, ""]
-    assert (table.texts, table.pairs) == (["Ada ran", "", "Bo sat"], ["who?", "", "where?"])
-
-
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
     path = write(tmp_path / "a.csv", "answer;grade\ngood;5\nNA;3\nnan;1\nNAN;2\n\\N;4\nbad;\\N\n")
     problems = ["", "empty text", "empty text", "", "empty text", "no label"]
@@ -411,11 +395,11 @@ def test_molecule_problem(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
+def test_lists_are_words_and_never_their_spelling(tmp_path):
     records = [
-        {"tokens": ["EU", "rejects"], "both": ["A man eats.", "He eats."], "label": 1},
-        {"tokens": ["New York", "wins"], "both": ["It rains.", "It is dry."], "label": 0},
-        {"tokens": None, "both": ["a", "b"], "label": 0},
+        {"tokens": ["EU", "rejects"], "label": 1},
+        {"tokens": ["New York", "wins"], "label": 0},
+        {"tokens": None, "label": 0},
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
@@ -424,10 +408,8 @@ def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
         table = load_table(file, "tokens", ["label"])
         assert table.texts == ["EU rejects", "New York wins", ""]
         assert table.problems == ["", "'New York' in its list is not one word", "empty text"]
-        table = load_table(file, "both", ["label"])
-        assert table.texts == ["A man eats.", "It rains.", "a"]
-        assert table.pairs == ["He eats.", "It is dry.", "b"]
-        assert table.inferred["pair_column"] == "both"
+        with pytest.raises(InputError, match="'tokens' is text_column and pair_column"):
+            load_table(file, "tokens", ["label"], pair_column="tokens")
         write_frame(table.frame, tmp_path / "out.csv")
         assert '"[""EU"", ""rejects""]"' in (tmp_path / "out.csv").read_text()
 

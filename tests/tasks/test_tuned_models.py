@@ -70,15 +70,8 @@ def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
         str(texts / "pairs"), str(texts / "renamed.csv"), str(texts / "p.csv"), **names
     )
     np.testing.assert_array_equal(again["predicted label"], frame["predicted label"])
-    lists = pd.DataFrame({"both": renamed[["left", "right"]].to_numpy().tolist()})
-    lists.to_json(texts / "lists.jsonl", orient="records", lines=True)
     with pytest.raises(InputError, match="no column 'second', and the model reads two texts of a"):
-        predicted(str(texts / "pairs"), str(texts / "lists.jsonl"), str(texts / "p.csv"))
-    names = {"text_column": "both", "pair_column": "both"}
-    again = predicted(
-        str(texts / "pairs"), str(texts / "lists.jsonl"), str(texts / "p.csv"), **names
-    )
-    np.testing.assert_array_equal(again["predicted label"], frame["predicted label"])
+        predicted(str(texts / "pairs"), str(texts / "renamed.csv"), str(texts / "p.csv"))
 
 
 def test_a_model_of_single_texts_takes_no_pair(tuned, molecules):

@@ -21,7 +21,7 @@ from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
-from exlm.tasks.rows.texts import are_pairs, first_of_each, read_texts
+from exlm.tasks.rows.texts import first_of_each, read_texts
 
 UNUSABLE = "marked in the column problem"  # among counts of rows
 
@@ -239,13 +239,10 @@ def _difference(
 
 def _text_columns(frame: pd.DataFrame, config: TaskConfig, where: str) -> tuple[str, str | None]:
     """The columns of the texts of the file `where`, and of the second texts if it has pairs: as
-    named, or by their usual names. Second texts may stand in the lists of the text column."""
+    named, or by their usual names."""
+    check_columns(frame, where, config.text_column, config.pair_column)
     text_column = config.text_column
     pair_column = config.pair_column
-    check_columns(frame, where, text_column, pair_column)
     if text_column is None and pair_column is None:
         text_column, pair_column = pair_columns(frame.columns)
-    text_column = choose_column(frame.columns, text_column, where)
-    if pair_column is None and are_pairs(frame[text_column]):
-        pair_column = text_column
-    return text_column, pair_column
+    return choose_column(frame.columns, text_column, where), pair_column

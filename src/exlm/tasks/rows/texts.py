@@ -1,12 +1,11 @@
-"""What the cells of a table's columns of texts say: a text, a list of words or of two texts."""
+"""What the cells of a table's columns of texts say: a text, or a list of words."""
 
 from collections.abc import Iterable
 from typing import Any
 
-import pandas as pd
-
 from exlm.data.columns import MISSING_TEXTS
 from exlm.data.frames import FileRows
+from exlm.errors import InputError
 from exlm.tasks.labels.cells import check_no_list_as_text
 
 
@@ -14,36 +13,22 @@ def read_texts(
     rows: FileRows, text_column: str, pair_column: str | None, path: str
 ) -> tuple[list[list[str]], list[str]]:
     """The texts [rows] of the text column and, if there is one, of the column of second texts, ""
-    where missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has
-    lists of two texts; other lists are words. InputError for lists that were written as text."""
-    cells = rows.frame[text_column]
-    problems = rows.problems_of_rows
-    columns = [cells]
+    where missing; and [rows] why a row cannot be used, "" if it can. InputError for lists that were
+    written as text, and for one column in both places."""
     if pair_column == text_column:
-        no_pairs = ["" if _is_pair(cell) else f"{cell!r} is no list of two texts" for cell in cells]
-        problems = first_of_each(problems, no_pairs)
-        pairs = [cell if _is_pair(cell) else ["", ""] for cell in cells]
-        columns = [pd.Series(texts) for texts in zip(*pairs, strict=True)]
-    elif pair_column is not None:
-        columns.append(rows.frame[pair_column])
-    for column in columns:
-        check_no_list_as_text(column, path)
-        problems = first_of_each(problems, map(_problem, column))
-    texts = [list(map(_text, column)) for column in columns]
+        raise InputError(
+            f"{path}: {text_column!r} is text_column and pair_column; a pair has two columns"
+        )
+    names = [text_column] if pair_column is None else [text_column, pair_column]
+    problems = rows.problems_of_rows
+    texts = []
+    for name in names:
+        cells = rows.frame[name]
+        check_no_list_as_text(cells, path)
+        problems = first_of_each(problems, map(_problem, cells))
+        texts.append(list(map(_text, cells)))
     is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
     return texts, first_of_each(problems, is_empty)
-
-
-def are_pairs(cells: pd.Series) -> bool:
-    """Whether all cells are lists of two texts. Where no list has more than two words in all, they
-    are rather lists of words."""
-    are_lists = all(map(_is_pair, cells))
-    return are_lists and any(len(" ".join(cell).split()) > 2 for cell in cells)
-
-
-def _is_pair(cell: Any) -> bool:
-    """Whether a cell is a list of two texts."""
-    return isinstance(cell, list) and len(cell) == 2 and all(isinstance(x, str) for x in cell)
 
 
 def _problem(cell: Any) -> str:
