@@ -23,7 +23,7 @@ from exlm.tasks.rows.splits import (
     index_split,
     random_split,
     scaffold_split,
-    split_by_setting,
+    split_rows,
 )
 from exlm.tasks.tables.training_rows import distance_to_training
 from tests.tables import make_table
@@ -45,7 +45,7 @@ def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
 
 def split_usable(setting, table, seed=0):
     """The rows that can be used, each a group of its own."""
-    return split_by_setting(
+    return split_rows(
         TaskConfig("a.csv", split=setting),
         table,
         seed=seed,
@@ -223,12 +223,12 @@ def test_index_split_explains_bad_files(tmp_path, content, message):
         index_split(path, 3)
 
 
-def test_split_by_setting_uses_usable_rows_only(table, tmp_path):
+def test_a_split_has_usable_rows_only(table, tmp_path):
     path = tmp_path / "s.json"
-    path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
+    path.write_text(json.dumps({"train": [0, 1, 2], "valid": [4], "test": [3]}))
     assert as_lists(split_usable(f"file:{path}", table)) == {
         "train": [1, 2],
-        "valid": [],
+        "valid": [4],
         "test": [3],
     }
     by_column = split_usable("column:part", table)
@@ -237,7 +237,7 @@ def test_split_by_setting_uses_usable_rows_only(table, tmp_path):
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
 
 
-def test_split_by_setting_explains_what_it_cannot_do(table):
+def test_a_split_explains_what_it_cannot_do(table):
     for kind in ("cluster", "column:", "scaffold:x"):
         with pytest.raises(
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"

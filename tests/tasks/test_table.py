@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import split_by_setting, split_by_user
+from exlm.tasks.rows.splits import split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from tests.conftest import read_frame
@@ -347,7 +347,7 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
     config = TaskConfig("a.csv", split="parts")
-    split = split_by_setting(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
+    split = split_rows(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
     assert {part: rows.tolist() for part, rows in split.items()} == {"train": [0, 1], "valid": [3]}
     files["valid"] = FileRows(files["valid"].frame.drop(columns="second"))
     with pytest.raises(

@@ -24,12 +24,7 @@ from torch import Tensor
 
 from exlm.model.downstream import classification_loss
 from exlm.tasks.labels.cells import class_name, is_whole
-from exlm.tasks.labels.metrics import (
-    BINARY_METRICS,
-    CLASS_METRICS,
-    NUMBER_METRICS,
-    Metric,
-)
+from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
 
 
 class CellReadings(NamedTuple):

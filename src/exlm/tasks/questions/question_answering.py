@@ -34,19 +34,9 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.questions import (
-    MIN_STEP,
-    QuestionFile,
-    read_windows,
-    window_batches,
-)
+from exlm.tasks.questions.questions import MIN_STEP, QuestionFile, read_windows, window_batches
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
-from exlm.tasks.rows.predictions import (
-    Predictions,
-    PredictOptions,
-    Scores,
-    with_predictions,
-)
+from exlm.tasks.rows.predictions import Predictions, PredictOptions, Scores, with_predictions
 from exlm.tasks.rows.table import UNUSABLE
 
 DEFAULT_WINDOW = 384  # tokens

@@ -3,10 +3,7 @@ the last two are one molecule:
 
 * a split has the ascending row numbers of each part: {"train": [3, 4], "valid": [0], "test": [1]}
 * a mask (`rows_to_split`) says of every row whether it is meant: [True, True, False, True, True]
-* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]
-
-Parts are computed by `scaffold` or `random`, or the user chose them: by a column, a file of row
-numbers, or a file for each part (`parts`)."""
+* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]"""
 
 import json
 from collections.abc import Sequence
@@ -72,10 +69,18 @@ def split_rows(
     rows_to_split: np.ndarray,
     groups: np.ndarray,
 ) -> RowSplit:
-    """The split that a seed is trained on: `split_by_setting` without the rows that cannot be used.
-    No part is empty. If there is no valid part, a tenth of train becomes valid. Of train,
-    `train_rows` rows are sampled if the config has this setting."""
-    split = split_by_setting(config, table, seed=seed, rows_to_split=rows_to_split, groups=groups)
+    """The split that a seed is trained on: the `rows_to_split` by part, as the setting `split`
+    says, without those that cannot be used. Computed parts keep each of the `groups` together. If
+    there is no valid part, a tenth of train becomes valid. Of train, `train_rows` rows are sampled
+    if the config has this setting. InputError if a part is empty."""
+    numbers = np.flatnonzero(rows_to_split)
+    split = split_by_user(config, table)
+    if split is not None:
+        split = {part: np.intersect1d(rows, numbers) for part, rows in split.items()}
+    elif config.split == "scaffold":
+        split = scaffold_split(table.texts, numbers, groups)
+    else:
+        split = random_split(numbers, FRACTIONS, seed=seed, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
@@ -90,37 +95,6 @@ def split_rows(
     if config.train_rows is not None:
         order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
         split["train"] = np.sort(train[order[: config.train_rows]])
-    return split
-
-
-def split_by_setting(
-    config: TaskConfig,
-    table: TextTable,
-    *,
-    seed: int,
-    rows_to_split: np.ndarray,
-    groups: np.ndarray,
-) -> RowSplit:
-    """The `rows_to_split` by part, as the setting `split` says. Computed parts keep each of the
-    `groups` together; parts that the user chose may have no valid rows. InputError for a split
-    without train rows."""
-    rows = np.flatnonzero(rows_to_split)
-    if not len(rows):
-        raise InputError(
-            "no row can be used; the rows and what is wrong with them are listed above"
-        )
-    split = split_by_user(config, table)
-    if split is not None:
-        split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
-    elif config.split == "scaffold":
-        split = scaffold_split(table.texts, rows, groups)
-    else:
-        split = random_split(rows, FRACTIONS, seed=seed, groups=groups)
-    if not len(split["train"]):
-        raise InputError(
-            f"the split {config.split} of {len(rows)} usable rows has no train rows; "
-            "use another split"
-        )
     return split
 
 
@@ -206,9 +180,8 @@ def random_split(
     seed: int,
     groups: np.ndarray,
 ) -> RowSplit:
-    """The rows, shuffled with the seed and cut into parts with the fractions of train, valid and,
-    if there is a third, test (rounded). Rows of one of the `groups` stay together, so that parts
-    may lack a few."""
+    """The rows, shuffled with the seed and cut into train, valid and, if there is a third of the
+    `fractions`, test. Rows of one of the `groups` stay together, so that parts may lack a few."""
     rows = np.asarray(rows)
     group_of_row = groups[rows]
     names, sizes = np.unique(group_of_row, return_counts=True)
