@@ -46,7 +46,6 @@ def infer_label_columns(
     columns = [name for name in columns if is_numeric[name]] or columns
     if len(columns) == 1 or (columns and _is_binary(cells[columns], bits[columns])):
         return columns
-    check_single_labels(cells, path)
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: "
         f"{listed(cells) or 'none'} (a column of identifiers is never taken by itself)"

@@ -3,6 +3,7 @@ scores would vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,10 +77,7 @@ def score_predictions(
 
 
 def score_labels(
-    label_type: LabelType,
-    label_columns: Sequence[str],
-    labels: np.ndarray,
-    predictions: np.ndarray,
+    label_type: LabelType, label_columns: Sequence[str], labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """All scores of every label by itself, in its own units, how many `rows` have it, and of
     classes how many are `positives`; {} if there is only one label."""
@@ -106,15 +104,9 @@ def score_classes(
     precision, recall, f1, rows = precision_recall_fscore_support(
         truth, predicted, labels=range(len(class_names)), zero_division=0
     )
-    return {
-        name: {
-            "rows": int(rows[index]),
-            "precision": float(precision[index]),
-            "recall": float(recall[index]),
-            "f1": float(f1[index]),
-        }
-        for index, name in enumerate(class_names)
-    }
+    columns = {"rows": rows, "precision": precision, "recall": recall, "f1": f1}
+    scores: Any = pd.DataFrame(columns, list(class_names)).to_dict("index")
+    return scores
 
 
 def confusion(
@@ -123,11 +115,10 @@ def confusion(
     """How many rows (or units) of each class are predicted to have which. Labels and predictions
     as for `score_predictions`."""
     truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    counts = confusion_matrix(truth, predicted, labels=range(len(class_names))).tolist()
-    return {
-        name: dict(zip(class_names, row, strict=True))
-        for name, row in zip(class_names, counts, strict=True)
-    }
+    matrix = confusion_matrix(truth, predicted, labels=range(len(class_names)))
+    names = list(class_names)
+    counts: Any = pd.DataFrame(matrix, names, names).to_dict("index")
+    return counts
 
 
 def _true_and_most_probable(

@@ -1,10 +1,8 @@
 """Rows of a table with the same molecule or the same text: counted, kept together by splits, and
 merged or left out if the user wants it."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -73,8 +71,8 @@ def resolve_duplicates(
 
 def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
     """How many groups stand in several parts of a split, as one by column may have."""
-    groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]
-    return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
+    groups_of_parts = [pd.Series(groups[rows]).drop_duplicates() for rows in split.values()]
+    return int((pd.concat(groups_of_parts).value_counts() > 1).sum())
 
 
 def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:

@@ -257,14 +257,9 @@ def first_tokens(
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     most_units = min(max(map(len, spans_of_rows)), max_length)
     first = np.full((len(texts), most_units), -1)
-    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
-    for row, offsets in enumerate(encoding["offset_mapping"]):
-        unit_of_character = np.full(len(texts[row]), -1)
-        for number, (start, end) in enumerate(spans_of_rows[row][:most_units]):
-            unit_of_character[start:end] = number
-        for token, (start, end) in reversed(list(enumerate(offsets))):
-            # Special tokens have no characters. The last character decides: a token may begin with
-            # a space.
-            if end > start and unit_of_character[end - 1] >= 0:
-                first[row, unit_of_character[end - 1]] = token
+    encoding = tokenizer(texts, truncation=True, max_length=max_length)
+    for row, spans in enumerate(spans_of_rows):
+        for number, (start, end) in enumerate(spans[:most_units]):
+            tokens = [encoding.char_to_token(row, place) for place in range(start, end)]
+            first[row, number] = next((token for token in tokens if token is not None), -1)
     return first

@@ -174,11 +174,7 @@ def _scaffold(smiles: str) -> str | None:
 
 
 def random_split(
-    rows: Sequence[int] | np.ndarray,
-    fractions: Sequence[float],
-    *,
-    seed: int,
-    groups: np.ndarray,
+    rows: Sequence[int] | np.ndarray, fractions: Sequence[float], *, seed: int, groups: np.ndarray
 ) -> RowSplit:
     """The rows, shuffled with the seed and cut into train, valid and, if there is a third of the
     `fractions`, test. Rows of one of the `groups` stay together, so that parts may lack a few."""

@@ -20,7 +20,7 @@ from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.labels.label_types import LABEL_TYPES, Binary, LabelType
 from exlm.tasks.rows.texts import first_of_each, read_texts
 
 UNUSABLE = "marked in the column problem"  # among counts of rows
@@ -105,6 +105,30 @@ def first_reported_row(reported_rows: pd.DataFrame) -> str:
     first = reported_rows.iloc[0]
     words = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}"
     return words.strip()
+
+
+def describe_table(table: TextTable, molecules: bool) -> str:
+    """A table in one line: how many molecules or texts, how many of them can be used, the labels,
+    and what was inferred."""
+    texts = "pairs of texts" if table.pairs else "texts"
+    if molecules:
+        texts = "molecules"
+    usable = int(table.usable.sum())
+    if usable < len(table.texts):
+        texts += f" ({usable} usable)"
+    labels = table.labels[table.usable]
+    titles = map(table.label_type.title, table.label_columns, labels.T)
+    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
+    names = table.class_names or []
+    if isinstance(table.label_type, Binary):
+        names = table.binary_names or ["0", "1"]
+    counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
+    if counts:
+        line += f" (classes and how many: {listed(counts)})"
+    if not table.inferred:
+        return line
+    options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+    return f"{line} (found without being told, set it if it is wrong: {options})"
 
 
 def unlabelled_table(

@@ -28,8 +28,7 @@ from exlm.tasks.rows.duplicates import (
 )
 from exlm.tasks.rows.hashes import content_hash, rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows, split_by_user, split_rows
-from exlm.tasks.rows.summary import describe_table, remarks_on_labels
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import TextTable, describe_table
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.training_rows import MARKED, TrainingTexts, write_training
 
@@ -80,8 +79,6 @@ class TableTask(ABC):
         repeated = describe_duplicates(table, self.groups)
         if repeated:
             self.summary += f"; {repeated}"
-        for remark in remarks_on_labels(self.table):
-            note(remark)
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedScores:
