@@ -57,9 +57,8 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column as numbers, NaN for all others. Texts have a decimal comma where none
-    of their file has a point, unless all could be thousands, and a percent sign if every cell has
-    one.
+    """The cells of a column as numbers, NaN for all others. Texts of a file have a decimal comma
+    where none has a point, unless all could be thousands, and a percent sign if every cell has one.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -173,15 +172,13 @@ def zeros_and_ones(
     | ------------------------ | -------------- | ---------- |
     | `active`, `No`, `1`, `2` | None           | 1, 0, 1, 2 |
     | `yes`, `no`, `1`         | yes, no        | 0, 1, NaN  |"""
-    zeros: Sequence[str] = NEGATIVE
-    ones: Sequence[str] = POSITIVE
-    if binary_names:
-        zero, one = map(str.lower, binary_names)
-        if zero not in NEGATIVE or one not in POSITIVE:
-            numbers = numbers * np.nan
-            zeros, ones = [zero], [one]
-    keys = cells.apply(lambda column: column.map(class_name).str.lower())
-    return numbers.mask(keys.isin(zeros), 0.0).mask(keys.isin(ones), 1.0)
+    label_of = dict.fromkeys(NEGATIVE, 0.0) | dict.fromkeys(POSITIVE, 1.0)
+    labels_by_name = {name.lower(): float(label) for label, name in enumerate(binary_names or ())}
+    if not labels_by_name.items() <= label_of.items():
+        numbers = numbers * np.nan
+        label_of = labels_by_name
+    words = cells.apply(lambda column: column.map(class_name).str.lower())
+    return words.apply(lambda column: column.map(label_of)).fillna(numbers)
 
 
 def row_name(index: Any) -> str:

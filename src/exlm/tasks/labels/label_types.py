@@ -36,8 +36,9 @@ class CellReadings(NamedTuple):
 
 
 class LabelType(ABC):
-    """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
-    [rows, labels], or [rows, classes] where they are the probabilities of classes."""
+    """What the labels of a table are: [rows, labels], for classes their indices [rows, 1], NaN
+    where one is missing. Predictions are [rows, labels], or [rows, classes] where they are the
+    probabilities of classes."""
 
     metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say; where labels have names, these are listed
@@ -45,12 +46,10 @@ class LabelType(ABC):
     problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: ClassVar[bool] = False
-    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
-    has_classes: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False  # labels are indices of classes
     # every row has one class, in one column: as numbers have intervals, it has a set of classes
     class_per_row: ClassVar[bool] = False
-    # the residues or words of a text have labels, not the text
-    of_units: ClassVar[bool] = False
+    of_units: ClassVar[bool] = False  # the residues or words of a text have labels, not the text
 
     def class_names(self, readings: CellReadings) -> list[str]:
         """The names of all classes that cells say, if labels are indices of classes."""

@@ -38,13 +38,11 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """The scores by all metrics of a task (`metric_names`), or by those of `metrics`. Each is the
-    mean over the label columns where it is defined, or NaN if there is none. Errors are in
-    `error_units` [labels], else in the units of the labels.
+    """The scores by all metrics of a task (`metric_names`), or by `metrics`. Each is the mean over
+    the label columns where it is defined, or NaN if there is none. Errors are in `error_units`
+    [labels], else in the units of the labels.
 
-    Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
-    Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
-    classes], for regression values like the labels, for token_classification as in `UnitClasses`.
+    Labels [rows, labels] and predictions are as the `LabelType` says, NaN for missing labels.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
     names = metrics or metric_names(label_type, class_names)

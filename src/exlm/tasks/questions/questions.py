@@ -25,7 +25,7 @@ MIN_STEP = 16  # each window must begin at least this many tokens after the one 
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
-    """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and
+    """The questions of a SQuAD JSON (1.1 or 2.0), or of a table with the columns `question` and
     `context`.
 
     Answers are in the column `answer` of a table, or in `answers` as in the hub's copies of SQuAD
@@ -38,8 +38,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
         question, context: "" where missing.
         answers: (text, first character in the context); None if they are missing or of no use.
         remark: what is wrong with the answers, "" if nothing.
-        problem: why the question cannot be used, "" if it can; if it is `labelled`, it needs
-            answers.
+        problem: why the question cannot be used, "" if it can; a `labelled` one needs answers.
 
     InputError if the file cannot be read or has no question that can be used."""
     rows = []
@@ -132,11 +131,10 @@ class Window:
     Attributes:
         row: row of the question.
         example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: first character of a context token, one after its last; -1 for other
-            tokens.
+        offsets: int32 [S, 2]: first character of a context token, one after its last; else -1.
         null: position of CLS (or BOS), which stands for "no answer".
-        label: first and last token of the first reference answer. `null` twice if the window does
-            not hold all of it, or there is none. None if no window of the question holds it."""
+        label: first and last token of the first reference answer; `null` twice if the window does
+            not hold all of it, or there is none; None if no window of the question holds it."""
 
     row: int
     example: Tokens

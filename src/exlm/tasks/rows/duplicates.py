@@ -3,6 +3,7 @@ merged or left out if the user wants it."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,10 +42,9 @@ def resolve_duplicates(
     table: TextTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
 ) -> TextTable:
     """The table where only the first row of every group (`find_groups`) can be used, unless
-    `duplicates` is `keep`. Rows of different parts of a `split` that the user chose are not
-    compared, because a label of one part must not tell of another. With `mean`, all rows of a group
-    have the mean of their labels; with `drop`, the first has the labels that only others have.
-    InputError for means of classes."""
+    `duplicates` is `keep`. With `mean`, the rows of a group have the mean of their labels; with
+    `drop`, the first has the labels that only others have. Parts of a `split` that the user chose
+    are not compared: a label of one must not tell of another. InputError for means of classes."""
     if duplicates == "keep":
         return table
     if duplicates == "mean" and not table.label_type.is_number:
@@ -67,6 +67,29 @@ def resolve_duplicates(
             where = row_name(table.frame.index[first])
             problems[row] = f"the same text or molecule as {where}"
     return replace(table, labels=labels, problems=problems)
+
+
+def merged_labels(
+    table: TextTable, merged: TextTable, duplicates: Duplicates
+) -> dict[str, np.ndarray]:
+    """The labels [rows] that `resolve_duplicates` changed, which made `merged` of a table, as cells
+    say them, by the title of a column for them. With `mean` all labels have one. {} for labels of
+    residues or words."""
+    if duplicates == "keep" or table.unit_pattern:
+        return {}
+    if duplicates == "mean":
+        titles = [f"mean {name}" for name in table.label_columns]
+        return dict(zip(titles, merged.labels.T, strict=True))
+    names: dict[float, Any] = {}
+    if not table.label_type.is_number:
+        names = dict(enumerate(table.binary_names or [0, 1]))
+    is_same = (table.labels == merged.labels) | np.isnan(merged.labels)
+    columns = {}
+    for name, labels, same in zip(table.label_columns, merged.labels.T, is_same.T, strict=True):
+        if not same.all():
+            cells = [None if np.isnan(label) else names.get(label, label) for label in labels]
+            columns[f"merged {name}"] = np.array(cells, dtype=object)
+    return columns
 
 
 def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:

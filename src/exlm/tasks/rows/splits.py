@@ -192,10 +192,10 @@ def random_split(
 
 
 def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSplit:
-    """The rows by what a column says: train, valid, test or one of OTHER_NAMES; with nothing there
-    a row is in no part. InputError for anything else in a `usable` row ([rows] bool). Without a row
-    that says test there is no such part. With `FOLD=3` for `column`, rows with 3 in the column FOLD
-    are test, all others train."""
+    """The rows by what a column says: train, valid, test (if any row does) or one of OTHER_NAMES;
+    with nothing there a row is in no part. With `FOLD=3` for `column`, rows with 3 in the column
+    FOLD are test, all others train. InputError for any other name in a `usable` row ([rows] bool).
+    """
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column in frame:
         return fold_split(frame[fold_column], fold)

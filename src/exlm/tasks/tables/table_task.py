@@ -24,6 +24,7 @@ from exlm.tasks.rows.duplicates import (
     count_shared,
     describe_duplicates,
     find_groups,
+    merged_labels,
     resolve_duplicates,
 )
 from exlm.tasks.rows.hashes import content_hash, rows_hash, split_hash
@@ -57,6 +58,7 @@ class TableTask(ABC):
         self.groups = find_groups(table, spelling)
         user_split = None if config.duplicates == "keep" else split_by_user(config, table)
         self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
+        self.merged_labels = merged_labels(table, self.table, config.duplicates)
         is_duplicate = table.usable & ~self.table.usable
         self.rows_to_split = rows_to_split & ~is_duplicate
         self.earlier_run = earlier_run
@@ -312,7 +314,7 @@ class TableTask(ABC):
     ) -> None:
         table = self.table
         parts = part_of_rows(split, len(predictions))
-        columns = {"split": parts, **meaning.columns([predictions], table)}
+        columns = {"split": parts, **meaning.columns([predictions], table), **self.merged_labels}
         in_training = self._in_train(split)
         if self.in_earlier_training is not None:
             in_training |= self.in_earlier_training
