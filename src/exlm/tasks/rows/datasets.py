@@ -157,19 +157,17 @@ def find_file(folder: Path, names: Sequence[str]) -> Path:
     """The file of a folder that has the first possible name of `names`, in any case and with any
     FILE_ENDING."""
     files = sorted(folder.glob("*"))
+    matches: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
-        matches = [file for file in files if pattern.fullmatch(file.name)]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            files = matches
-            break
-    raise InputError(
-        f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, "
-        f".tsv or .txt); it has {listed(file.name for file in files) or 'none'}; "
-        f"name another folder with task.data_dir"
-    )
+        matches = matches or [file for file in files if pattern.fullmatch(file.name)]
+    if len(matches) != 1:
+        raise InputError(
+            f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, "
+            f".tsv or .txt); it has {listed(file.name for file in matches or files) or 'none'}; "
+            f"name another folder with task.data_dir"
+        )
+    return matches[0]
 
 
 def find_dataset(name: str, data_dir: str | None = None) -> Path:

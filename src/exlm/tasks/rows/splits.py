@@ -137,20 +137,21 @@ def scaffold_split(
     numbers = pd.Series(np.asarray(rows, dtype=np.int64))
     first_rows = numbers.groupby(groups[numbers]).transform("first")
     scaffolds = first_rows.map({row: _scaffold(smiles[row]) for row in first_rows.unique()})
-    sets = list(numbers.groupby(scaffolds).agg(list).items())
-    sets.sort(key=lambda item: (len(item[1]), item[1][0]), reverse=True)
-    parsable = int(scaffolds.notna().sum())
+    sets = sorted(
+        numbers.groupby(scaffolds).agg(list), key=lambda rows: (len(rows), rows[0]), reverse=True
+    )
+    parsable = sum(map(len, sets))
     most_train = FRACTIONS[0] * parsable
-    if sets and len(sets[0][1]) > most_train:
-        scaffold, largest_set = sets[0]
+    if sets and len(sets[0]) > most_train:
+        [scaffold] = scaffolds[numbers == sets[0][0]]
         in_words = f"have the scaffold {scaffold}" if scaffold else "have no rings"
         raise InputError(
-            f"{len(largest_set)} of {parsable} molecules {in_words}, so that a scaffold split "
+            f"{len(sets[0])} of {parsable} molecules {in_words}, so that a scaffold split "
             "cannot divide them; use task.split random"
         )
     most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
     split: dict[str, list[int]] = {part: [] for part in PARTS}
-    for _, rows_of_set in sets:
+    for rows_of_set in sets:
         train_size = len(split["train"]) + len(rows_of_set)
         if train_size <= most_train:
             split["train"] += rows_of_set

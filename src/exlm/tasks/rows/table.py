@@ -176,7 +176,7 @@ def labelled_table(
             f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
             f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
         )
-    used = {
+    settings = {
         "text_column": text_column,
         "pair_column": pair_column,
         "label_columns": listed(label_columns, 5),
@@ -192,7 +192,9 @@ def labelled_table(
         binary_names=labels.binary_names,
         problems=problems,
         inferred={
-            name: value for name, value in used.items() if value and getattr(config, name) is None
+            name: value
+            for name, value in settings.items()
+            if value and getattr(config, name) is None
         },
     )
 
