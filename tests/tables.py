@@ -1,7 +1,7 @@
 """Tables for tests, from the settings that they are about."""
 
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.rows.table import join_files, labelled_table, unlabelled_table
+from exlm.tasks.rows.table import labelled_table, unlabelled_table
 
 
 def make_table(
@@ -9,10 +9,9 @@ def make_table(
 ):
     """The table of the rows of a file, or of several by part; without labels if `label_columns` is
     []."""
-    if isinstance(rows, dict):
-        rows = join_files(rows, str(path), text_column, pair_column)
     if label_columns == []:
         return unlabelled_table(rows, str(path), text_column, pair_column)
+    files = rows if isinstance(rows, dict) else {"train": rows}
     config = TaskConfig(
         str(path),
         text_column=text_column,
@@ -20,4 +19,4 @@ def make_table(
         pair_column=pair_column,
         **settings,
     )
-    return labelled_table(rows, config, class_names)
+    return labelled_table(files, config, class_names)

@@ -253,7 +253,7 @@ def test_every_file_has_both_texts(bert, files, tmp_path):
         tmp_path / "valid.csv", index=False
     )
     task = TaskConfig(str(files / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
-    with pytest.raises(InputError, match="valid part: no column 'second'"):
+    with pytest.raises(InputError, match="valid.csv: no column 'second'"):
         finetune(str(tmp_path / "out"), str(bert), task, STILL, [0])
 
 

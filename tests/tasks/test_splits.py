@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from exlm.data.chemistry import LONGEST_SMILES, fingerprints
 from exlm.data.frames import read_file
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -22,8 +23,9 @@ from exlm.tasks.rows.splits import (
     index_split,
     random_split,
     scaffold_split,
-    split_by_setting,
+    split_rows,
 )
+from exlm.tasks.tables.training_rows import distance_to_training
 from tests.tables import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
@@ -43,7 +45,7 @@ def test_the_scaffold_of_a_giant_is_not_computed(monkeypatch):
 
 def split_usable(setting, table, seed=0):
     """The rows that can be used, each a group of its own."""
-    return split_by_setting(
+    return split_rows(
         TaskConfig("a.csv", split=setting),
         table,
         seed=seed,
@@ -114,8 +116,8 @@ def test_random_split_partitions_by_seed():
     assert sorted(np.concatenate(list(split.values()))) == list(range(100))
     assert as_lists(split) == as_lists(random_split(each, FRACTIONS, seed=3, groups=each))
     assert as_lists(split) != as_lists(random_split(each, FRACTIONS, seed=4, groups=each))
-    carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=3, groups=each)
-    assert len(carved["valid"]) == 8 and not len(carved["test"])
+    carved = random_split(split["train"], (0.9, 0.1), seed=3, groups=each)
+    assert len(carved["valid"]) == 8 and "test" not in carved
     assert set(carved["valid"]) < set(split["train"])
 
 
@@ -129,19 +131,36 @@ def test_rows_of_a_group_stay_together():
 
 def test_column_split_accepts_the_usual_names():
     frame = pd.DataFrame({"part": ["Training", "val", "validation", " DEV ", "valid", "test"]})
-    assert as_lists(column_split(frame, "part")) == {
+    assert as_lists(column_split(frame, "part", True)) == {
         "train": [0],
         "valid": [1, 2, 3, 4],
         "test": [5],
     }
     frame.loc[1, "part"] = None
     frame.loc[2, "part"] = " "
-    assert as_lists(column_split(frame, "part"))["valid"] == [3, 4]
+    assert as_lists(column_split(frame, "part", True))["valid"] == [3, 4]
     frame.loc[4, "part"] = "holdout"
     with pytest.raises(InputError, match="row 5: 'holdout'"):
-        column_split(frame, "part")
+        column_split(frame, "part", True)
     with pytest.raises(InputError, match="the table to split: no column 'q'; it has: part"):
-        column_split(frame, "q")
+        column_split(frame, "q", True)
+
+
+def test_only_rows_that_can_be_used_need_a_part():
+    frame = pd.DataFrame({"part": ["train", "valid", "NA", "old"], "fold": ["1", "2", "NA", "2"]})
+    usable = np.array([True, True, True, False])
+    assert as_lists(column_split(frame, "part", usable)) == {"train": [0], "valid": [1]}
+    with pytest.raises(InputError, match="row 4: 'old' is not train"):
+        column_split(frame, "part", ~usable)
+    assert as_lists(column_split(frame, "fold=2", usable))["train"] == [0]
+
+
+def test_texts_too_long_for_rdkit_have_no_scaffold_and_no_distance():
+    endless = "C" * (LONGEST_SMILES + 1)
+    split = scaffold_split([endless, *["C1CC1"] * 4, "CC"], range(6), np.arange(6))
+    assert sorted(np.concatenate(list(split.values()))) == [1, 2, 3, 4, 5]
+    [_, distance] = distance_to_training(fingerprints(["CC"]), ["CC", endless])
+    assert np.isnan(distance)
 
 
 def test_the_rows_of_one_fold_are_the_test_part():
@@ -149,11 +168,11 @@ def test_the_rows_of_one_fold_are_the_test_part():
     for folds in ([0, 1, 2, 1, None], ["0", "1", "2", "1", ""]):
         frame = pd.DataFrame({"fold": folds})
         split = {"train": [0, 2], "valid": [], "test": [1, 3]}
-        assert as_lists(column_split(frame, "fold=1")) == split
+        assert as_lists(column_split(frame, "fold=1", True)) == split
     with pytest.raises(InputError, match="no row has '7' in the split column 'fold', which has: 0"):
-        column_split(frame, "fold=7")
+        column_split(frame, "fold=7", True)
     with pytest.raises(InputError, match="or say column:fold=VALUE to test on"):
-        column_split(frame, "fold")
+        column_split(frame, "fold", True)
 
 
 def test_index_split_reads_plain_and_compressed_json(tmp_path):
@@ -175,7 +194,7 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
 def test_parts_that_a_user_chose_need_no_test(tmp_path):
     """As for predictions out of fold, where valid is all there is to score."""
     frame = pd.DataFrame({"part": ["train", "valid", "train"]})
-    assert as_lists(column_split(frame, "part")) == {"train": [0, 2], "valid": [1]}
+    assert as_lists(column_split(frame, "part", True)) == {"train": [0, 2], "valid": [1]}
     (tmp_path / "a.json").write_text('{"train": [0, 2], "valid": [1]}')
     assert as_lists(index_split(tmp_path / "a.json", 3)) == {"train": [0, 2], "valid": [1]}
 
@@ -204,12 +223,12 @@ def test_index_split_explains_bad_files(tmp_path, content, message):
         index_split(path, 3)
 
 
-def test_split_by_setting_uses_usable_rows_only(table, tmp_path):
+def test_a_split_has_usable_rows_only(table, tmp_path):
     path = tmp_path / "s.json"
-    path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
+    path.write_text(json.dumps({"train": [0, 1, 2], "valid": [4], "test": [3]}))
     assert as_lists(split_usable(f"file:{path}", table)) == {
         "train": [1, 2],
-        "valid": [],
+        "valid": [4],
         "test": [3],
     }
     by_column = split_usable("column:part", table)
@@ -218,7 +237,7 @@ def test_split_by_setting_uses_usable_rows_only(table, tmp_path):
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
 
 
-def test_split_by_setting_explains_what_it_cannot_do(table):
+def test_a_split_explains_what_it_cannot_do(table):
     for kind in ("cluster", "column:", "scaffold:x"):
         with pytest.raises(
             InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"

@@ -30,7 +30,7 @@ from exlm.tasks.rows.duplicates import (
     resolve_duplicates,
 )
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import split_by_setting, split_by_user
+from exlm.tasks.rows.splits import split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from tests.conftest import read_frame
@@ -80,14 +80,6 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, np.nan, 3, np.nan])
 
 
-def test_one_bad_list_of_words_is_the_problem_of_its_row():
-    frame = pd.DataFrame({"words": [["a", "b"], ["c", None], ["d"]]})
-    table = make_table(FileRows(frame), "a.jsonl", "words", [])
-    assert table.problems == ["", "None in its list is not one word", ""]
-    table = make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
-    assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
-
-
 @pytest.mark.parametrize(
     "cell,problem",
     [
@@ -102,6 +94,14 @@ def test_one_bad_list_of_two_texts_is_the_problem_of_its_row(cell, problem):
     table = make_table(FileRows(frame), "a.jsonl", "both", [], pair_column="both")
     assert table.problems == ["", problem, ""]
     assert (table.texts, table.pairs) == (["Ada ran", "", "Bo sat"], ["who?", "", "where?"])
+
+
+def test_one_bad_list_of_words_is_the_problem_of_its_row():
+    frame = pd.DataFrame({"words": [["a", "b"], ["c", None], ["d"]]})
+    table = make_table(FileRows(frame), "a.jsonl", "words", [])
+    assert table.problems == ["", "None in its list is not one word", ""]
+    table = make_table(FileRows(pd.DataFrame({"tags": [[3, 0], [1]]})), "a.jsonl", "tags", [])
+    assert table.problems[0] == "3 in its list is not one word" and not table.usable.any()
 
 
 def test_what_stands_for_a_missing_text_in_a_table(tmp_path):
@@ -364,12 +364,8 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
     config = TaskConfig("a.csv", split="parts")
-    split = split_by_setting(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
-    assert (
-        split["train"].tolist() == [0, 1]
-        and split["valid"].tolist() == [3]
-        and not len(split["test"])
-    )
+    split = split_rows(config, table, seed=0, rows_to_split=table.usable, groups=np.arange(4))
+    assert {part: rows.tolist() for part, rows in split.items()} == {"train": [0, 1], "valid": [3]}
     files["valid"] = FileRows(files["valid"].frame.drop(columns="second"))
     with pytest.raises(
         InputError, match="a.csv, valid part: no column 'second'; it has: first, y, note"
@@ -504,12 +500,11 @@ CELLS = [["1", "0", "1"], [1, 0, 1], [1.0, 0.0, None], ["1.0", "0.0", ""]]
 
 
 @pytest.mark.parametrize("missing", ["", "N/A", None])
-def test_pairs_with_one_missing_text_are_used_and_counted(missing):
+def test_pairs_with_one_missing_text_are_used(missing):
     frame = pd.DataFrame({"a": ["x", "y", "z"], "b": ["u", missing, "w"], "y": [0, 1, 0]})
     table = make_table(FileRows(frame), "a.csv", "a", ["y"], pair_column="b")
     assert list(table.usable) == [True, True, True]
-    assert "3 pairs of texts (1 with one empty text), " in describe_table(table, False)
-    assert table.counts("read")["with one empty text of a pair"] == 1
+    assert describe_table(table, False).startswith("3 pairs of texts, ")
 
 
 @pytest.mark.parametrize("cells", CELLS)
@@ -864,3 +859,44 @@ def test_words_that_most_rows_have_alone_are_no_classes_by_themselves():
     with pytest.raises(InputError, match="25 different words in 27 rows.*task_type multiclass"):
         make_table(rows, "t.csv", None, ["name"])
     assert len(make_table(rows, "t.csv", None, ["name"], task_type="multiclass").class_names) == 25
+
+
+def test_the_text_column_of_each_file_has_its_own_name_and_labels_one():
+    train = pd.DataFrame({"smiles": ["CC", "CO"], "y": [1, 0], "note": ["a", "b"]})
+    valid = pd.DataFrame({"id": [7], "SMILES": ["CN"], "y": [1]})
+    files = {"train": FileRows(train), "valid": FileRows(valid)}
+    table = make_table(files, "t.csv", None, None, valid="v.csv")
+    assert (table.texts, table.label_columns) == (["CC", "CO", "CN"], ["y"])
+    assert table.labels[:, 0].tolist() == [1, 0, 1] and table.usable.all()
+    files["valid"] = FileRows(valid.rename(columns={"y": "activity"}))
+    sentence = "t.csv has the columns smiles, y, note, and v.csv has id, SMILES, activity; they"
+    for label_columns in (["y"], None):
+        with pytest.raises(InputError, match=f"{sentence} differ in the columns of labels"):
+            make_table(files, "t.csv", None, label_columns, valid="v.csv")
+    files["valid"] = FileRows(valid.assign(smiles="CO").rename(columns={"SMILES": "Smiles"}))
+    assert make_table(files, "t.csv", None, ["y"]).texts == ["CC", "CO", "CO"]
+    files["valid"] = FileRows(pd.DataFrame({"premise": ["a"], "hypothesis": ["b"], "y": [1]}))
+    with pytest.raises(InputError, match="differ in whether a row has two texts"):
+        make_table(files, "t.csv", None, ["y"], valid="v.csv")
+
+
+def test_each_file_has_its_own_decimal_sign(capsys):
+    files = {
+        "train": FileRows(pd.DataFrame({"text": ["a", "b"], "y": ["1,5", "1,234"]})),
+        "valid": FileRows(pd.DataFrame({"text": ["c", "d"], "y": ["2.5", "3"]})),
+    }
+    table = make_table(files, "t.csv", None, ["y"])
+    assert table.labels[:, 0].tolist() == [1.5, 1.234, 2.5, 3]
+    assert "in column 'y', '1,5' is read as 1.5" in capsys.readouterr().err
+    files["valid"].frame["y"] = ["1,234", "2.5"]
+    with pytest.raises(InputError, match="valid row 1: '1,234' is more than a number"):
+        make_table(files, "t.csv", None, ["y"])
+
+
+def test_several_columns_of_yes_and_no_are_labels():
+    frame = pd.DataFrame({"text": list("abc"), "x": ["Yes", "No", ""], "y": ["no", "no", "yes"]})
+    table = make_table(FileRows(frame), "t.csv", None, None)
+    assert (table.label_columns, table.task_type) == (["x", "y"], "multilabel")
+    np.testing.assert_array_equal(table.labels, [[1, 0], [0, 0], [np.nan, 1]])
+    with pytest.raises(InputError, match="set label_columns, from: x, y, z"):
+        make_table(FileRows(frame.assign(z=["red", "blue", "red"])), "t.csv", None, None)

@@ -320,6 +320,13 @@ def test_a_row_without_any_word_has_no_label():
     assert problems == ["", "", ""]
 
 
+def test_the_reason_of_a_row_with_a_missing_tag_names_its_place():
+    frame = pd.DataFrame({"tokens": [["Ada", "ran"], ["Bo", "sat"]], "tags": [["B", None], "BO"]})
+    table = make_table(FileRows(frame), "a.jsonl", "tokens", [])
+    _, problems = read_unit_labels(table, "tags", None, WORD, ["B", "O"], 9)
+    assert problems == ["label 2 of 2 is missing", "2 residues or words, but 1 labels"]
+
+
 def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA"] * 9 + ["MKV LA"], "label": ["HHHEE"] * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)

@@ -102,7 +102,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             self.standardize,
             ReadOptions(molecules=self.molecules),
         )
-        if reader.molecules and reader.form == "none":
+        if reader.molecules and reader.standardize == "none":
             note_spelling(table.texts, "the input")
         table, tokens = reader.read(table)
         if self.on_invalid == "error" and not table.usable.all():

@@ -29,7 +29,7 @@ class TaskConfig:
         pair_column: column of the second text, for tasks on pairs; found with the first by their
             usual names (premise and hypothesis, sentence1 and sentence2, ...).
         label_columns: columns of the labels; where absent the only other column, the only numeric
-            one, or all numeric ones if they hold nothing but 0 and 1, but never a column of
+            one, or all if they hold nothing but 0 and 1 (or yes and no), but never a column of
             identifiers (it is called so, or all its words or whole numbers differ).
         mask_column: column of 0 and 1, which says what residues or words count
             (token_classification).

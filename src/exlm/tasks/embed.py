@@ -63,7 +63,7 @@ def embed(
     model_texts = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, model_texts)
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
-    if reader.molecules and reader.form == "none":
+    if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
     layout = chunks.output_layout(input, read_options.table_options, target)
 

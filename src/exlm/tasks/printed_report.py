@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits, metric_of
+from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits
 from exlm.tasks.results import GridReport, Statistics
 
 # With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
@@ -23,8 +23,7 @@ def describe_report(report: GridReport, directory: Path) -> str:
             lines += _lines_of_part(report, part)
     if "test" not in report:
         lines.append("valid also chose the epoch and, of a grid, the cell")
-    has_units = any(metric_of(name).on_label_scale for name in report["valid"])
-    if "labels" in report and has_units:
+    if "labels" in report and "rmse" in report["valid"]:
         lines.append(f"{ERRORS_IN_UNITS}; results.json has each label in its own units")
     best_of = ""
     if "cells" in report:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
+from exlm.data.conll import TAG
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
@@ -27,7 +28,7 @@ BEGINS_AS_NUMBER = rf"[<>~≤≥=]*\s*[-+{MINUS_SIGN}]?[\d.,]*\d.*"
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
-TAGS = re.compile(r"(O|[BIESLU]-\S+)(\s+(O|[BIESLU]-\S+))+")
+TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
 
 
 def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
@@ -56,8 +57,8 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column as numbers, NaN for all others. Texts have a decimal comma where none
-    has a point, unless all could be thousands, and a percent sign if every cell has one.
+    """The cells of a column as numbers, NaN for all others. Texts of a file have a decimal comma
+    where none has a point, unless all could be thousands, and a percent sign if every cell has one.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -69,11 +70,20 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     texts = texts[texts.str.fullmatch(NUMBER, case=False)]
     if numbers.isna().all() and texts.str.endswith("%").all():
         texts = texts.str.removesuffix("%").str.strip()
+    if texts.index.nlevels == 1:
+        texts = _with_decimal_point(texts)
+    else:
+        texts = texts.groupby(level=0, sort=False).transform(_with_decimal_point)
+    return numbers.fillna(pd.to_numeric(texts, errors="coerce").astype(float))
+
+
+def _with_decimal_point(texts: pd.Series) -> pd.Series:
+    """The numbers of a file with points in place of its decimal commas."""
     with_comma = texts[texts.str.contains(",")]
     has_points = texts.str.contains(".", regex=False).any()
-    if not has_points and not with_comma.str.fullmatch(MAY_BE_THOUSANDS).all():
-        texts = texts.str.replace(",", ".")
-    return numbers.fillna(pd.to_numeric(texts, errors="coerce").astype(float))
+    if has_points or with_comma.str.fullmatch(MAY_BE_THOUSANDS).all():
+        return texts
+    return texts.str.replace(",", ".")
 
 
 def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
@@ -162,15 +172,13 @@ def zeros_and_ones(
     | ------------------------ | -------------- | ---------- |
     | `active`, `No`, `1`, `2` | None           | 1, 0, 1, 2 |
     | `yes`, `no`, `1`         | yes, no        | 0, 1, NaN  |"""
-    zeros: Sequence[str] = NEGATIVE
-    ones: Sequence[str] = POSITIVE
-    if binary_names:
-        zero, one = map(str.lower, binary_names)
-        if zero not in NEGATIVE or one not in POSITIVE:
-            numbers = numbers * np.nan
-            zeros, ones = [zero], [one]
-    keys = cells.apply(lambda column: column.map(class_name).str.lower())
-    return numbers.mask(keys.isin(zeros), 0.0).mask(keys.isin(ones), 1.0)
+    label_of = dict.fromkeys(NEGATIVE, 0.0) | dict.fromkeys(POSITIVE, 1.0)
+    labels_by_name = {name.lower(): float(label) for label, name in enumerate(binary_names or ())}
+    if not labels_by_name.items() <= label_of.items():
+        numbers = numbers * np.nan
+        label_of = labels_by_name
+    words = cells.apply(lambda column: column.map(class_name).str.lower())
+    return words.apply(lambda column: column.map(label_of)).fillna(numbers)
 
 
 def row_name(index: Any) -> str:

@@ -35,18 +35,17 @@ def infer_label_columns(
     others: pd.DataFrame, text_problems: list[str], path: str | Path
 ) -> list[str]:
     """The columns that are taken for labels, out of those that are no texts (`others`): the only
-    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1. A column that
-    numbers or names the rows is none of them."""
+    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; without numeric
+    ones, all if each of them says yes or no. A column that numbers or names the rows is none of
+    them."""
     cells = label_cells(others, list(others.columns), text_problems)
     numbers = cells.apply(read_numbers)
-    columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
-    if len(columns) == 1:
+    bits = zeros_and_ones(cells, numbers, None)
+    columns = [name for name in cells.columns if not _is_identifier(cells[name], bits[name])]
+    is_numeric = (cells.isna() | np.isfinite(numbers)).all()
+    columns = [name for name in columns if is_numeric[name]] or columns
+    if len(columns) == 1 or (columns and _is_binary(cells[columns], bits[columns])):
         return columns
-    numeric = (cells.isna() | np.isfinite(numbers)).all()
-    columns = [name for name in columns if numeric[name]]
-    if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
-        return columns
-    check_single_labels(cells, path)
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: "
         f"{listed(cells) or 'none'} (a column of identifiers is never taken by itself)"
@@ -144,16 +143,17 @@ def _infer_task_type(readings: CellReadings) -> str:
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
+    values = cells.iloc[:, 0].dropna().astype(str)
+    distinct = values.nunique()
     # All must be words, or all whole numbers: a misspelt number must not turn a regression column
     # into classes.
+    are_words = readings.numbers.isna().all(axis=None)
     most_classes = 0
-    if readings.numbers.isna().all(axis=None):
+    if are_words:
         most_classes = MAX_INFERRED_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MAX_INFERRED_INTEGER_CLASSES
-    values = cells.iloc[:, 0].dropna().astype(str)
-    distinct = values.nunique()
-    if most_classes == MAX_INFERRED_CLASSES and ROWS_OF_A_FIRST_TRY <= len(values) < 2 * distinct:
+    if are_words and ROWS_OF_A_FIRST_TRY <= len(values) < 2 * distinct:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
             f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "

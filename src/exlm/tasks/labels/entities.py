@@ -1,12 +1,12 @@
 """Entities of texts whose words have labels, as B-PER and I-PER mark them, and how predictions of
 them are scored."""
 
-import re
 from collections.abc import Sequence
 from typing import TypeGuard
 
 import numpy as np
 
+from exlm.data.conll import ENTITY_TAG
 from exlm.tasks.labels.metrics import NAN
 
 # where it is, by its first unit, counted over all rows, and its kind; how many units it has
@@ -15,8 +15,8 @@ Entity = tuple[tuple[int, str], int]
 
 def has_entities(class_names: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
     """Whether classes mark entities: O, and others such as B-PER and I-PER."""
-    entities = [name for name in class_names or () if name != "O"]
-    return bool(entities) and all(re.fullmatch("[BIESLU]-.+", name) for name in entities)
+    names = set(class_names or ())
+    return bool(names - {"O"}) and all(map(ENTITY_TAG.fullmatch, names))
 
 
 def entity_f1(labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]) -> float:

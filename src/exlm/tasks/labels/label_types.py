@@ -1,13 +1,13 @@
 """What labels are, for every type of task: how cells are read as labels, what a model learns of
 them, how its outputs are read, and how predictions are compared with labels.
 
-| task type            | class          | what a row has             | flags                      |
-| -------------------- | -------------- | -------------------------- | -------------------------- |
-| regression           | `Numbers`      | a number for each label    | is_number                  |
-| multilabel           | `ZerosAndOnes` | 0 or 1 for each label      |                            |
-| binary               | `Binary`       | 0 or 1: one of two classes | class_per_row              |
-| multiclass           | `Classes`      | the index of a class       | class_per_row, has_classes |
-| token_classification | `UnitClasses`  | an index for each unit     | of_units, has_classes      |
+| task type            | class          | what a row has             |
+| -------------------- | -------------- | -------------------------- |
+| regression           | `Numbers`      | a number for each label    |
+| multilabel           | `ZerosAndOnes` | 0 or 1 for each label      |
+| binary               | `Binary`       | 0 or 1: one of two classes |
+| multiclass           | `Classes`      | the index of a class       |
+| token_classification | `UnitClasses`  | an index for each unit     |
 
 All but `Numbers` are `Probabilities`: that is what they predict. A further type is a subclass of
 `LabelType` and an entry of LABEL_TYPES."""
@@ -19,17 +19,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from torch import Tensor
 
 from exlm.model.downstream import classification_loss
 from exlm.tasks.labels.cells import class_name, is_whole
-from exlm.tasks.labels.metrics import (
-    BINARY_METRICS,
-    CLASS_METRICS,
-    NUMBER_METRICS,
-    Metric,
-)
+from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
 
 
 class CellReadings(NamedTuple):
@@ -41,8 +36,9 @@ class CellReadings(NamedTuple):
 
 
 class LabelType(ABC):
-    """What the labels of a table are: [rows, labels], NaN where one is missing. Predictions are
-    [rows, labels], or [rows, classes] where they are the probabilities of classes."""
+    """What the labels of a table are: [rows, labels], for classes their indices [rows, 1], NaN
+    where one is missing. Predictions are [rows, labels], or [rows, classes] where they are the
+    probabilities of classes."""
 
     metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say; where labels have names, these are listed
@@ -50,17 +46,10 @@ class LabelType(ABC):
     problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: ClassVar[bool] = False
-    # labels are indices of classes [rows, 1], predictions the probabilities of all [rows, classes]
-    has_classes: ClassVar[bool] = False
-    # every row has one class, in one column
+    has_classes: ClassVar[bool] = False  # labels are indices of classes
+    # every row has one class, in one column: as numbers have intervals, it has a set of classes
     class_per_row: ClassVar[bool] = False
-    # the residues or words of a text have labels, not the text
-    of_units: ClassVar[bool] = False
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether there are intervals of predictions, or sets of classes (`certainty.py`)."""
-        return self.is_number or self.class_per_row
+    of_units: ClassVar[bool] = False  # the residues or words of a text have labels, not the text
 
     def class_names(self, readings: CellReadings) -> list[str]:
         """The names of all classes that cells say, if labels are indices of classes."""
@@ -127,14 +116,7 @@ class Numbers(LabelType):
 
 
 class Probabilities(LabelType):
-    """Labels whose predictions are probabilities."""
-
-    # outputs are logits of the labels, which a temperature may divide
-    has_temperature: ClassVar[bool] = True
-
-    @abstractmethod
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        """The mean of -log p over all labels, from the logits [rows, outputs]."""
+    """Labels whose predictions are probabilities, of outputs that a temperature may divide."""
 
     @abstractmethod
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
@@ -165,9 +147,6 @@ class ZerosAndOnes(Probabilities):
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
-
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return float(np.nanmean(np.logaddexp(0, logits) - labels * logits))
 
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
         return (predictions >= 0.5).astype(int)
@@ -222,10 +201,6 @@ class Classes(Probabilities):
         is_missing = np.isnan(labels)
         of_classes = np.take_along_axis(predictions, np.nan_to_num(labels).astype(int), 1)
         return np.where(is_missing, np.nan, 1 - of_classes)
-
-    def log_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        of_labels = np.take_along_axis(log_softmax(logits, 1), labels.astype(int), 1)
-        return float(-of_labels.mean())
 
     def most_probable(self, predictions: np.ndarray) -> np.ndarray:
         return predictions.argmax(1)[:, None]

@@ -16,15 +16,9 @@ from sklearn.metrics import (
 
 NAN = float("nan")
 ENTITY_F1 = "entity_f1"  # of whole texts of labelled words (`entities.py`)
-
-
 # From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
 # predictions leave some metrics undefined, which is NaN.
 ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
-
-
-def _of_no_column(y: np.ndarray, p: np.ndarray) -> float:
-    return NAN
 
 
 @dataclass(frozen=True)
@@ -33,63 +27,51 @@ class Metric:
 
     Attributes:
         score: the function of a label column; a metric of whole texts or answers has none.
-        is_share: whether scores are at most 1, so that reports show percent.
-        is_error: whether lower is better.
-        on_label_scale: whether scores are on the scale of the labels.
-        needs_both_classes: whether a column that has only one class counts for nothing."""
+        is_error: whether lower is better. Other scores are at most 1, so that reports show
+            percent."""
 
-    score: ScoreFunction = _of_no_column
-    is_share: bool = False
+    score: ScoreFunction = lambda y, p: NAN
     is_error: bool = False
-    on_label_scale: bool = False
-    needs_both_classes: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether scores are at most 1."""
+        return not self.is_error
 
 
-# The names are those of recipes and results. The first metric of each table chooses the epoch where
-# the user names none.
+METRICS = {ENTITY_F1: Metric()}  # and those of all tables below; one name has one direction
+
+
+def _table(**metrics: Metric) -> dict[str, Metric]:
+    """The metrics of a type of labels, by the names of recipes and results, entered into METRICS.
+    The first chooses the epoch where the user names none."""
+    METRICS.update(metrics)
+    return metrics
+
+
 # of labels 0 and 1 and the probabilities of 1, of which 0.5 and more stand for 1
-BINARY_METRICS = {
-    "roc_auc": Metric(
-        lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN,
-        is_share=True,
-        needs_both_classes=True,
-    ),
-    "average_precision": Metric(
-        lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN,
-        is_share=True,
-        needs_both_classes=True,
-    ),
-    "accuracy": Metric(lambda y, p: np.mean(y == (p >= 0.5)), is_share=True),
-    "f1": Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0), is_share=True),
-    "matthews": Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5), is_share=True),
-    "brier": Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
-    "log_loss": Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
-}
+BINARY_METRICS = _table(
+    roc_auc=Metric(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
+    average_precision=Metric(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
+    accuracy=Metric(lambda y, p: np.mean(y == (p >= 0.5))),
+    f1=Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
+    matthews=Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    brier=Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
+    log_loss=Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
+)
 # of classes and the most probable classes, by their indices
-CLASS_METRICS = {
-    "accuracy": Metric(lambda y, p: np.mean(y == p), is_share=True),
-    "macro_f1": Metric(
-        lambda y, p: f1_score(y, p, average="macro", zero_division=0), is_share=True
-    ),
-    "matthews": Metric(matthews_corrcoef, is_share=True),
-}
-NUMBER_METRICS = {
-    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True, on_label_scale=True),
-    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True, on_label_scale=True),
-    "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN, is_share=True),
-    "spearman": Metric(
-        lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
-    ),
-    "pearson": Metric(
-        lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
-    ),
-}
-METRICS = {
-    **BINARY_METRICS,
-    **CLASS_METRICS,
-    **NUMBER_METRICS,
-    ENTITY_F1: Metric(is_share=True),
-}
+CLASS_METRICS = _table(
+    accuracy=Metric(lambda y, p: np.mean(y == p)),
+    macro_f1=Metric(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    matthews=Metric(matthews_corrcoef),
+)
+NUMBER_METRICS = _table(
+    rmse=Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True),
+    mae=Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True),
+    r2=Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
+    spearman=Metric(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    pearson=Metric(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+)
 ERRORS_IN_UNITS = (
     "rmse and mae are means over the labels, "
     "each in units of its standard deviation in the training rows"

@@ -3,6 +3,7 @@ scores would vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from tqdm import tqdm
 from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1, NAN, ScoreFunction
+from exlm.tasks.labels.metrics import ENTITY_F1
 
 COVERAGE = 0.95  # of the intervals
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -37,13 +38,11 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """The scores by all metrics of a task (`metric_names`), or by those of `metrics`. Each is the
-    mean over the label columns where it is defined, or NaN if there is none. Errors are in
-    `error_units` [labels], else in the units of the labels.
+    """The scores by all metrics of a task (`metric_names`), or by `metrics`. Each is the mean over
+    the label columns where it is defined, or NaN if there is none. Errors are in `error_units`
+    [labels], else in the units of the labels.
 
-    Labels are [rows, labels], for multiclass class indices [rows, 1]; NaN means missing.
-    Predictions are probabilities of label 1 [rows, labels], for multiclass of the classes [rows,
-    classes], for regression values like the labels, for token_classification as in `UnitClasses`.
+    Labels [rows, labels] and predictions are as the `LabelType` says, NaN for missing labels.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
     Diverged if a prediction is not finite."""
     names = metrics or metric_names(label_type, class_names)
@@ -58,38 +57,25 @@ def score_predictions(
     if undefined:
         raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
     predictions = label_type.to_score(predictions)
-    if labels.shape != predictions.shape or labels.ndim != 2:
-        raise ValueError(
-            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, labels]"
-        )
     columns = []
     for truth, prediction in zip(labels.T, predictions.T, strict=True):
         labelled = ~np.isnan(truth)
         if labelled.any():
             columns.append((truth[labelled], prediction[labelled]))
-    for name, metric in label_type.metrics.items():
-        if name in names:
-            scores[name] = _mean_over_columns(metric.score, columns)
-    if any(metric.needs_both_classes for metric in label_type.metrics.values()):
+    with warnings.catch_warnings():
+        # A small part may have a single class, of which scikit-learn warns, or no label.
+        warnings.simplefilter("ignore")
+        for name, metric in label_type.metrics.items():
+            if name in names:
+                values = [metric.score(truth, prediction) for truth, prediction in columns]
+                scores[name] = float(np.nanmean(values))
+    if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
 
 
-def _mean_over_columns(score: ScoreFunction, columns: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The mean over the columns (labels and predictions) where the score is defined."""
-    with warnings.catch_warnings():
-        # A small part may have a single class, of which scikit-learn warns.
-        warnings.simplefilter("ignore")
-        values = np.array([score(truth, prediction) for truth, prediction in columns])
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else NAN
-
-
 def score_labels(
-    label_type: LabelType,
-    label_columns: Sequence[str],
-    labels: np.ndarray,
-    predictions: np.ndarray,
+    label_type: LabelType, label_columns: Sequence[str], labels: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """All scores of every label by itself, in its own units, how many `rows` have it, and of
     classes how many are `positives`; {} if there is only one label."""
@@ -116,15 +102,9 @@ def score_classes(
     precision, recall, f1, rows = precision_recall_fscore_support(
         truth, predicted, labels=range(len(class_names)), zero_division=0
     )
-    return {
-        name: {
-            "rows": int(rows[index]),
-            "precision": float(precision[index]),
-            "recall": float(recall[index]),
-            "f1": float(f1[index]),
-        }
-        for index, name in enumerate(class_names)
-    }
+    columns = {"rows": rows, "precision": precision, "recall": recall, "f1": f1}
+    scores: Any = pd.DataFrame(columns, list(class_names)).to_dict("index")
+    return scores
 
 
 def confusion(
@@ -133,11 +113,10 @@ def confusion(
     """How many rows (or units) of each class are predicted to have which. Labels and predictions
     as for `score_predictions`."""
     truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    counts = confusion_matrix(truth, predicted, labels=range(len(class_names))).tolist()
-    return {
-        name: dict(zip(class_names, row, strict=True))
-        for name, row in zip(class_names, counts, strict=True)
-    }
+    matrix = confusion_matrix(truth, predicted, labels=range(len(class_names)))
+    names = list(class_names)
+    counts: Any = pd.DataFrame(matrix, names, names).to_dict("index")
+    return counts
 
 
 def _true_and_most_probable(
@@ -155,11 +134,8 @@ def with_intervals(
     many rows, where defined."""
     values = score(rows)
     generator = np.random.default_rng(seed)
-    scores = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a sample may lack a class
-        for _ in tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress):
-            scores.append(score(generator.choice(rows, len(rows))))
+    samples = tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress)
+    scores = [score(generator.choice(rows, len(rows))) for _ in samples]
     of_samples = pd.DataFrame(scores, columns=list(values))
     low = of_samples.quantile((1 - COVERAGE) / 2)
     high = of_samples.quantile((1 + COVERAGE) / 2)

@@ -56,9 +56,9 @@ def answer(
     max_answer: int,
     precision: str = SCORING,
 ) -> pd.DataFrame:
-    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by
-    the start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that
-    any window gives.
+    """The best spans (up to `max_answer` tokens) of every question over all its windows, by the
+    start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that any
+    window gives.
 
     Returns one row for each question: answer (the best span's text, "" if there is none),
     null_minus_best (how much higher the logit of "no answer" is than that of the best span) and
@@ -117,35 +117,33 @@ def _best_answer(
 
 
 def vote(questions: pd.DataFrame, answers_of_models: list[pd.DataFrame]) -> pd.DataFrame:
-    """A table with id, question, answer ("" for none), probability and null_minus_best. The last
-    two are means over the models (`answers_of_models` are what `answer` returned for each). The
-    answer is the candidate with the highest mean probability. If there are several models,
-    `probability std` is the standard deviation of theirs. Numbers are NaN for a question that no
-    model has read."""
+    """A table with id, question, answer ("" for none), probability and null_minus_best, from what
+    `answer` returned for each model. The answer is the candidate with the highest mean probability.
+    Both numbers are means over the models, NaN for a question that no model has read;
+    `probability std` is the standard deviation over several."""
     columns = [answers["candidates"] for answers in answers_of_models]
     best = [_best_candidate(candidates) for candidates in zip(*columns, strict=True)]
     probabilities = np.array([probabilities for _, probabilities in best])  # [questions, models]
-    models = len(answers_of_models)
     margins = np.column_stack([answers["null_minus_best"] for answers in answers_of_models])
     table = questions[["id", "question"]].assign(
         answer=[text for text, _ in best],
-        probability=(probabilities / models).sum(1),
+        probability=probabilities.mean(1),
         null_minus_best=margins.mean(1),
     )
-    if models > 1:
+    if len(answers_of_models) > 1:
         table["probability std"] = probabilities.std(1, ddof=1)
     return table
 
 
 def _best_candidate(candidates_of_models: Sequence[dict[str, float]]) -> tuple[str, np.ndarray]:
     """The text with the highest mean probability, and its probabilities [models]."""
-    # There are none for a question that no model has read.
-    texts = list(dict.fromkeys(chain(*candidates_of_models))) or [""]
-    missing = 0.0 if any(candidates_of_models) else np.nan
+    texts = list(dict.fromkeys(chain(*candidates_of_models)))
+    if not texts:  # no model has read the question
+        return "", np.full(len(candidates_of_models), np.nan)
     probabilities = np.array(
-        [[candidates.get(text, missing) for candidates in candidates_of_models] for text in texts]
+        [[candidates.get(text, 0.0) for candidates in candidates_of_models] for text in texts]
     )  # [texts, models]
-    best = (probabilities / len(candidates_of_models)).sum(1).argmax()
+    best = probabilities.mean(1).argmax()
     return texts[best], probabilities[best]
 
 
@@ -169,9 +167,9 @@ def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]
 
 def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     """For every question (from `read_questions`) em and f1 of its best span in `answers` (from
-    `answer`), from 0 to 1, its null_minus_best, whether it has an answer (`answerable`), whether
-    there is a best span (`answered`), and whether "no answer" is given (`refused`): as `answers`
-    have it, or where null_minus_best is above the threshold 0."""
+    `answer`), from 0 to 1; null_minus_best; whether the question has an answer (`answerable`),
+    there is a best span (`answered`), and "no answer" is given (`refused`), as `answers` have it,
+    or where null_minus_best is above the threshold 0."""
     answers = answers.loc[questions.index]
     scores = []
     for references, text in zip(questions["answers"], answers["answer"], strict=True):
@@ -194,11 +192,11 @@ def summarise_answers(
     """The scores of some questions together, in percent, from the scores of each (`score_answers`).
 
     Returns:
-        em, f1: those of the answers that are given (threshold 0, or an ensemble's vote).
-            has_answer_em, has_answer_f1 and no_answer_accuracy are over answerable or unanswerable
-            questions alone, NaN if there is none.
+        em, f1: of the answers that are given (threshold 0, or an ensemble's vote). has_answer_em,
+            has_answer_f1 and no_answer_accuracy are over answerable or unanswerable questions
+            alone, NaN if there is none.
         questions, has_answer: how many questions there are, and how many of them have an answer.
-        best_em, best_em_threshold, best_f1, best_f1_threshold: those of `best_threshold`."""
+        best_em, best_em_threshold, best_f1, best_f1_threshold: what `best_threshold` gives."""
     scored = scored.iloc[rows]
     answerable = scored["answerable"].to_numpy()
     refused = scored["refused"].to_numpy(dtype=bool)
@@ -218,11 +216,9 @@ def summarise_answers(
 
 def best_threshold(scored: pd.DataFrame, name: str) -> tuple[float, float]:
     """The highest sum of the scores `name` that a threshold on null_minus_best can give to these
-    very questions, and that threshold.
-
-    It is searched as in `find_best_thresh` of the official script: first no question is answered,
-    then one more at a time, by rising null_minus_best. If no answers at all are best, the threshold
-    is <= 0."""
+    questions, and the threshold, as `find_best_thresh` of the official script searches it: first no
+    question is answered, then one more at a time, by rising null_minus_best. If no answers at all
+    are best, the threshold is <= 0."""
     answerable = scored["answerable"].to_numpy()
     margin = scored["null_minus_best"].to_numpy()
     # To answer a question that has no answer costs the point for its refusal.

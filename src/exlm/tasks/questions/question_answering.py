@@ -57,12 +57,13 @@ PREDICT_SETTINGS = {"on_invalid", "device", "precision"}
 class QuestionPredictor:
     """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
 
+    in_chunks = False
+
     def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
         _check_settings(options, PREDICT_SETTINGS, "")
         self.models = models
         self.path = path
         self.options = options
-        self.in_chunks = False
 
     def predict(self, rows: FileRows | None = None) -> Predictions:
         """Answers all questions, whatever the `rows`; `problem` says why one cannot be answered.
@@ -70,12 +71,12 @@ class QuestionPredictor:
         task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
         file = read_windows(self.path, tokenizer, task, False)
-        unanswered = file.problems[file.problems != ""]
+        unanswered = file.questions[file.questions["problem"] != ""]
         if len(unanswered) and self.options.on_invalid == "error":
-            row = int(unanswered.index[0])
-            question = file.questions["question"][row]
+            first = unanswered.reset_index().iloc[0]
             raise InputError(
-                f"{self.path}: row {row + 1}, {question!r}: {unanswered[row]}; correct it"
+                f"{self.path}: row {first['row'] + 1}, {first['question']!r}: {first['problem']}; "
+                "correct it"
             )
         answers_by_model = {
             model.directory.name: answer(
@@ -97,8 +98,8 @@ class QuestionPredictor:
             "questions answered": len(file.questions) - len(unanswered),
             UNUSABLE: len(unanswered),
         }
-        predictions = Predictions(self._frame(voted.assign(problem=file.problems)), counts)
-        return self._scored(predictions, file, answers_by_model)
+        frame = self._frame(voted.assign(problem=file.questions["problem"]))
+        return self._scored(Predictions(frame, counts), file, answers_by_model)
 
     def _frame(self, answers: pd.DataFrame) -> pd.DataFrame:
         """The answers as rows of their own, or behind the columns of the table."""
@@ -116,7 +117,7 @@ class QuestionPredictor:
     ) -> Predictions:
         """The predictions with how they are scored, if the file has answers."""
         remarks = file.questions["remark"].where(file.questions["answers"].isna(), "")
-        unscored = {row: str(remark) for row, remark in enumerate(remarks) if remark}
+        unscored = {row: remark for row, remark in enumerate(remarks) if remark}
         note_unscored(unscored, file.questions.index, self.path)
         if not any(file.labelled["answers"]):
             return predictions
@@ -160,12 +161,8 @@ class QuestionAnswering:
         self.reported_rows = pd.concat(map(_reported_rows, self.parts, self.parts.values()))
         published = SQUAD_SIZES if config.dataset == SQUAD else {}
         self.departures = size_departures(self.sizes, published, "questions", "SQuAD 2.0")
-        self.identity = {
-            "data_sha256": {
-                name: _content_hash(part.labelled) for name, part in self.parts.items()
-            },
-            "metric": self.metric,
-        }
+        hashes = {name: _content_hash(part.labelled) for name, part in self.parts.items()}
+        self.identity = {"data_sha256": hashes, "metric": self.metric}
 
     def _read(self, path: str | Path) -> QuestionFile:
         """The questions of a file, cut into windows. InputError if none fits into one."""
@@ -245,18 +242,20 @@ class QuestionAnswering:
 
 def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
     """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
-    remarks = part.questions["remark"]
+    questions = part.questions
+    reasons = questions["remark"]
     if name == "train":
         learned = {window.row for window in part.windows if window.label is not None}
         not_learned = "no window holds all of the answer; not used for training"
-        remarks = remarks.where(part.questions.index.isin(learned), not_learned)
+        reasons = reasons.where(questions.index.isin(learned), not_learned)
+    is_used = questions["problem"] == ""
     reported_rows = pd.DataFrame(
         {
-            "row": part.questions.index + 1,
-            "value": part.questions["question"],
-            "reason": part.problems.where(part.problems != "", remarks),
+            "row": questions.index + 1,
+            "value": questions["question"],
+            "reason": reasons.where(is_used, questions["problem"]),
             "part": name,
-            "action": np.where(part.problems == "", "kept", "left out"),
+            "action": np.where(is_used, "kept", "left out"),
         }
     )
     return reported_rows[reported_rows["reason"] != ""]

@@ -25,7 +25,7 @@ MIN_STEP = 16  # each window must begin at least this many tokens after the one 
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
-    """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and
+    """The questions of a SQuAD JSON (1.1 or 2.0), or of a table with the columns `question` and
     `context`.
 
     Answers are in the column `answer` of a table, or in `answers` as in the hub's copies of SQuAD
@@ -38,8 +38,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
         question, context: "" where missing.
         answers: (text, first character in the context); None if they are missing or of no use.
         remark: what is wrong with the answers, "" if nothing.
-        problem: why the question cannot be used, "" if it can; if it is `labelled`, it needs
-            answers.
+        problem: why the question cannot be used, "" if it can; a `labelled` one needs answers.
 
     InputError if the file cannot be read or has no question that can be used."""
     rows = []
@@ -65,18 +64,13 @@ def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
 
 def _records(path: Path | str) -> list[tuple[dict[Any, Any], str]]:
     """For every question, its fields (by SQuAD's names) and the problem of its row, or ""."""
-    if plain_suffix(path) == ".json":
-        return [(record, "") for record in _squad_records(path)]
-    rows = read_file(path)
-    frame = rows.frame
-    check_columns(frame, path, "question", "context")
-    return list(zip(frame.to_dict("records"), rows.problems_of_rows, strict=True))
-
-
-def _squad_records(path: Path | str) -> list[dict[Any, Any]]:
+    if plain_suffix(path) != ".json":
+        rows = read_file(path)
+        check_columns(rows.frame, path, "question", "context")
+        return list(zip(rows.frame.to_dict("records"), rows.problems_of_rows, strict=True))
     try:
         return [
-            {**record, "context": paragraph["context"]}
+            ({**record, "context": paragraph["context"]}, "")
             for article in read_json(path)["data"]
             for paragraph in article["paragraphs"]
             for record in paragraph["qas"]
@@ -92,12 +86,10 @@ def _answers(record: dict[Any, Any], context: str) -> tuple[list[tuple[str, int]
     to learn from; and what is wrong with them."""
     is_impossible = record.get("is_impossible") is True
     cells = record.get("answers")
-    if cells is None and is_impossible:
-        return [], ""
-    if cells is None and "answer" not in record:
-        return None, ""
-    if cells is None:
+    if cells is None and "answer" in record:
         cells = [{"text": record["answer"], "answer_start": record.get("answer_start")}]
+    if cells is None:
+        return [] if is_impossible else None, ""
     try:
         if isinstance(cells, dict):
             pairs = list(zip(cells["text"], cells["answer_start"], strict=True))
@@ -139,11 +131,10 @@ class Window:
     Attributes:
         row: row of the question.
         example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: first character of a context token, one after its last; -1 for other
-            tokens.
+        offsets: int32 [S, 2]: first character of a context token, one after its last; else -1.
         null: position of CLS (or BOS), which stands for "no answer".
-        label: first and last token of the first reference answer. `null` twice if the window does
-            not hold all of it, or there is none. None if no window of the question holds it."""
+        label: first and last token of the first reference answer; `null` twice if the window does
+            not hold all of it, or there is none; None if no window of the question holds it."""
 
     row: int
     example: Tokens
@@ -155,18 +146,18 @@ class Window:
 class QuestionFile(NamedTuple):
     """The questions of a file, as a model reads them."""
 
-    questions: pd.DataFrame  # all of them, as `read_questions` gives them
+    questions: pd.DataFrame  # as `read_questions` gives them; too long ones have a `problem` too
     windows: list[Window]
-    problems: pd.Series  # why the model cannot read a question, "" if it can
     labelled: pd.DataFrame  # the questions that can be used and have answers, also too long ones
-    scored: np.ndarray  # the positions in `labelled` of those that the model can read
+
+    @property
+    def scored(self) -> np.ndarray:
+        """The positions in `labelled` of the questions that the model can read."""
+        return np.flatnonzero(self.labelled["problem"] == "")
 
 
 def read_windows(
-    path: Path | str,
-    tokenizer: PreTrainedTokenizerFast,
-    task: SavedTask,
-    labelled: bool,
+    path: Path | str, tokenizer: PreTrainedTokenizerFast, task: SavedTask, labelled: bool
 ) -> QuestionFile:
     """The questions of a file in windows (`read_questions`, `make_windows`)."""
     questions = read_questions(path, labelled)
@@ -174,10 +165,8 @@ def read_windows(
     windows = make_windows(questions[is_usable], tokenizer, task.max_length, task.stride)
     is_read = questions.index.isin({window.row for window in windows})
     too_long = f"longer than the window of {task.max_length} tokens"
-    problems = questions["problem"].where(is_read | ~is_usable, too_long)
-    with_answers = questions[is_usable & questions["answers"].notna()]
-    scored = np.flatnonzero(problems[with_answers.index] == "")
-    return QuestionFile(questions, windows, problems, with_answers, scored)
+    questions["problem"] = questions["problem"].where(is_read | ~is_usable, too_long)
+    return QuestionFile(questions, windows, questions[is_usable & questions["answers"].notna()])
 
 
 def make_windows(
@@ -203,16 +192,22 @@ def make_windows(
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        count = len(encoding["input_ids"])
-        without_label = [_window(row, encoding, number, tokenizer) for number in range(count)]
-        windows += _with_labels(without_label, *answers[0]) if answers else without_label
+        numbers = range(len(encoding["input_ids"]))
+        of_question = [_window(row, encoding, number, tokenizer, answers) for number in numbers]
+        if answers and all(window.label == (window.null, window.null) for window in of_question):
+            of_question = [replace(window, label=None) for window in of_question]
+        windows += of_question
     return windows
 
 
 def _window(
-    row: int, encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizerFast
+    row: int,
+    encoding: BatchEncoding,
+    number: int,
+    tokenizer: PreTrainedTokenizerFast,
+    answers: list[tuple[str, int]] | None,
 ) -> Window:
-    """One window of a question, labelled as if there were no answer."""
+    """One window of a question."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
     # 0 for the question, 1 for the context, NaN for special tokens
@@ -223,30 +218,27 @@ def _window(
         positions = np.flatnonzero(np.isnan(texts) & (example["input_ids"] == token))
         if len(positions):
             null = int(positions[0])
-            return Window(row, example, offsets, null, label=(null, null))
+            return Window(row, example, offsets, null, _label(offsets, null, answers))
     raise InputError(
         "the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are "
         "missing"
     )
 
 
-def _with_labels(windows: list[Window], text: str, start: int) -> list[Window]:
-    """All windows of a question, labelled with its answer, which begins at character `start`."""
+def _label(
+    offsets: np.ndarray, null: int, answers: list[tuple[str, int]] | None
+) -> tuple[int, int]:
+    """The first and the last token of the first answer, `null` twice if they do not hold it."""
+    if not answers:
+        return null, null
+    text, start = answers[0]
     # Spaces at the ends of an answer may have no token.
     start += len(text) - len(text.lstrip())
     stop = start + len(text.strip())
-    labels = []
-    for window in windows:
-        begins, ends = window.offsets.T
-        tokens = np.flatnonzero((begins < stop) & (ends > start)).tolist()
-        holds_whole = tokens and begins[tokens[0]] <= start and ends[tokens[-1]] >= stop
-        labels.append((tokens[0], tokens[-1]) if holds_whole else None)
-    if not any(labels):
-        return [replace(window, label=None) for window in windows]
-    return [
-        replace(window, label=label or window.label)
-        for window, label in zip(windows, labels, strict=True)
-    ]
+    begins, ends = offsets.T
+    tokens = np.flatnonzero((begins < stop) & (ends > start)).tolist()
+    holds_whole = tokens and begins[tokens[0]] <= start and ends[tokens[-1]] >= stop
+    return (tokens[0], tokens[-1]) if holds_whole else (null, null)
 
 
 def window_batches(

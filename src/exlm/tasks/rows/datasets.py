@@ -19,8 +19,8 @@ from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.rows.splits import split_method
-from exlm.tasks.rows.table import TextTable, join_files, labelled_table
+from exlm.tasks.rows.splits import split_columns
+from exlm.tasks.rows.table import TextTable, labelled_table
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,16 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     hyper-parameters of the data set."""
     name = glue_name(config.dataset) or config.dataset.lower()
     if name in MOLECULENET:
-        return _molecule_config(config, name), MOLECULENET[name].default_hyper
+        entry = MOLECULENET[name]
+        config = replace(
+            config,
+            dataset=str(find_dataset(config.dataset, config.data_dir)),
+            molecules=config.molecules is not False,
+            text_column=config.text_column or entry.text_column,
+            label_columns=config.label_columns or entry.label_columns,
+            task_type=config.task_type or entry.task_type,
+        )
+        return config, entry.default_hyper
     if name in GLUE or name == SQUAD:
         for option in DECIDED_BY_NAME:
             if getattr(config, option) is not None:
@@ -105,9 +114,7 @@ def load_labelled(config: TaskConfig) -> TextTable:
     class_names = None
     if config.dataset in GLUE:
         config, class_names = _glue_config(config, files)
-    rows = join_files(files, config.dataset, config.text_column, config.pair_column)
-    not_labels = split_method(config.split).columns if config.split else []
-    return labelled_table(rows, config, class_names, not_labels)
+    return labelled_table(files, config, class_names, split_columns(config.split))
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
@@ -115,25 +122,12 @@ def read_files(config: TaskConfig) -> dict[str, FileRows]:
     files = task_files(config)
     check_sheet(config.sheet, files.values())
     columns_if_missing = GLUE[config.dataset].columns_if_missing if config.dataset in GLUE else ()
-    rows = {}
-    for part, file in files.items():
-        sheet = config.sheet if format_of(file) == "xlsx" else None
-        rows[part] = read_file(file, TableOptions(config.header, tuple(columns_if_missing), sheet))
-    return rows
-
-
-def _molecule_config(config: TaskConfig, name: str) -> TaskConfig:
-    """The config of a MoleculeNet set, with its file and, where they are absent, its columns and
-    type."""
-    entry = MOLECULENET[name]
-    return replace(
-        config,
-        dataset=str(find_dataset(config.dataset, config.data_dir)),
-        molecules=config.molecules is not False,
-        text_column=config.text_column or entry.text_column,
-        label_columns=config.label_columns or entry.label_columns,
-        task_type=config.task_type or entry.task_type,
-    )
+    options = TableOptions(config.header, tuple(columns_if_missing))
+    of_workbooks = options._replace(sheet=config.sheet)
+    return {
+        part: read_file(file, of_workbooks if format_of(file) == "xlsx" else options)
+        for part, file in files.items()
+    }
 
 
 def fill_in(
@@ -245,19 +239,16 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
     """The files of a GLUE task (a key of GLUE) by part. `data_dir` ($EXLM_DATA/text/glue where
     absent) has a folder per task with its TSV, Parquet or CSV files."""
     root = data_folder(name, data_dir, "text/glue")
-    folders = [
-        path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name
-    ]
-    if not folders:
-        raise InputError(
-            f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
-        )
-    folder = folders[0]
-    parts = list(GLUE[name].rows)
-    # The mismatched part of MNLI may be absent; `departures` tells that.
-    if "mismatched" in parts and not any(folder.glob("*mismatched*")):
-        parts.remove("mismatched")
-    return {part: find_file(folder, FILES[part]) for part in parts}
+    for folder in sorted(root.glob("*")):
+        if folder.is_dir() and glue_name(folder.name) == name:
+            parts = list(GLUE[name].rows)
+            # The mismatched part of MNLI may be absent; `departures` tells that.
+            if "mismatched" in parts and not any(folder.glob("*mismatched*")):
+                parts.remove("mismatched")
+            return {part: find_file(folder, FILES[part]) for part in parts}
+    raise InputError(
+        f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
+    )
 
 
 def _glue_config(
@@ -279,7 +270,7 @@ def _glue_config(
     # On the hub, labels are the indices of the classes.
     labels = files["train"].frame[label_column].astype(str)
     if class_names and labels.str.fullmatch(r"-?\d+").all():
-        class_names = [str(index) for index in range(len(class_names))]
+        class_names = list(map(str, range(len(class_names))))
     config = replace(
         config,
         text_column=text_column,

@@ -1,10 +1,9 @@
 """Rows of a table with the same molecule or the same text: counted, kept together by splits, and
 merged or left out if the user wants it."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,10 +42,9 @@ def resolve_duplicates(
     table: TextTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
 ) -> TextTable:
     """The table where only the first row of every group (`find_groups`) can be used, unless
-    `duplicates` is `keep`. Rows of different parts of a `split` that the user chose are not
-    compared, because a label of one part must not tell of another. With `mean`, all rows of a group
-    have the mean of their labels; with `drop`, the first has the labels that only others have.
-    InputError for means of classes."""
+    `duplicates` is `keep`. With `mean`, the rows of a group have the mean of their labels; with
+    `drop`, the first has the labels that only others have. Parts of a `split` that the user chose
+    are not compared: a label of one must not tell of another. InputError for means of classes."""
     if duplicates == "keep":
         return table
     if duplicates == "mean" and not table.label_type.is_number:
@@ -71,35 +69,33 @@ def resolve_duplicates(
     return replace(table, labels=labels, problems=problems)
 
 
-def merged_labels(table: TextTable, merged: TextTable, how: Duplicates) -> dict[str, np.ndarray]:
-    """The labels [rows] that are not those of the cells, because `resolve_duplicates` made `merged`
-    of a table, by the title of a column for them. With `mean` all labels have one. {} for labels of
+def merged_labels(
+    table: TextTable, merged: TextTable, duplicates: Duplicates
+) -> dict[str, np.ndarray]:
+    """The labels [rows] that `resolve_duplicates` changed, which made `merged` of a table, as cells
+    say them, by the title of a column for them. With `mean` all labels have one. {} for labels of
     residues or words."""
-    if how == "keep" or table.unit_pattern:
+    if duplicates == "keep" or table.unit_pattern:
         return {}
+    if duplicates == "mean":
+        titles = [f"mean {name}" for name in table.label_columns]
+        return dict(zip(titles, merged.labels.T, strict=True))
+    names: dict[float, Any] = {}
+    if not table.label_type.is_number:
+        names = dict(enumerate(table.binary_names or [0, 1]))
     is_same = (table.labels == merged.labels) | np.isnan(merged.labels)
     columns = {}
     for name, labels, same in zip(table.label_columns, merged.labels.T, is_same.T, strict=True):
-        if how == "mean":
-            columns[f"mean {name}"] = labels
-        elif not same.all():
-            columns[f"merged {name}"] = _as_cells(labels, table)
+        if not same.all():
+            cells = [None if np.isnan(label) else names.get(label, label) for label in labels]
+            columns[f"merged {name}"] = np.array(cells, dtype=object)
     return columns
-
-
-def _as_cells(labels: np.ndarray, table: TextTable) -> np.ndarray:
-    """Labels [rows] as cells say them: numbers, 0 and 1 or their names; None where missing."""
-    if table.label_type.is_number:
-        return labels
-    names: list[str] | list[int] = table.binary_names or [0, 1]
-    cells = [None if np.isnan(label) else names[int(label)] for label in labels]
-    return np.array(cells, dtype=object)
 
 
 def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
     """How many groups stand in several parts of a split, as one by column may have."""
-    groups_of_parts = [set(groups[rows].tolist()) for rows in split.values()]
-    return sum(count > 1 for count in Counter(chain.from_iterable(groups_of_parts)).values())
+    groups_of_parts = [pd.Series(groups[rows]).drop_duplicates() for rows in split.values()]
+    return int((pd.concat(groups_of_parts).value_counts() > 1).sum())
 
 
 def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:

@@ -4,7 +4,7 @@ wrong with each row."""
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice, repeat
 from typing import NamedTuple
 from unicodedata import normalize
@@ -103,7 +103,7 @@ class TextReader:
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
     molecules: bool  # whether the texts are SMILES
-    form: Standardize = "none"  # how molecules are rewritten first
+    standardize: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
 
     @cached_property
@@ -127,10 +127,11 @@ class TextReader:
             contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
-            texts = [standardize(text, self.form) for text in texts]
-            pairs = pairs and [standardize(text, self.form) for text in pairs]
+            texts = [standardize(text, self.standardize) for text in texts]
+            pairs = pairs and [standardize(text, self.standardize) for text in pairs]
         examples = tokenize(texts, self.tokenizer, pairs)
-        judgements = list(map(self._judge_row, texts, pairs or repeat(None), examples))
+        judgements = map(self._judge_row, texts, pairs or repeat(None), examples)
+        problems, warnings = zip(*judgements, strict=True)
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -140,8 +141,8 @@ class TextReader:
             unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
         checked = replace(
             table,
-            problems=first_of_each(table.problems, [problem for problem, _ in judgements]),
-            warnings=first_of_each([warning for _, warning in judgements], contradictions),
+            problems=first_of_each(table.problems, problems),
+            warnings=first_of_each(warnings, contradictions),
             is_cut=is_cut,
         )
         if path is not None:
@@ -176,14 +177,14 @@ def reader_for(
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
     model_texts: ModelTexts,
-    form: Standardize | None,
+    standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """What reads a table for a model. If it is not known whether texts are molecules, the `first`
-    rows decide; molecules are rewritten in this `form`, or else as in the model's training."""
+    rows decide; without `standardize`, molecules are rewritten as in the model's training."""
     molecules = decide_molecules(first.texts, options.molecules, model_texts.molecules)
-    form = form or model_texts.standardize
-    return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
+    standardize = standardize or model_texts.standardize
+    return TextReader(tokenizer, max_length, molecules, standardize, options.on_invalid)
 
 
 def note_spelling(texts: Sequence[str], path: str) -> None:
@@ -204,17 +205,17 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
 def spelling_of(
     tokenizer: PreTrainedTokenizerFast | None,
     molecules: bool = False,
-    form: Standardize = "none",
+    standardize: Standardize = "none",
 ) -> Callable[[str], str]:
-    """A function from a text to the spelling by which equal texts are recognised: molecules in
-    this `form`, at least as canonical SMILES; other texts as the tokenizer, if there is
-    one, normalizes them (proteins in capitals and without a * at the end, others perhaps in small
-    letters), with accents in one encoding (NFC)."""
+    """A function from a text to the spelling by which equal texts are recognised: molecules are
+    rewritten, at least as canonical SMILES; other texts are as the tokenizer, if there is one,
+    normalizes them (proteins in capitals, others perhaps in small letters), with accents in one
+    encoding (NFC)."""
     if molecules:
-        return partial(comparable, form=form)
+        return lambda smiles: comparable(smiles, standardize)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
     if normalizer is None:
-        return partial(normalize, "NFC")
+        return lambda text: normalize("NFC", text)
     return lambda text: normalize("NFC", normalizer.normalize_str(text))
 
 
@@ -244,14 +245,9 @@ def first_tokens(
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     most_units = min(max(map(len, spans_of_rows)), max_length)
     first = np.full((len(texts), most_units), -1)
-    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
-    for row, offsets in enumerate(encoding["offset_mapping"]):
-        unit_of_character = np.full(len(texts[row]), -1)
-        for number, (start, end) in enumerate(spans_of_rows[row][:most_units]):
-            unit_of_character[start:end] = number
-        for token, (start, end) in reversed(list(enumerate(offsets))):
-            # Special tokens have no characters. The last character decides: a token may begin with
-            # a space.
-            if end > start and unit_of_character[end - 1] >= 0:
-                first[row, unit_of_character[end - 1]] = token
+    encoding = tokenizer(texts, truncation=True, max_length=max_length)
+    for row, spans in enumerate(spans_of_rows):
+        for number, (start, end) in enumerate(spans[:most_units]):
+            tokens = [encoding.char_to_token(row, place) for place in range(start, end)]
+            first[row, number] = next((token for token in tokens if token is not None), -1)
     return first

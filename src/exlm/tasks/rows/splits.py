@@ -3,17 +3,11 @@ the last two are one molecule:
 
 * a split has the ascending row numbers of each part: {"train": [3, 4], "valid": [0], "test": [1]}
 * a mask (`rows_to_split`) says of every row whether it is meant: [True, True, False, True, True]
-* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]
-
-Parts are computed by `scaffold` or `random`, or the user chose them with `column:NAME`,
-`column:FOLD=VALUE`, `file:PATH` or `parts` (each of several files is a part), which is the split of
-a task of several files."""
+* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]"""
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +15,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.chemistry import LONGEST_SMILES
-from exlm.data.columns import check_columns, listed
+from exlm.data.columns import MISSING_TEXTS, check_columns, listed
 from exlm.data.files import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, random_bits
@@ -46,29 +40,25 @@ OTHER_NAMES = {
 RowSplit = dict[str, np.ndarray]  # row numbers by part, from 0
 
 
-class SplitMethod(NamedTuple):
-    """How rows are divided, as the setting `split` names it: NAME or NAME:ARGUMENT."""
-
-    name: str  # scaffold, random, parts, column or file
-    argument: str = ""  # a column, FOLD=VALUE or a path
-
-    @property
-    def columns(self) -> list[str]:
-        """What the column that divides the rows may be called: `a=b` may be its name, or its name
-        and a value."""
-        return [self.argument, self.argument.rpartition("=")[0]] if self.name == "column" else []
-
-
-def split_method(setting: str) -> SplitMethod:
-    """The method that the setting `split` names. InputError if there is none."""
+def split_method(setting: str) -> tuple[str, str]:
+    """How rows are divided, as the setting `split` names it: the method (one of COMPUTED, parts,
+    column or file) and, after a colon, a column, FOLD=VALUE or a path. InputError if there is no
+    such method."""
     name, colon, argument = setting.partition(":")
     is_plain = name in (*COMPUTED, "parts") and not colon
     if is_plain or (name in ("column", "file") and argument):
-        return SplitMethod(name, argument)
+        return name, argument
     raise InputError(
         f"unknown split {setting!r}; use scaffold, random, column:NAME, file:PATH, or name files "
         "for the parts"
     )
+
+
+def split_columns(setting: str | None) -> list[str]:
+    """What the column that divides the rows may be called: `a=b` may be its name, or its name and
+    a value."""
+    name, argument = split_method(setting) if setting else ("", "")
+    return [argument, argument.rpartition("=")[0]] if name == "column" else []
 
 
 def split_rows(
@@ -79,65 +69,32 @@ def split_rows(
     rows_to_split: np.ndarray,
     groups: np.ndarray,
 ) -> RowSplit:
-    """The split that a seed is trained on: `split_by_setting` without the rows that cannot be used.
-    No part is empty. If there is no valid part, a tenth of train becomes valid. Of train,
-    `train_rows` rows are sampled if the config has this setting."""
-    split = split_by_setting(config, table, seed=seed, rows_to_split=rows_to_split, groups=groups)
+    """The split that a seed is trained on: the `rows_to_split` by part, as the setting `split`
+    says, without those that cannot be used. Computed parts keep each of the `groups` together. If
+    there is no valid part, a tenth of train becomes valid. Of train, `train_rows` rows are sampled
+    if the config has this setting. InputError if a part is empty."""
+    numbers = np.flatnonzero(rows_to_split)
+    split = split_by_user(config, table)
+    if split is not None:
+        split = {part: np.intersect1d(rows, numbers) for part, rows in split.items()}
+    elif config.split == "scaffold":
+        split = scaffold_split(table.texts, numbers, groups)
+    else:
+        split = random_split(numbers, FRACTIONS, seed=seed, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     has_valid_file = table.parts is not None and "valid" in table.parts
     if not len(split["valid"]) and not has_valid_file:
-        train_and_valid = random_split(split["train"], (0.9, 0.1, 0.0), seed=seed, groups=groups)
-        split["train"] = train_and_valid["train"]
-        split["valid"] = train_and_valid["valid"]
-    split = _without_absent_parts(split, table, config.dataset)
-    train = split["train"]
-    if config.train_rows is not None and config.train_rows < len(train):
-        order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
-        split["train"] = np.sort(train[order[: config.train_rows]])
-    return split
-
-
-def _without_absent_parts(split: RowSplit, table: TextTable, dataset: str) -> RowSplit:
-    """The split without the empty parts for which the table joins no file. InputError if another
-    part is empty."""
+        split |= random_split(split["train"], (0.9, 0.1), seed=seed, groups=groups)
     for part, rows in split.items():
-        must_have_rows = table.parts is None or part == "valid" or part in table.parts
-        if must_have_rows and not len(rows):
+        if not len(rows):
             raise InputError(
-                f"{dataset}: the {part} part has no row that can be used; "
+                f"{config.dataset}: the {part} part has no row that can be used; "
                 "look at its texts and labels, or use another split"
             )
-    return {part: rows for part, rows in split.items() if len(rows)}
-
-
-def split_by_setting(
-    config: TaskConfig,
-    table: TextTable,
-    *,
-    seed: int,
-    rows_to_split: np.ndarray,
-    groups: np.ndarray,
-) -> RowSplit:
-    """The `rows_to_split` by part, as the setting `split` says. Computed parts keep each of the
-    `groups` together; parts that the user chose may have no valid rows. InputError for a split
-    without train rows."""
-    rows = np.flatnonzero(rows_to_split)
-    if not len(rows):
-        raise InputError(
-            "no row can be used; the rows and what is wrong with them are listed above"
-        )
-    split = split_by_user(config, table)
-    if split is not None:
-        split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
-    elif config.split == "scaffold":
-        split = scaffold_split(table.texts, rows, groups)
-    else:
-        split = random_split(rows, FRACTIONS, seed=seed, groups=groups)
-    if not len(split["train"]):
-        raise InputError(
-            f"the split {config.split} of {len(rows)} usable rows has no train rows; "
-            "use another split"
-        )
+    train = split["train"]
+    if config.train_rows is not None:
+        order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        split["train"] = np.sort(train[order[: config.train_rows]])
     return split
 
 
@@ -145,16 +102,16 @@ def split_by_user(config: TaskConfig, table: TextTable) -> RowSplit | None:
     """All rows of the parts that the user chose; None if parts are computed. InputError for `parts`
     of a single file."""
     assert config.split  # filled in before
-    method = split_method(config.split)
-    if method.name in COMPUTED:
+    name, argument = split_method(config.split)
+    if name in COMPUTED:
         return None
-    if method.name == "column":
-        return column_split(table.frame, method.argument)
-    if method.name == "file":
-        return index_split(method.argument, len(table.frame))
+    if name == "column":
+        return column_split(table.frame, argument, table.usable)
+    if name == "file":
+        return index_split(argument, len(table.frame))
     if table.parts is None:
         raise InputError("the split parts needs a file for each; name task.valid or task.test")
-    parts = dict.fromkeys([*PARTS, *table.parts])
+    parts = dict.fromkeys(["train", "valid", *table.parts])
     return {part: np.flatnonzero(table.parts == part) for part in parts}
 
 
@@ -177,24 +134,16 @@ def scaffold_split(
     and valid together then have at most 0.9 n rows; else to test. Rows of one of the `groups` are
     one molecule in several spellings, and have the scaffold of the first of them. InputError if one
     set has more than 0.8 n rows."""
-    scaffold_of_group: dict[int, str] = {}
-    rows_of_scaffold: defaultdict[str, list[int]] = defaultdict(list)
-    with rdBase.BlockLogs():
-        for row in map(int, rows):
-            is_readable = 0 < len(smiles[row]) <= LONGEST_SMILES
-            molecule = Chem.MolFromSmiles(smiles[row]) if is_readable else None
-            if molecule is None:
-                continue
-            scaffold = smiles[row]
-            if molecule.GetNumAtoms() <= MOST_ATOMS:
-                scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
-            scaffold = scaffold_of_group.setdefault(int(groups[row]), scaffold)
-            rows_of_scaffold[scaffold].append(row)
-    sets = sorted(rows_of_scaffold.values(), key=lambda rows: (len(rows), rows[0]), reverse=True)
+    numbers = pd.Series(np.asarray(rows, dtype=np.int64))
+    first_rows = numbers.groupby(groups[numbers]).transform("first")
+    scaffolds = first_rows.map({row: _scaffold(smiles[row]) for row in first_rows.unique()})
+    sets = sorted(
+        numbers.groupby(scaffolds).agg(list), key=lambda rows: (len(rows), rows[0]), reverse=True
+    )
     parsable = sum(map(len, sets))
     most_train = FRACTIONS[0] * parsable
     if sets and len(sets[0]) > most_train:
-        scaffold = scaffold_of_group[int(groups[sets[0][0]])]
+        [scaffold] = scaffolds[numbers == sets[0][0]]
         in_words = f"have the scaffold {scaffold}" if scaffold else "have no rings"
         raise InputError(
             f"{len(sets[0])} of {parsable} molecules {in_words}, so that a scaffold split "
@@ -213,38 +162,47 @@ def scaffold_split(
     return _as_arrays(split)
 
 
+def _scaffold(smiles: str) -> str | None:
+    """The scaffold of a molecule, or itself if it is too large; None for what RDKit cannot parse,
+    or should not try."""
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles) if 0 < len(smiles) <= LONGEST_SMILES else None
+        if molecule is None:
+            return None
+        if molecule.GetNumAtoms() > MOST_ATOMS:
+            return smiles
+        return MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
+
+
 def random_split(
-    rows: Sequence[int] | np.ndarray,
-    fractions: Sequence[float],
-    *,
-    seed: int,
-    groups: np.ndarray,
+    rows: Sequence[int] | np.ndarray, fractions: Sequence[float], *, seed: int, groups: np.ndarray
 ) -> RowSplit:
-    """The rows, shuffled with the seed and cut into parts with the fractions of train, valid and
-    test (rounded). Rows of one of the `groups` stay together, so that parts may lack a few."""
+    """The rows, shuffled with the seed and cut into train, valid and, if there is a third of the
+    `fractions`, test. Rows of one of the `groups` stay together, so that parts may lack a few."""
     rows = np.asarray(rows)
     group_of_row = groups[rows]
     names, sizes = np.unique(group_of_row, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(names))
-    ends = np.rint(np.cumsum(fractions)[:2] * len(rows))
+    ends = np.rint(np.cumsum(fractions)[:-1] * len(rows))
     cuts = np.searchsorted(np.cumsum(sizes[order]), ends, side="right")
     groups_of_parts = np.split(names[order], cuts)
     return {
         part: np.sort(rows[np.isin(group_of_row, names_of_part)])
-        for part, names_of_part in zip(PARTS, groups_of_parts, strict=True)
+        for part, names_of_part in zip(PARTS, groups_of_parts, strict=False)
     }
 
 
-def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
-    """The rows by what a column says: train, valid, test or one of OTHER_NAMES; with nothing there
-    a row is in no part. InputError for anything else. Without a row that says test there is no such
-    part. With `FOLD=3` for `column`, rows with 3 in the column FOLD are test, all others train."""
+def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSplit:
+    """The rows by what a column says: train, valid, test (if any row does) or one of OTHER_NAMES;
+    with nothing there a row is in no part. With `FOLD=3` for `column`, rows with 3 in the column
+    FOLD are test, all others train. InputError for any other name in a `usable` row ([rows] bool).
+    """
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column in frame:
         return fold_split(frame[fold_column], fold)
     check_columns(frame, "the table to split", column)
-    parts = frame[column].fillna("").astype(str).str.strip().str.lower().replace(OTHER_NAMES)
-    unknown = np.flatnonzero(~parts.isin(["", *PARTS]))
+    parts = _names(frame[column]).str.lower().replace(OTHER_NAMES)
+    unknown = np.flatnonzero(~parts.isin(["", *PARTS]) & usable)
     if len(unknown):
         raise InputError(
             f"split column {column!r}, row {unknown[0] + 1}: {frame[column].iloc[unknown[0]]!r} is "
@@ -258,19 +216,23 @@ def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
 def fold_split(folds: pd.Series, fold: str) -> RowSplit:
     """The rows of one fold are test, those of the others train; rows without a fold are in no
     part. InputError if no row has the fold."""
-    names = folds.fillna("").map(class_name)
+    names = _names(folds)
     if not fold or fold not in set(names):
         raise InputError(
             f"no row has {fold!r} in the split column {folds.name!r}, which has: "
             f"{listed(names.unique(), 10)}"
         )
-    is_test = names == fold
-    is_train = ~is_test & (names != "")
     return {
-        "train": np.flatnonzero(is_train),
+        "train": np.flatnonzero((names != fold) & (names != "")),
         "valid": np.arange(0),
-        "test": np.flatnonzero(is_test),
+        "test": np.flatnonzero(names == fold),
     }
+
+
+def _names(cells: pd.Series) -> pd.Series:
+    """What the cells of a split column say, "" where missing."""
+    names = cells.fillna("").map(class_name)
+    return names.mask(names.isin(MISSING_TEXTS), "")
 
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:

@@ -18,9 +18,6 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
-    half_empty = int(table.is_half_empty.sum())
-    if half_empty:
-        texts += f" ({half_empty} with one empty text)"
     labels = table.labels[table.usable]
     titles = map(table.label_type.title, table.label_columns, labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"

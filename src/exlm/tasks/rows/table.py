@@ -1,7 +1,7 @@
 """The rows of a table: their texts and labels, and why some of them cannot be used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -9,6 +9,7 @@ import pandas as pd
 
 from exlm.data.columns import (
     check_columns,
+    check_different,
     choose_column,
     listed,
     match_columns,
@@ -35,17 +36,17 @@ class TextTable:
     pairs: list[str] | None  # the second text of each row, where the task has two
     text_column: str
     pair_column: str | None
-    # [rows, labels] float64, NaN where missing; [rows, 0] of an `unlabelled_table`; [rows, units]
-    # of token_classification
-    labels: np.ndarray
-    label_columns: list[str]
-    task_type: str  # "" of an `unlabelled_table`
-    class_names: list[str] | None  # of the indices in `labels`, if these are classes
-    binary_names: list[str] | None  # what labels 0 and 1 are called, if they have names
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     inferred: dict[str, str]  # what was inferred, by the setting that can say otherwise
+    # [rows, labels] float64, NaN where missing; [rows, 0] of an `unlabelled_table`; [rows, units]
+    # of token_classification
+    labels: np.ndarray
+    label_columns: list[str] = field(default_factory=list)
+    task_type: str = ""
+    class_names: list[str] | None = None  # of the indices in `labels`, if these are classes
+    binary_names: list[str] | None = None  # what labels 0 and 1 are called, if they have names
     # token_classification: a regular expression for what has a label
     unit_pattern: str | None = None
 
@@ -59,12 +60,6 @@ class TextTable:
         return np.array(self.problems, dtype=object) == ""
 
     @property
-    def is_half_empty(self) -> np.ndarray:
-        """Which rows have only one text of a pair: [rows] bool."""
-        pairs = self.texts if self.pairs is None else self.pairs
-        return np.array(self.texts, dtype=bool) != np.array(pairs, dtype=bool)
-
-    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one
         file."""
@@ -75,17 +70,9 @@ class TextTable:
         """How many rows can be used, for which something is `done`, how many cannot, and how many
         are cut."""
         usable = int(self.usable.sum())
-        counts = {
-            f"rows {done}": usable,
-            UNUSABLE: len(self.problems) - usable,
-        }
-        half_empty = int((self.is_half_empty & self.usable).sum())
-        if half_empty:
-            counts["with one empty text of a pair"] = half_empty
+        counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
         cut = int((self.is_cut & self.usable).sum())
-        if cut:
-            counts["cut to max_length"] = cut
-        return counts
+        return {**counts, "cut to max_length": cut} if cut else counts
 
     def reported_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
@@ -134,48 +121,43 @@ def unlabelled_table(
         pairs=texts[1] if pair_column else None,
         text_column=column,
         pair_column=pair_column,
-        labels=np.empty((len(problems), 0)),
-        label_columns=[],
-        task_type="",
-        class_names=None,
-        binary_names=None,
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
         inferred={} if text_column else {"text_column": column},
+        labels=np.empty((len(problems), 0)),
     )
 
 
 def labelled_table(
-    rows: FileRows,
+    files: dict[str, FileRows],
     config: TaskConfig,
     class_names: Sequence[str] | None = None,
     not_labels: Sequence[str] = (),
 ) -> TextTable:
-    """The texts and labels of the files of a config. Columns and the task type are inferred where
-    they are None (`column_labels.py`), but never from the columns `not_labels`; `class_names` are
-    in the order of their indices. InputError if columns cannot be used, a value is no label of the
-    task, or no row can be used."""
+    """The texts and labels of the files of a config, by part. Columns and the task type are
+    inferred where they are None (`column_labels.py`), but never from the columns `not_labels`;
+    `class_names` are in the order of their indices. InputError if columns cannot be used, a value
+    is no label of the task, or no row can be used."""
     path = config.dataset
-    frame = rows.frame
-    label_columns = match_columns(config.label_columns or [], frame.columns)
-    check_columns(frame, path, config.text_column, config.pair_column, *label_columns)
-    text_column, pair_column = _text_columns(frame, config)
-    for name in (text_column, pair_column):
-        if name is not None and name in label_columns:
-            raise InputError(f"{path}: column {name!r} is both text and label; choose another")
+    rows, text_column, pair_column = join_files(files, config)
     table = unlabelled_table(rows, path, text_column, pair_column)
-    if not label_columns:
-        others = frame.drop(columns=[text_column, pair_column, *not_labels], errors="ignore")
-        label_columns = infer_label_columns(others, table.problems, path)
-    cells = label_cells(frame, label_columns, table.problems)
+    label_columns = _label_columns(files, config, table, not_labels)
+    cells = label_cells(rows.frame, label_columns, table.problems)
     labels = read_labels(cells, path, config.task_type, class_names, config.positive)
-    choices = {
-        "text_column": (config.text_column, table.text_column),
-        "pair_column": (config.pair_column, pair_column),
-        "label_columns": (config.label_columns, listed(label_columns, 5)),
-        "task_type": (config.task_type, labels.task_type),
-        "positive": (config.positive, labels.binary_names and labels.binary_names[1]),
+    has_no_label = np.where(np.isnan(labels.values).all(axis=1), "no label", "")
+    problems = first_of_each(table.problems, has_no_label.tolist())
+    if all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
+        )
+    settings = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_columns": listed(label_columns, 5),
+        "task_type": labels.task_type,
+        "positive": labels.binary_names and labels.binary_names[1],
     }
     return replace(
         table,
@@ -184,51 +166,88 @@ def labelled_table(
         task_type=labels.task_type,
         class_names=labels.class_names,
         binary_names=labels.binary_names,
-        problems=_with_missing_labels(table, labels.values, label_columns, path),
-        inferred={name: used for name, (given, used) in choices.items() if used and given is None},
+        problems=problems,
+        inferred={
+            name: value
+            for name, value in settings.items()
+            if value and getattr(config, name) is None
+        },
     )
 
 
-def _text_columns(frame: pd.DataFrame, config: TaskConfig) -> tuple[str, str | None]:
-    """The columns of the texts of a table with labels, and of the second texts if it has pairs: as
+def _label_columns(
+    files: dict[str, FileRows], config: TaskConfig, table: TextTable, not_labels: Sequence[str]
+) -> list[str]:
+    """The columns of the labels, as named, or as inferred from those of train. InputError for one
+    that a file lacks."""
+    train_columns = files["train"].frame.columns
+    names = match_columns(config.label_columns or [], train_columns)
+    check_columns(train_columns, config.dataset, *names)
+    texts = [table.text_column, table.pair_column]
+    for name in names:
+        if name in texts:
+            raise InputError(
+                f"{config.dataset}: column {name!r} is both text and label; choose another"
+            )
+    if not names:
+        others = table.frame[train_columns].drop(columns=[*texts, *not_labels], errors="ignore")
+        names = infer_label_columns(others, table.problems, config.dataset)
+    for part, file in files.items():
+        if not set(names) <= set(file.frame):
+            raise _difference(files, config, part, "in the columns of labels")
+    return names
+
+
+def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows, str, str | None]:
+    """The rows of the only file, or of all files by (part, row), and their columns of texts and of
+    second texts. These are found in each file by itself and called as in train. All columns are
+    joined; those that not every file has are filled with ""."""
+    text_columns = _text_columns(files["train"].frame, config, config.dataset)
+    if len(files) == 1:
+        return files["train"], *text_columns
+    frames = {}
+    problems = dict[tuple[str, int], str]()
+    for part, file in files.items():
+        name = _file_name(config, part)
+        columns = _text_columns(file.frame, config, name)
+        if (columns[1] is None) != (text_columns[1] is None):
+            raise _difference(files, config, part, "in whether a row has two texts")
+        frames[part] = file.frame.rename(columns=dict(zip(columns, text_columns, strict=True)))
+        check_different(list(frames[part].columns), name)
+        problems |= {(part, row): problem for row, problem in file.problems.items()}
+    all_columns = list(dict.fromkeys(chain(*(frame.columns for frame in frames.values()))))
+    frames = {
+        part: frame.reindex(columns=all_columns, fill_value="") for part, frame in frames.items()
+    }
+    return FileRows(pd.concat(frames), problems), *text_columns
+
+
+def _file_name(config: TaskConfig, part: str) -> str:
+    """The file of a part, in a message."""
+    names = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    return names.get(part) or f"{config.dataset}, {part} part"
+
+
+def _difference(
+    files: dict[str, FileRows], config: TaskConfig, part: str, subject: str
+) -> InputError:
+    """The error for a part that differs from train in its columns."""
+    return InputError(
+        f"{config.dataset} has the columns {listed(files['train'].frame)}, and "
+        f"{_file_name(config, part)} has {listed(files[part].frame)}; they differ {subject}, so "
+        "call columns alike, or name those that all files have with text_column and label_columns"
+    )
+
+
+def _text_columns(frame: pd.DataFrame, config: TaskConfig, where: str) -> tuple[str, str | None]:
+    """The columns of the texts of the file `where`, and of the second texts if it has pairs: as
     named, or by their usual names. Second texts may stand in the lists of the text column."""
+    check_columns(frame, where, config.text_column, config.pair_column)
     text_column = config.text_column
     pair_column = config.pair_column
     if text_column is None and pair_column is None:
         text_column, pair_column = pair_columns(frame.columns)
-    text_column = choose_column(frame.columns, text_column, config.dataset)
+    text_column = choose_column(frame.columns, text_column, where)
     if pair_column is None and are_pairs(frame[text_column]):
         pair_column = text_column
     return text_column, pair_column
-
-
-def _with_missing_labels(
-    table: TextTable, labels: np.ndarray, label_columns: list[str], path: str
-) -> list[str]:
-    """The problems of the rows, also of those without a label. InputError if no row can be used."""
-    unlabelled = np.isnan(labels).all(axis=1)
-    problems = first_of_each(table.problems, np.where(unlabelled, "no label", "").tolist())
-    if all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
-        )
-    return problems
-
-
-def join_files(files: dict[str, FileRows], path: str, *text_columns: str | None) -> FileRows:
-    """The rows of the only file, or of all files by (part, row), with the columns of all of them;
-    those that not every file has are filled with ""."""
-    if len(files) == 1:
-        return files["train"]
-    for part, file in files.items():
-        # in a file without these columns, all texts would be empty
-        check_columns(file.frame, f"{path}, {part} part", *text_columns)
-    columns = list(dict.fromkeys(chain.from_iterable(file.frame for file in files.values())))
-    frames = {
-        part: file.frame.reindex(columns=columns, fill_value="") for part, file in files.items()
-    }
-    problems = dict[tuple[str, int], str]()
-    for part, file in files.items():
-        problems |= {(part, row): problem for row, problem in file.problems.items()}
-    return FileRows(pd.concat(frames), problems)

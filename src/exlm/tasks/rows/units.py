@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from exlm.ops.expansion import IGNORED
 from exlm.tasks.rows.table import TextTable
@@ -17,9 +18,12 @@ NOT_READ = "-?"  # the first that is no class is in place of the label of a unit
 
 
 def units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
-    """The residues or words, or their labels, in every cell, which may be a list of them."""
+    """The residues or words, or their labels, in every cell, which may be a list of them, "" where
+    it has nothing."""
     return [
-        list(map(str, cell)) if isinstance(cell, list) else re.findall(unit_pattern, str(cell))
+        ["" if pd.isna(unit) else str(unit) for unit in cell]
+        if isinstance(cell, list)
+        else re.findall(unit_pattern, str(cell))
         for cell in cells
     ]
 
@@ -50,6 +54,8 @@ def read_unit_labels(
         if not len(text) == len(labels) == len(mask):
             of_mask = f" and a mask of {len(mask)}" if mask_column else ""
             problem = f"{len(text)} residues or words, but {len(labels)} labels{of_mask}"
+        elif "" in labels:
+            problem = f"label {labels.index('') + 1} of {len(labels)} is missing"
         elif unknown_labels:
             problem = f"the model has no label {min(unknown_labels)!r}"
         elif unknown_marks:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
@@ -23,9 +24,12 @@ HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
 def fit_temperature(label_type: Probabilities, logits: np.ndarray, labels: np.ndarray) -> float:
     """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
     et al., 2017)."""
+    targets = label_type.targets(labels)
 
     def loss(log_temperature: float) -> float:
-        return label_type.log_loss(logits / np.exp(log_temperature), labels)
+        outputs = torch.from_numpy(logits / np.exp(log_temperature))
+        total, _ = label_type.loss(outputs, targets)
+        return float(total)
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
 
@@ -78,7 +82,8 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
     if the model keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
-    if not model.saved_task.label_type.has_intervals:
+    label_type = model.saved_task.label_type
+    if not (label_type.is_number or label_type.class_per_row):
         raise InputError(
             "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved_task.task_type}; leave it out"

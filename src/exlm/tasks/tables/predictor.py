@@ -184,7 +184,7 @@ class TablePredictor:
             tokenizer=self.models[0].loaded.tokenizer,
             max_length=self.saved_task.max_length,
             molecules=self.molecules,
-            form=self.saved_task.standardize,
+            standardize=self.saved_task.standardize,
             on_invalid=self.options.on_invalid,
         )
         return reader.read(self.texts_of(rows), self.path)

@@ -170,13 +170,11 @@ def task_after_training(
     on valid."""
     label_type = meaning.label_type
     saved_task = meaning.saved_task
-    if label_type.has_intervals:
+    if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, meaning.as_predictions(outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
     if not isinstance(label_type, Probabilities):
         return fold_label_scale(network, saved_task)
-    if not label_type.has_temperature:
-        return saved_task
     truths, logits = label_type.as_rows(labels, outputs)
     return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
 

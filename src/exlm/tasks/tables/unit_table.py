@@ -28,8 +28,8 @@ from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, uni
 def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     """The table with the class of every unit, at most `max_length` of a text, which are all that a
     model reads; classes are all labels that there are."""
-    rows = join_files(read_files(config), config.dataset, config.text_column)
-    table = unlabelled_table(rows, config.dataset, config.text_column)
+    rows, text_column, _ = join_files(read_files(config), config)
+    table = unlabelled_table(rows, config.dataset, text_column)
     label_column, *others = _label_columns(table.frame, config)
     if others or config.pair_column:
         raise InputError(
@@ -40,7 +40,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
     unit = WORD if has_lists else _unit_of(table.texts, cells)
-    classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL})
+    classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL, ""})
     _check_classes(classes, config)
     labels, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
