@@ -64,8 +64,9 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     | ----------------------- | ---------------- |
     | `10,8%`, `−1,234%`      | 10.8, -1.234     |
     | `1,234`, `2`, `01`, `x` | NaN, 2, NaN, NaN |"""
+    cells = cells.astype(object)
     is_number = cells.map(lambda cell: isinstance(cell, Number)).astype(bool)
-    numbers = cells.astype(object).where(is_number, np.nan).astype(float)
+    numbers = cells.where(is_number, np.nan).astype(float)
     texts = cells[~is_number].astype(str).str.strip().str.replace(MINUS_SIGN, "-")
     texts = texts[texts.str.fullmatch(NUMBER, case=False)]
     if numbers.isna().all() and texts.str.endswith("%").all():
