@@ -152,9 +152,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
         )
-    manifest = read_or_empty(path / MANIFEST)
-    whole = isinstance(manifest, dict) and manifest.keys() >= KEYS
-    if not whole or manifest.get("format_version") != FORMAT_VERSION:
+    manifest = read_or_empty(path / MANIFEST, "files", "options", "counts")
+    if not manifest.keys() >= KEYS or manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(
             f"{path} is not a whole corpus of format {FORMAT_VERSION}; "
             "make a corpus with exlm prepare, or correct the name"
