@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -18,10 +19,13 @@ from exlm.data.formats import READERS, check_sheet, reader_name
 from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout
 from exlm.data.tabular import AS_USUAL, Record, TableOptions
 from exlm.errors import InputError, first_line
-from exlm.storage.files import replacing, sync
+from exlm.storage.files import check_suffix, replacing, sync
 
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
+# as programs write it; an exponent as in 1e-05
+PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]\d{1,2})?")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
@@ -187,17 +191,22 @@ def write_frame(
     header: bool = True,
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
-    """Writes a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
-    a format has none. Texts stay texts; `layout` is that of a .csv file. InputError for cells that
-    a format cannot hold, such as times with a zone."""
-    if path.suffix not in (".parquet", ".jsonl"):
-        frame = frame.copy(deep=False)
-        for name in frame.select_dtypes("object"):
-            cells = [_without_list(cell) for cell in frame[name]]
-            frame[name] = pd.Series(cells, frame.index, dtype=object)
+    """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
+    none. Texts stay texts, but for columns of numbers where a format has types (`with_numbers`).
+    `layout` is that of a .csv file. InputError for another ending, and for cells that a format
+    cannot hold, such as times with a zone."""
+    check_suffix(path, ENDINGS)
     try:
         with replacing(path) as file:
-            _write(frame, file, path.suffix, header, layout)
+            if path.suffix == ".parquet":
+                pq.write_table(as_arrow(frame), file)
+            elif path.suffix == ".jsonl":
+                _write_lines(with_numbers(frame), file)
+            elif path.suffix == ".xlsx":
+                _write_sheet(with_numbers(_without_lists(frame)), file)
+            else:
+                layout = layout if path.suffix == ".csv" else TableLayout("\t")
+                _write_text(_without_lists(frame), file, header, layout)
             sync(file)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
@@ -206,39 +215,60 @@ def write_frame(
         ) from error
 
 
-def _write(frame: pd.DataFrame, file: Path, suffix: str, header: bool, layout: TableLayout) -> None:
-    if suffix == ".parquet":
-        pq.write_table(as_arrow(frame), file)
-    elif suffix == ".jsonl":
-        # pandas would round numbers to 15 digits
-        cells = frame.astype(object).where(frame.notna(), None)
-        with file.open("w", encoding="utf-8") as stream:
-            for record in cells.to_dict("records"):
-                print(_as_json(record), file=stream)
-    elif suffix == ".xlsx":
-        _write_sheet(frame, file)
-    elif suffix == ".csv":
-        # pandas would leave a carriage return without quotes, and read it as a line's end.
-        quote_texts = _any_text_has(frame, "\r")
-        in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
-        frame.to_csv(
-            file,
-            sep=layout.separator,
-            decimal=layout.decimal,
-            index=False,
-            header=header,
-            quoting=in_csv,
-        )
-    else:
+def _write_lines(frame: pd.DataFrame, file: Path) -> None:
+    # pandas would round numbers to 15 digits
+    cells = frame.astype(object).where(frame.notna(), None)
+    with file.open("w", encoding="utf-8") as stream:
+        for record in cells.to_dict("records"):
+            print(_as_json(record), file=stream)
+
+
+def _write_text(frame: pd.DataFrame, file: Path, header: bool, layout: TableLayout) -> None:
+    quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
+    if layout.separator == "\t":
         # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
-        quote_all = _any_text_has(frame, '^"|[\t\n\r]')
-        in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
-        frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
+        has_marks = _any_text_has(frame, '^"|[\t\n\r]')
+        quoting = csv.QUOTE_ALL if has_marks else csv.QUOTE_NONE
+    elif _any_text_has(frame, "\r"):
+        # pandas would leave a carriage return without quotes, and read it as a line's end.
+        quoting = csv.QUOTE_NONNUMERIC
+    frame.to_csv(
+        file,
+        sep=layout.separator,
+        decimal=layout.decimal,
+        index=False,
+        header=header,
+        quoting=quoting,
+    )
 
 
-def _without_list(cell: Any) -> Any:
-    """A list or a dict as JSON; any other cell as it is."""
-    return _as_json(cell) if isinstance(cell, (list, dict)) else cell
+def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
+    texts = frame.select_dtypes(exclude="number").astype(str)
+    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
+
+
+def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame, in which columns of texts are numbers if every cell is a plain one, or empty. 007,
+    1,234, +5 and whole numbers of more than 18 digits are no plain numbers."""
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes(["object", "string"]):
+        texts = frame[name].fillna("").astype(str).tolist()
+        numbers = [text for text in texts if text]
+        if numbers and all(map(PLAIN_NUMBER.fullmatch, numbers)):
+            is_whole = all(text.removeprefix("-").isdecimal() for text in numbers)
+            convert, dtype = (int, "Int64") if is_whole else (float, "Float64")
+            cells = [convert(text) if text else None for text in texts]
+            frame[name] = pd.Series(cells, frame.index, dtype)
+    return frame
+
+
+def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with lists and dicts as JSON."""
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes("object"):
+        cells = [_as_json(x) if isinstance(x, (list, dict)) else x for x in frame[name]]
+        frame[name] = pd.Series(cells, frame.index, dtype=object)
+    return frame
 
 
 def as_text(cell: Any) -> str | None:
@@ -259,15 +289,10 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
 
 
-def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
-    texts = frame.select_dtypes(exclude="number").astype(str)
-    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
-
-
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
     """The frame as an Arrow table. The cells of a column that has several types, as in JSONL,
     become strings, but for missing ones."""
-    frame = frame.copy(deep=False)
+    frame = with_numbers(frame)
     for name, column in frame.items():
         try:
             pa.Array.from_pandas(column)
