@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -61,52 +61,49 @@ def read_chunks(
     path: str | Path,
     options: TableOptions = AS_USUAL,
     rows: int | None = None,
-    like: pd.DataFrame | None = None,
+    columns: Sequence[str] | None = None,
     reader: str | None = None,
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
-    counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
-    those of the frame `like`. Whether no row may be used shows after the last chunk."""
+    counts the rows of the file, from 0. Each chunk has the columns that its rows have, or these
+    `columns`. Whether no row may be used shows after the last chunk."""
     reader = reader or reader_name(path)
     check_sheet(options.sheet, [path])
-    start = 0
     first_problem = ""
     any_usable = False
     with read_errors(path):
         if reader == "parquet":
             chunks = _parquet_chunks(path, rows)
         else:
-            columns = None if like is None else like.columns
             chunks = _record_chunks(READERS[reader](str(path), options), rows, columns)
         for chunk in chunks:
-            if start == 0:
-                first_problem = chunk.problems.get(0, "")
+            first_problem = first_problem or next(iter(chunk.problems.values()), "")
             any_usable = any_usable or len(chunk.problems) < len(chunk.frame)
-            frame = chunk.frame if reader in FORMATS_WITH_TYPES else chunk.frame.fillna("")
-            if like is not None:
-                frame = frame.astype(like.dtypes)
-            frame.index += start
-            problems = {start + row: problem for row, problem in chunk.problems.items()}
-            start += len(frame)
-            yield FileRows(frame, problems)
-    if not start:
-        raise InputError(f"{path}: holds no data rows")
-    if not any_usable:
+            if reader not in FORMATS_WITH_TYPES:
+                chunk = chunk._replace(frame=chunk.frame.fillna(""))
+            yield chunk
+    if first_problem and not any_usable:
         raise InputError(
             f"{path}: no row can be used, the first: {first_problem}; "
             "check the separator and the header"
         )
+    if not any_usable:
+        raise InputError(f"{path}: holds no data rows")
 
 
 def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
     """At most `rows` rows of a Parquet file at a time. They do not become records first, because
     columns would lose their types."""
+    start = 0
     with pq.ParquetFile(path) as file:
         check_different(file.schema_arrow.names, path)
         _note_class_names(file.schema_arrow, path)
         for table in file.iter_batches(rows) if rows else [file.read()]:
             if len(table):
-                yield FileRows(_from_arrow(table))
+                frame = _from_arrow(table)
+                frame.index += start
+                start += len(frame)
+                yield FileRows(frame)
 
 
 def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
@@ -124,18 +121,20 @@ def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
 
 
 def _record_chunks(
-    records: Iterator[Record], rows: int | None, columns: pd.Index | None
+    records: Iterator[Record], rows: int | None, columns: Sequence[str] | None
 ) -> Iterator[FileRows]:
     """At most `rows` records at a time, without the blank ones at the end. Whole numbers stay whole
     where some are missing: floats would change the last digits of long ones, such as barcodes."""
-    records = _without_blank_end(records)
-    while chunk := list(islice(records, rows)):
-        frame = pd.DataFrame([record.cells for record in chunk], columns=columns)
+    numbered = enumerate(_without_blank_end(records))
+    while chunk := dict(islice(numbered, rows)):
+        cells_of_rows = [record.cells for record in chunk.values()]
+        frame = pd.DataFrame(cells_of_rows, columns=columns)
         for name in frame.select_dtypes("float"):
-            cells = [record.cells.get(name) for record in chunk]
+            cells = [cells_of_row.get(name) for cells_of_row in cells_of_rows]
             if all(cell is None or type(cell) is int for cell in cells):
                 frame[name] = pd.Series(cells, dtype=object)
-        problems = {row: record.problem for row, record in enumerate(chunk) if record.problem}
+        frame.index += min(chunk)
+        problems = {row: record.problem for row, record in chunk.items() if record.problem}
         yield FileRows(frame, problems)
 
 
