@@ -21,7 +21,7 @@ from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
 from exlm.data.frames import read_chunks, read_file, write_frame
 from exlm.data.prepare import prepare
-from exlm.data.sources import Source, find_sources, read_rows
+from exlm.data.sources import Source, find_sources, texts_and_problems
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -41,7 +41,7 @@ def write(path, text):
 def rows(name, header=True, text_column=None):
     """What `prepare` reads."""
     [source], _ = find_sources([name], TableOptions(header))
-    return [text for text, _ in read_rows(source, text_column)]
+    return [text for text, _ in texts_and_problems(source, text_column)]
 
 
 def texts(name, header=True, text_column=None):
@@ -607,21 +607,18 @@ def test_quotes_do_not_join_lines_that_are_rows(tmp_path):
     assert read_frame(path)["text"].tolist() == ['"so, he', 'said"']
 
 
-def test_words_for_a_missing_text_are_none_in_a_table(tmp_path):
-    """In a list, and in a FASTA file, they may be texts."""
+def test_words_for_a_missing_text_are_none_for_every_command(tmp_path):
     table = write(tmp_path / "a.csv", "id,text\n1,the cat\n2,NA\n3,null\n4,a dog\n")
+    assert rows(table) == texts(table) == ["the cat", "", "", "a dog"]
     fasta = write(tmp_path / "a.fasta", ">one\nNA\n>two\nMKV\n")
-    texts = {}
-    for path in (table, fasta):
-        (source,), _ = find_sources([path])
-        texts[path] = [text for text, _ in read_rows(source)]
-    assert texts[table] == ["the cat", "", "", "a dog"]
-    assert texts[fasta] == ["NA", "MKV"]
+    assert rows(fasta) == texts(fasta) == ["", "MKV"]
+    manifest = prepare([fasta], str(tmp_path / "out"), "protein", workers=1, held_out=0)
+    assert manifest["counts"]["blank"] == 1
 
 
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = list(read_rows(Source(str(path), "csv", None)))
+    rows = list(texts_and_problems(Source(str(path), "csv", None)))
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
     assert read_file(path).problems == {1: "3 fields instead of 2"}
 

@@ -30,7 +30,7 @@ def pack(
             if number != document:
                 document = number
                 part = part_of_row
-                chunk.counts["rows"]["documents"] += 1
+                chunk.counts["documents"] += 1
                 if separator is None:
                     examples[part].append(leftovers[part])
                     leftovers[part] = NOTHING
@@ -41,7 +41,7 @@ def pack(
             *full, leftovers[part] = np.split(stream, range(length, len(stream) + 1, length))
             examples[part] += full
         yield _packed(examples, chunk.invalid, chunk.counts)
-    yield _packed([[leftover] for leftover in leftovers], [], {})
+    yield _packed([[leftover] for leftover in leftovers], [], Counter())
 
 
 def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -58,7 +58,7 @@ def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
 def _packed(
     examples_by_part: list[list[np.ndarray]],
     invalid: list[InvalidRow],
-    counts: dict[str, Counter[str]],
+    counts: Counter[str],
 ) -> TokenizedChunk:
     """A chunk of these examples, without the empty ones."""
     parts: list[int] = []

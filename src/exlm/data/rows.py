@@ -115,8 +115,7 @@ class TokenizedChunk:
     token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    # How many rows, by what was done with them; invalid rows, by their problem
-    counts: dict[str, Counter[str]]
+    counts: Counter[str]  # how many rows, by what was done with them
 
 
 def count_tokens(molecules_only: bool, form: Standardize, chunk: Chunk) -> Counter[str]:
@@ -191,7 +190,7 @@ class RowTokenizer:
             token_ids=np.fromiter(token_ids, np.uint32),
             examples=self._examples(kept),
             invalid=invalid,
-            counts={"rows": counts, "invalid": Counter(row.reason for row in invalid)},
+            counts=counts,
         )
 
     def _problems(self, row: Row, text: str, token_ids: list[int]) -> Iterator[Problem]:
