@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from exlm.data.files import (
     read_errors,
     text_lines,
 )
-from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
+from exlm.data.tabular import Record, TableOptions, read_csv, read_xlsx
 from exlm.errors import InputError, first_line, import_optional
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
@@ -181,9 +182,17 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 
 # Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
-    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl, "fasta": _fasta,
-    "conll": read_conll, "sdf": _sdf, "xlsx": read_xlsx, "lines": _lines, "hub": _hub,
-}  # fmt: skip
+    "smi": _smi,
+    "csv": read_csv,
+    "tsv": partial(read_csv, usual="\t"),
+    "jsonl": _jsonl,
+    "fasta": _fasta,
+    "conll": read_conll,
+    "sdf": _sdf,
+    "xlsx": read_xlsx,
+    "lines": _lines,
+    "hub": _hub,
+}
 # The format that a file has, by the ending of its name
 SUFFIXES = {
     f".{name}": name for name in ("smi", "txt", *READERS, "parquet") if name not in ("lines", "hub")

@@ -28,17 +28,6 @@ class TableLayout(NamedTuple):
 AS_PROGRAMS_WRITE = TableLayout()
 
 
-class Fit(NamedTuple):
-    """How well a separator divides the lines of a table; the greater one is the better."""
-
-    # 2: the first line and half of the others or more, into as many cells; 1: the first line and
-    # most others; 0: less
-    lines: int
-    alike: int  # lines with as many cells as the first
-    cells: int  # cells of the first line
-    is_usual: bool
-
-
 def find_layout(name: str, usual: str, has_names: bool) -> TableLayout:
     """How the text of a file is divided; `has_names`: the table has a header line. Above it may
     stand `sep=;`, as Excel writes it, or comments: lines that begin with # and a space. InputError
@@ -78,15 +67,15 @@ def _separator(lines: list[str], usual: str, has_names: bool) -> str:
     decimal commas make fewer. If there is none, one that divides the header line and most others,
     or else the usual one."""
 
-    def fit(mark: str) -> Fit:
+    def fit(mark: str) -> tuple[bool, int, int, bool]:
         header, *rows = _cell_counts(lines, mark) or [0]
         alike = rows.count(header)
         divided_rows = sum(cells > 1 for cells in rows)
-        if header > 1 and 2 * alike >= len(rows):
-            return Fit(2, alike, header, mark == usual)
-        if has_names and header > 1 and 2 * divided_rows > len(rows):
-            return Fit(1, alike, header, mark == usual)
-        return Fit(0, 0, 0, mark == usual)
+        fits_half = header > 1 and 2 * alike >= len(rows)
+        fits_header = header > 1 and has_names and 2 * divided_rows > len(rows)
+        if fits_half or fits_header:
+            return fits_half, alike, header, mark == usual
+        return False, 0, 0, mark == usual
 
     return max(SEPARATORS, key=fit)
 

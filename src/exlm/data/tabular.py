@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.columns import check_different, listed
-from exlm.data.files import LARGEST_FILE, LONGEST_LINE, line_end, note_once, text_lines
+from exlm.data.files import LARGEST_FILE, LONGEST_LINE, note_once, text_lines
 from exlm.data.layout import TableLayout, find_layout
 from exlm.errors import InputError, first_line, import_optional
 
@@ -54,23 +54,13 @@ def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Rec
     return _records(rows, options, name)
 
 
-def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
-    """The rows of a text whose cells are usually divided by tabs."""
-    return read_csv(name, options, "\t")
-
-
-def _table_lines(name: str) -> Iterator[str]:
-    """The lines of a table, with their ends; a carriage return inside a line is part of a cell."""
-    return text_lines(name, line_end(name))
-
-
 def _quotes_enclose_cells(name: str) -> bool:
     """Whether quotes enclose cells between tabs, as R, pandas and Excel write them: some cell
     begins with a quote, and all of these end with one. In other files quotes are part of the text,
     and also where they would join lines that have as many cells as all others."""
 
     def lines() -> Iterator[str]:
-        for line in _table_lines(name):
+        for line in text_lines(name):
             yield line.rstrip("\r\n").replace("\r", " ") + "\n"
 
     if not any(re.search('(^|\t)"', line) for line in lines()):
@@ -91,7 +81,7 @@ def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str
     first_number = 0 if header else 1
     number = first_number - layout.lines_above
     try:
-        for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
+        for row in csv.reader(text_lines(name), delimiter=layout.separator, strict=True):
             yield row
             if row or number > first_number:
                 number += 1
@@ -107,7 +97,7 @@ def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str
 def _unquoted_rows(name: str) -> Iterator[list[str]]:
     """Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns
     inside a line."""
-    for line in _table_lines(name):
+    for line in text_lines(name):
         line = line.rstrip("\n").removesuffix("\r")
         yield line.split("\t") if line else []
 
