@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from exlm.data.files import STANDARD_INPUT, path_of, read_errors
 from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, as_text, read_chunks
-from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.tabular import TableOptions
+from exlm.data.tabular import AS_PROGRAMS_WRITE, TableLayout, TableOptions, find_layout
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,

@@ -90,17 +90,10 @@ class Corpus:
 
     def _check_alike(self, manifests: list[dict[str, Any]]) -> None:
         """InputError if a corpus differs from the first in what all must have in common."""
-        shared_facts = [
-            {
-                "tokenizer_hash": manifest["tokenizer_hash"],
-                "molecules": manifest["options"]["molecules"],
-                "standardize": manifest["options"]["standardize"],
-            }
-            for manifest in manifests
-        ]
-        for path, facts in zip(self.paths, shared_facts, strict=True):
-            for name, value in facts.items():
-                if value != shared_facts[0][name]:
+        facts = [manifest | manifest["options"] for manifest in manifests]
+        for path, facts_of_corpus in zip(self.paths, facts, strict=True):
+            for name in ("tokenizer_hash", "molecules", "standardize"):
+                if facts_of_corpus[name] != facts[0][name]:
                     raise InputError(
                         f"{path} and {self.path} differ in {name}; prepare it again with "
                         f"--tokenizer {self.path} and the other options of that corpus"

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from exlm.data.columns import check_different, listed
 from exlm.data.files import note_once, read_errors
 from exlm.data.formats import READERS, check_sheet, reader_name
-from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout
-from exlm.data.tabular import AS_USUAL, Record, TableOptions
+from exlm.data.tabular import AS_PROGRAMS_WRITE, AS_USUAL, Record, TableLayout, TableOptions
 from exlm.errors import InputError, first_line
 from exlm.storage.files import check_suffix, replacing, sync
 
