@@ -40,19 +40,16 @@ class FileRows(NamedTuple):
         return [self.problems.get(row, "") for row in self.frame.index]
 
 
-def read_file(
-    path: str | Path, options: TableOptions = AS_USUAL, reader: str | None = None
-) -> FileRows:
+def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
     """A whole file in any format of SUFFIXES, or standard input (`-`), as a table.
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
-    number of fields than the header are cut or filled up with "" and must not be used. `reader` is
-    a key of READERS, where the ending of the name does not say it.
+    number of fields than the header are cut or filled up with "" and must not be used.
 
     InputError for a missing, empty or unreadable file, for two columns with the same name, and if
     no row may be used."""
-    [whole_file] = read_chunks(path, options, reader=reader)
+    [whole_file] = read_chunks(path, options)
     return whole_file
 
 
@@ -65,7 +62,8 @@ def read_chunks(
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each chunk has the columns that its rows have, or these
-    `columns`. Whether no row may be used shows after the last chunk."""
+    `columns`. Whether no row may be used shows after the last chunk. `reader` is a key of READERS,
+    where the ending of the name does not say it."""
     reader = reader or reader_name(path)
     check_sheet(options.sheet, [path])
     first_problem = ""

@@ -213,8 +213,7 @@ def _cell_counts(lines: list[str], separator: str) -> list[int]:
 
 
 def _check_header_line(name: str, lines: list[str], separator: str) -> None:
-    """InputError if a header line, the first of these, is divided otherwise than all rows; a note
-    if most rows have another number of cells, and some have more."""
+    """InputError if a header line, the first of these, is divided otherwise than all rows."""
     if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
         raise InputError(
             f"{name}: there are spaces between the names in its header line; put commas or tabs "
@@ -225,7 +224,7 @@ def _check_header_line(name: str, lines: list[str], separator: str) -> None:
     if not cells:
         return
     in_header = [mark for mark in SEPARATORS if counts[mark][0] > 1]
-    in_rows = [mark for mark in SEPARATORS if min(counts[mark][1:], default=0) > 1]
+    in_rows = [mark for mark in SEPARATORS if min(counts[mark][1:]) > 1]
     if in_header and in_rows and not set(in_header) & set(in_rows):
         raise InputError(
             f"{name}: there are {SEPARATORS[in_header[0]]} in its header line, and "
@@ -236,11 +235,4 @@ def _check_header_line(name: str, lines: list[str], separator: str) -> None:
             f"{name}: every row has one cell more than its header line has names ({names}); "
             "if R wrote it, write it with row.names = FALSE, else name every column, and put cells "
             f"that hold {SEPARATORS[separator]} in quotes"
-        )
-    others = len(cells) - cells.count(names)
-    if 2 * others > len(cells) and max(cells) > names > 1:
-        note_once(
-            f"{name} is read as cells between {SEPARATORS[separator]}, and {others} of its first "
-            f"{len(cells)} rows have another number of cells than the header line ({names}); "
-            "correct them, or put cells that hold this separator in quotes"
         )

@@ -2,7 +2,7 @@
 
 There are two answers to other settings. What took long is refused, with the name of the setting
 that differs (`finished_result`, checkpoints); what is cheap to repeat is made anew
-(`made_with`, `resumable_directory`)."""
+(`resumable_directory`)."""
 
 import os
 import platform
@@ -51,11 +51,6 @@ def finished_result(
     return result
 
 
-def made_with(identity: dict[str, Any], file: Path) -> bool:
-    """Whether the JSON file `file` says that what it belongs to has this identity."""
-    return read_or_empty(file) == to_json_types(identity)
-
-
 def refuse_other_settings(path: Path, identity: dict[str, Any]) -> None:
     """InputError names the first setting that differs, if the `resumable_directory` `path` keeps
     something of a command with another `identity`."""
@@ -93,7 +88,7 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        if not made_with(identity, path / BEGUN):
+        if read_or_empty(path / BEGUN) != to_json_types(identity):
             shutil.rmtree(folder, ignore_errors=True)
             write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)
