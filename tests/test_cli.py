@@ -399,9 +399,9 @@ WITHOUT_LIBRARY = [
     "pretrain x.yaml",
     "finetune --model molecules-5M --dataset /nowhere.csv --output x",
     "baseline ecfp-rf /nowhere.csv --output x",
-    "recipes exlm-1M",
 ]
 WITHOUT_TORCH = [
+    "recipes exlm-1M",
     "info CORPUS",
     "info MODEL",
     "predict /nowhere x.csv",

@@ -1,7 +1,7 @@
 """The `exlm` command, without importing the library until a command needs it.
 
 This package is outside of `exlm` because importing `exlm` imports PyTorch and transformers, which
-takes seconds. General help, the version, recipes and mistyped commands are answered without them.
+takes seconds. General help, the version and mistyped commands are answered without them.
 
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
 signal n."""
@@ -13,7 +13,7 @@ from itertools import pairwise, takewhile
 from typing import NoReturn
 
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
-from exlm_command.recipes import recipe_path, recipes
+from exlm_command.recipes import recipe_path
 
 VERSION = "0.2.0"
 HELP = ("-h", "--help")
@@ -66,17 +66,17 @@ def _run(name: str, others: list[str]) -> None:
         print(_usage())
         return
     if name not in COMMANDS:
-        _leave(2, _unknown(name))
-    values = list(takewhile(_is_value, others))
+        hint = did_you_mean(similar(name, COMMANDS))
+        error = f"exlm: error: unknown command {name!r}{hint}\n\n" if name else ""
+        _leave(2, error + _usage())
+    # `-` is a value: standard input
+    values = list(takewhile(lambda word: word == "-" or not word.startswith("-"), others))
     options = others[len(values) :]
     if not set(HELP) & set(options):
         try:
             has_recipe = any(option.partition("=")[0] == "--config" for option in options)
             if values or not has_recipe:
                 values = _as_arguments(name, values)
-            if name == "recipes" and not options:
-                recipes(*values)
-                return
             # settings may be printed before the file is there
             if not any(option.startswith("--print_config") for option in options):
                 _check_paths(name, values, options)
@@ -89,11 +89,6 @@ def _run(name: str, others: list[str]) -> None:
     status, message = run(name, [*values, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
-
-
-def _is_value(argument: str) -> bool:
-    """Whether it is no option. `-` is a value: standard input."""
-    return argument == "-" or not argument.startswith("-")
 
 
 def _as_arguments(name: str, values: list[str]) -> list[str]:
@@ -135,14 +130,6 @@ def _usage() -> str:
     return (
         f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     )
-
-
-def _unknown(name: str) -> str:
-    """What to say of a command that does not exist; without a command, the usage."""
-    if not name:
-        return _usage()
-    hint = did_you_mean(similar(name, COMMANDS))
-    return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 
 def _leave(status: int, message: str) -> NoReturn:

@@ -17,7 +17,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command.commands import COMMANDS, did_you_mean, function_of, similar
+from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
 
@@ -44,7 +44,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
             transformers.logging.set_verbosity_error()
             transformers.logging.disable_progress_bar()
         function_of(name)(**function_settings)
-    except InputError as error:
+    except (InputError, CommandLineError) as error:
         return 2, f"error: {error}"
     except BrokenPipeError:
         raise  # no file, but the standard output

@@ -74,17 +74,19 @@ class Corpus:
             self.corpus_hash = hashlib.sha256("".join(hashes).encode()).hexdigest()
         indexes: list[np.ndarray] = []
         self._shards: list[np.ndarray] = []
-        self._starts = [0]  # where each shard begins in the whole token stream; and its end
+        self._starts: list[int] = []  # where each shard begins in the whole token stream
+        tokens = 0
         for path, manifest in zip(self.paths, manifests, strict=True):
             index = _open_index(path / f"{part}.npy")
             if indexes:
                 index = index.copy()
-                index["offset"] += self._starts[-1]
+                index["offset"] += tokens
             indexes.append(index)
             for name in manifest["token_files"]:
                 shard = np.memmap(path / name, manifest["token_dtype"], "r")
                 self._shards.append(shard.view(np.ndarray))  # whose slices take less time
-                self._starts.append(self._starts[-1] + len(shard))
+                self._starts.append(tokens)
+                tokens += len(shard)
         self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
         self.token_counts: np.ndarray = self._index["length"]
 
@@ -113,7 +115,7 @@ class Corpus:
         lengths = entries["length"].astype(np.int64)
         shape = (len(entries), lengths.max(initial=0))
         token_ids = np.full(shape, self.manifest["pad_token_id"], dtype=np.int64)
-        shards = np.searchsorted(self._starts[:-1], entries["offset"], side="right") - 1
+        shards = np.searchsorted(self._starts, entries["offset"], side="right") - 1
         first = entries["offset"] - np.array(self._starts)[shards]
         for row, (shard, start, length) in enumerate(zip(shards, first, lengths, strict=True)):
             token_ids[row, :length] = self._shards[shard][start : start + length]

@@ -61,13 +61,14 @@ def _packed(
     counts: Counter[str],
 ) -> TokenizedChunk:
     """A chunk of these examples, without the empty ones."""
-    parts: list[int] = []
-    contents: list[np.ndarray] = []
-    for part, examples_of_part in enumerate(examples_by_part):
-        full = [token_ids for token_ids in examples_of_part if len(token_ids)]
-        parts += [part] * len(full)
-        contents += full
-    examples = np.zeros(len(contents), EXAMPLE)
-    examples["length"] = list(map(len, contents))
-    examples["part"] = parts
-    return TokenizedChunk(np.concatenate([NOTHING, *contents]), examples, invalid, counts)
+    pairs = [
+        (part, token_ids)
+        for part, examples_of_part in enumerate(examples_by_part)
+        for token_ids in examples_of_part
+        if len(token_ids)
+    ]
+    examples = np.zeros(len(pairs), EXAMPLE)
+    examples["part"] = [part for part, _ in pairs]
+    examples["length"] = [len(token_ids) for _, token_ids in pairs]
+    all_ids = np.concatenate([NOTHING, *(token_ids for _, token_ids in pairs)])
+    return TokenizedChunk(all_ids, examples, invalid, counts)
