@@ -144,17 +144,16 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
         )
     manifest = read_or_empty(path / MANIFEST, "files", "options", "counts")
-    if not manifest.keys() >= KEYS or manifest.get("format_version") != FORMAT_VERSION:
+    if (
+        not manifest.keys() >= KEYS
+        or manifest.get("format_version") != FORMAT_VERSION
+        # A manifest from elsewhere must not make us read other files.
+        or not set(manifest["token_files"]) <= set(manifest["files"])
+        or manifest["token_dtype"] not in TOKEN_DTYPES
+    ):
         raise InputError(
             f"{path} is not a whole corpus of format {FORMAT_VERSION}; "
             "make a corpus with exlm prepare, or correct the name"
-        )
-    # A manifest from elsewhere must not make us read other files.
-    are_listed = set(manifest["token_files"]) <= set(manifest["files"])
-    if not are_listed or manifest["token_dtype"] not in TOKEN_DTYPES:
-        raise InputError(
-            f"the manifest of {path} is damaged: its token files are not those of a corpus; "
-            "prepare again"
         )
     options = manifest.get("options", {})
     added = {"molecules": options.get("check_molecules"), "standardize": "none"}
