@@ -567,24 +567,24 @@ def test_sequences_in_blocks_are_joined(tmp_path):
 def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
     lines = ["smiles,name", "CCO,ethanol", 'CCN,"ethylamine', *lines]
     path = write(tmp_path / "a.csv", "\n".join(lines))
-    with pytest.raises(InputError, match=f"row 2: {message}.*a quote may be open"):
+    with pytest.raises(InputError, match=f"line 3: {message}.*a quote may be open"):
         read_frame(path)
 
 
 @pytest.mark.parametrize(
-    ("lines", "header", "place"),
+    ("lines", "header", "line"),
     [
-        (['C,"a'], False, "row 1: "),
-        (["CC,a", 'C,"a'], False, "row 2: "),
-        (["smiles,name", 'C,"a'], True, "row 1: "),
-        (["# comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
-        (["", "CC,a", "", 'C,"a'], False, "row 3: "),
-        (['smiles,"name', "C,a"], True, "the lines above the first row: "),
+        (['C,"a'], False, 1),
+        (["CC,a", 'C,"a'], False, 2),
+        (["smiles,name", 'C,"a'], True, 2),
+        (["# comment", "", "smiles,name", "", 'C,"a'], True, 5),
+        (["", "CC,a", "", 'C,"a'], False, 4),
+        (['smiles,"name', "C,a"], True, 1),
     ],
 )
-def test_an_open_quote_is_found_in_its_row(tmp_path, lines, header, place):
+def test_an_open_quote_is_found_in_its_line(tmp_path, lines, header, line):
     path = write(tmp_path / "a.csv", "\n".join(lines))
-    with pytest.raises(InputError, match=f"a.csv, {place}unexpected end of data"):
+    with pytest.raises(InputError, match=f"a.csv, line {line}: unexpected end of data"):
         read_frame(path, TableOptions(header))
 
 
@@ -735,7 +735,7 @@ def test_files_with_the_line_ends_of_old_macs_are_read(tmp_path, name):
 def test_a_carriage_return_in_a_cell_without_quotes_divides_no_row(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
     for read in (read_frame, lambda path: rows(str(path))):
-        with pytest.raises(InputError, match="a.csv, row 1: .* or a carriage return in a cell wit"):
+        with pytest.raises(InputError, match="a.csv, line 2: .* or a carriage return in a cell"):
             read(tmp_path / "a.csv")
     quoted = content.replace(b"a\rb", b'"a\rb"')
     if quoted != content:
@@ -768,7 +768,7 @@ def test_comments_above_a_table_are_left_out_and_counted(tmp_path, capsys):
     note = "a.csv are left out (lines: 2, the first: '# from ChEMBL, with care')"
     assert capsys.readouterr().err.count(note) == 1
     path = write(tmp_path / "b.csv", '# second, too\nsmiles,y\nCCO,1\nCC,"2\n')
-    with pytest.raises(InputError, match="b.csv, row 2: "):
+    with pytest.raises(InputError, match="b.csv, line 4: "):
         read_frame(path)
 
 

@@ -233,7 +233,7 @@ def test_prediction_table_has_no_labels(tmp_path):
             (None, None),
             "no row can be used, the first: 4 fields instead of 2; check the separator and the",
         ),
-        ('smiles,y\nC,"1\n' + "x" * 2**24, (None, None), "row 1: field larger than field limit"),
+        ('smiles,y\nC,"1\n' + "x" * 2**24, (None, None), "line 2: field larger than field limit"),
         ("smiles,y\n", (None, None), "no data rows"),
         ("", (None, None), "no data rows"),
     ],

@@ -22,9 +22,8 @@ class TableOptions(NamedTuple):
     """What is known of a table before it is read."""
 
     header: bool = True  # whether it has a header line
-    columns_if_missing: tuple[
-        str, ...
-    ] = ()  # names of the columns where the header line is missing
+    # names of the columns where the header line is missing
+    columns_if_missing: tuple[str, ...] = ()
     sheet: str | None = None  # name of a sheet of a workbook; the first where absent
 
     @property
@@ -63,7 +62,7 @@ def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Rec
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
     is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout, options.header)
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout.separator)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
     return records_of(rows, options, name)
@@ -89,23 +88,21 @@ def _quotes_enclose_cells(name: str) -> bool:
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str]]:
+def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
-    # Rows are numbered from 1, after the header line. Blank lines count only inside of the table.
-    first_number = 0 if header else 1
-    number = first_number - layout.lines_above
+    rows = csv.reader(text_lines(name), delimiter=separator, strict=True)
+    first_line_of_row = 1
     try:
-        for row in csv.reader(text_lines(name), delimiter=layout.separator, strict=True):
+        for row in rows:
             yield row
-            if row or number > first_number:
-                number += 1
+            first_line_of_row = rows.line_num + 1
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # without advice for programmers
-        place = f"row {number}" if number > 0 else "the lines above the first row"
         raise InputError(
-            f"{name}, {place}: {reason}; correct it, a quote may be open, or stand inside a "
-            "cell without a second one, or a carriage return in a cell without quotes"
+            f"{name}, line {first_line_of_row}: {reason}; correct it, a quote may be open, or "
+            "stand inside a cell without a second one, or a carriage return in a cell without "
+            "quotes"
         ) from error
 
 
