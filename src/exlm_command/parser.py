@@ -153,7 +153,7 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
     parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
     types_of_parents = chain.from_iterable(_members(option_types.get(parent)) for parent in parents)
     # any key can stand below a dict, such as the name of a task
-    if name in option_types or dict in map(get_origin, types_of_parents):
+    if name in option_types or any(get_origin(hint) is dict for hint in types_of_parents):
         return name
     same_last = [option for option in option_types if option.split(".")[-1] == last]
     matches = [option for option in same_last if set(sections) <= set(option.split("."))]

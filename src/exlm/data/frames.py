@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -57,7 +57,7 @@ def read_chunks(
     path: str | Path,
     options: TableOptions = AS_USUAL,
     rows: int | None = None,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | None = None,
     reader: str | None = None,
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
@@ -118,7 +118,7 @@ def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
 
 
 def _record_chunks(
-    records: Iterator[Record], rows: int | None, columns: Sequence[str] | None
+    records: Iterator[Record], rows: int | None, columns: list[str] | None
 ) -> Iterator[FileRows]:
     """At most `rows` records at a time, without the blank ones at the end. Whole numbers stay whole
     where some are missing: floats would change the last digits of long ones, such as barcodes."""

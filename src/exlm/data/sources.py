@@ -136,8 +136,9 @@ def texts_and_problems(source: Source, text_column: str | None = None) -> Iterat
         if column is None and len(columns):
             column = choose_column(columns, text_column, source.name)
         cells = rows.frame.get(column, pd.Series("", rows.frame.index))
-        for (row, cell), problem in zip(cells.items(), rows.problems_of_rows, strict=True):
-            text = _text_of(cell, f"{source.name}, row {row + 1}")
+        numbers = (rows.frame.index + 1).tolist()
+        for number, cell, problem in zip(numbers, cells, rows.problems_of_rows, strict=True):
+            text = _text_of(cell, f"{source.name}, row {number}")
             yield "" if problem else text, problem
 
 
