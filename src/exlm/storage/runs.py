@@ -9,6 +9,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from exlm.storage.files import read_or_empty, to_json_types, write_json
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"
 PROGRESS = "kept"
+LIBRARIES = ("exlm", "transformers", "rdkit")
 
 
 def finished_result(
@@ -118,3 +120,12 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
+
+
+def doctor() -> dict[str, str]:
+    """Prints what a report of a bug should have: versions, processor, device, threads."""
+    facts = {name: version(name) for name in LIBRARIES}
+    facts |= {name: str(value) for name, value in machine().items()}
+    for name, value in facts.items():
+        print(f"{name:12}  {value}")
+    return facts
