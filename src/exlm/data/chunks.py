@@ -96,14 +96,11 @@ def write_in_chunks(
     file is the numbers alone, float32. A command that was interrupted goes on after the chunks
     that are finished, if input and `settings` are the same. Returns the sums of what `write`
     returns."""
-    run_settings = to_json_types(
-        {**settings, "input": sha256(path_of(input)), "rows_of_a_chunk": ROWS}
-    )
-    with resumable_directory(
-        target.with_name(f".unfinished-{target.name}"), run_settings
-    ) as folder:
-        columns_of_chunks = [chunk.frame.columns for chunk in read_chunks(input, options, ROWS)]
-        columns = list(dict.fromkeys(chain.from_iterable(columns_of_chunks)))
+    identity = {**settings, "input": sha256(path_of(input)), "rows_of_a_chunk": ROWS}
+    unfinished = target.with_name(f".unfinished-{target.name}")
+    with resumable_directory(unfinished, to_json_types(identity)) as folder:
+        names = chain.from_iterable(chunk.frame for chunk in read_chunks(input, options, ROWS))
+        columns = list(dict.fromkeys(names))
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
