@@ -212,10 +212,8 @@ def _learn(options: PrepareOptions, sources: list[Source], workers: int) -> PreT
     chunks = _with_progress(chunks_of_rows(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
         return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size)
-    molecules_only = options.molecules is True and options.on_invalid != "keep"
-    count = partial(count_tokens, molecules_only, options.standardize)
     total = Counter[str]()
-    with closing(map_chunks(count, chunks, workers)) as counted:
+    with closing(map_chunks(partial(count_tokens, options), chunks, workers)) as counted:
         for tokens in counted:
             total.update(tokens)
     return smiles_tokenizer(total)

@@ -118,13 +118,14 @@ class TokenizedChunk:
     counts: Counter[str]  # how many rows, by what was done with them
 
 
-def count_tokens(molecules_only: bool, form: Standardize, chunk: Chunk) -> Counter[str]:
-    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules."""
+def count_tokens(options: PrepareOptions, chunk: Chunk) -> Counter[str]:
+    """How often each token occurs in a chunk's standardized SMILES, or in those of molecules alone
+    if other rows are left out."""
+    molecules_only = options.molecules and options.on_invalid != "keep"
     counts = Counter[str]()
     for row in chunk:
         if not molecules_only or molecule_problem(row.text) is None:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, form)))
+            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, options.standardize)))
     return counts
 
 
