@@ -84,7 +84,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     )
     standardize = remembered(config).standardize
     if standardize != "none":
-        note(f"the model reads molecules as standardize {standardize} writes them; write them so")
+        note(f"the model was trained with standardize {standardize}; write molecules so, too")
     return Path(output) / "model.onnx"
 
 
