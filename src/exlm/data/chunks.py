@@ -100,7 +100,7 @@ def write_in_chunks(
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
         names = chain.from_iterable(chunk.frame for chunk in read_chunks(input, options, ROWS))
-        columns = list(dict.fromkeys(names))
+        columns: list[Any] = list(dict.fromkeys(names))
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
