@@ -195,6 +195,20 @@ def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
             info(str(path))
 
 
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("recipe.yaml", "data:\n", "recipe.yaml is damaged: data has no entries"),
+        ("log.jsonl", '{"step": 1}\n3\n', "log.jsonl is damaged: '3' is no entry of a log"),
+        ("manifest.json", '{"files": 3}', "manifest.json is damaged: files has no entries"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_sentence(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        info(str(tmp_path))
+
+
 class Hub(BaseHTTPRequestHandler):
     """A stand-in for the Hugging Face hub, which writes what arrives to the folder `files`."""
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from exlm.describe.doctor import doctor
 from exlm.describe.on_disk import verify
 from exlm.errors import InputError
 from exlm.storage.manifest import write_manifest
+from exlm.storage.runs import doctor
 
 
 def test_verify_names_what_has_changed_in_any_directory_below(tmp_path, capsys):

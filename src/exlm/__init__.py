@@ -4,14 +4,18 @@
 Importing the package registers its models with transformers, so that
 `AutoModelForMaskedLM.from_pretrained` and its siblings load ExLM directories without remote
 code. So the models cannot wait until someone asks for a name of this module. They take seconds
-to import, which is too long for `exlm models`: the command line alone imports the package
-without them, and each command imports what it needs."""
+to import, which is too long for `exlm models`: the command line alone asks for the package
+without them, by EXLM_WITHOUT_MODELS, and each command imports what it needs."""
 
-import exlm_command
+import os
+from importlib.metadata import version
+
 from exlm.storage.shipped import model_path
-from exlm_command import VERSION as __version__
 
-if not exlm_command.is_running:
+__version__ = version("exlm")
+
+# Taken away at once: processes that this one starts get all models.
+if os.environ.pop("EXLM_WITHOUT_MODELS", None) is None:
     from exlm.data.batching import ExLMDataCollator
     from exlm.errors import InputError
     from exlm.model import (

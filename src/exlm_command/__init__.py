@@ -1,7 +1,7 @@
 """The `exlm` command, without importing the library until a command needs it.
 
 This package is outside of `exlm` because importing `exlm` imports PyTorch and transformers, which
-takes seconds. General help, the version, recipes and mistyped commands are answered without them.
+takes seconds. General help, the version and mistyped commands are answered without them.
 
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
 signal n."""
@@ -13,28 +13,22 @@ from itertools import pairwise, takewhile
 from typing import NoReturn
 
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
-from exlm_command.recipes import recipe_path, recipes
+from exlm_command.recipes import recipe_path
 
 VERSION = "0.2.0"
 HELP = ("-h", "--help")
-
-# Whether this process is the command, as `exlm` or as `python -m exlm` (Python calls it -m until it
-# runs). Then importing `exlm` does not import all models.
-is_running = sys.argv[:1] == ["-m"] and ("-m", "exlm") in pairwise(sys.orig_argv)
 # positional arguments that name something on disk
 ON_DISK = ("model", "input")
-# options that name a file if their value has a dot; names of data sets have none
-FILE_OPTIONS = ("dataset", "valid", "test", "file", "known")
+# arguments that name a file if their value has a dot; names of data sets have none
+FILES = ("dataset", "valid", "test", "file", "known")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
     if arguments is None:
-        global is_running
-        is_running = True
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, _interrupt)
-        _set_progress()
+        _set_environment()
     name, *others = arguments or [""]
     try:
         _run(name, others)
@@ -49,9 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(128 + signal.SIGPIPE) from None
 
 
-def _set_progress() -> None:
-    """Lets progress bars move once in ten minutes where they do not move on a screen, but fill a
-    log. They are made by tqdm, which reads these variables when it is imported."""
+def _set_environment() -> None:
+    """Sets variables that `exlm` and tqdm read when they are imported: the command imports the
+    models that it needs, and where progress bars fill a log they move once in ten minutes."""
+    if "exlm" not in sys.modules:
+        os.environ["EXLM_WITHOUT_MODELS"] = "1"
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_MININTERVAL", "600")
         os.environ.setdefault("TQDM_MAXINTERVAL", "600")
@@ -70,21 +66,20 @@ def _run(name: str, others: list[str]) -> None:
         print(_usage())
         return
     if name not in COMMANDS:
-        _leave(2, _unknown(name))
-    values = list(takewhile(_is_value, others))
+        hint = did_you_mean(similar(name, COMMANDS))
+        error = f"exlm: error: unknown command {name!r}{hint}\n\n" if name else ""
+        _leave(2, error + _usage())
+    # `-` is a value: standard input
+    values = list(takewhile(lambda word: word == "-" or not word.startswith("-"), others))
     options = others[len(values) :]
     if not set(HELP) & set(options):
         try:
             has_recipe = any(option.partition("=")[0] == "--config" for option in options)
             if values or not has_recipe:
                 values = _as_arguments(name, values)
-            if name == "recipes" and not options:
-                recipes(*values)
-                return
-            _check_paths(name, values)
             # settings may be printed before the file is there
             if not any(option.startswith("--print_config") for option in options):
-                _check_files(name, values, options)
+                _check_paths(name, values, options)
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
@@ -94,11 +89,6 @@ def _run(name: str, others: list[str]) -> None:
     status, message = run(name, [*values, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
-
-
-def _is_value(argument: str) -> bool:
-    """Whether it is no option. `-` is a value: standard input."""
-    return argument == "-" or not argument.startswith("-")
 
 
 def _as_arguments(name: str, values: list[str]) -> list[str]:
@@ -116,33 +106,23 @@ def _as_arguments(name: str, values: list[str]) -> list[str]:
     return values
 
 
-def _check_paths(name: str, values: list[str]) -> None:
-    """Raises CommandLineError if a positional argument names something that is not there."""
-    for positional, value in zip(COMMANDS[name].positionals, values, strict=False):
-        if positional not in ON_DISK or value == "-" or os.path.exists(value):
+def _check_paths(name: str, values: list[str], options: list[str]) -> None:
+    """Raises CommandLineError if an argument names a file or a directory that is not there."""
+    by_position = zip(COMMANDS[name].positionals, values, strict=False)
+    by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
+    for argument, value in [*by_position, *by_name]:
+        is_file = argument.lstrip("-").removeprefix("task.") in FILES and "." in value
+        if not (is_file or argument in ON_DISK) or value == "-" or os.path.exists(value):
             continue
-        names = ""
-        if positional == "model":
+        advice = f"check the path of {argument}"
+        if argument == "model":
             # a part of the library that needs no PyTorch
             from exlm.storage.shipped import shipped_models
 
             if value in shipped_models():
                 continue
-            names = ", or give a name that exlm models lists"
-        raise CommandLineError(
-            f"{value} does not exist; check the path of {positional.upper()}{names}"
-        )
-
-
-def _check_files(name: str, values: list[str], options: list[str]) -> None:
-    """Raises CommandLineError if an option, or the data set of a baseline, is a file that is not
-    there."""
-    by_position = zip(COMMANDS[name].positionals, values, strict=False)
-    by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
-    for option, value in [*by_position, *by_name]:
-        is_file = option.lstrip("-").removeprefix("task.") in FILE_OPTIONS and "." in value
-        if is_file and not os.path.exists(value):
-            raise CommandLineError(f"{value} does not exist; check the path of {option}")
+            advice += ", or give a name that exlm models lists"
+        raise CommandLineError(f"{value} does not exist; {advice}")
 
 
 def _usage() -> str:
@@ -150,14 +130,6 @@ def _usage() -> str:
     return (
         f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     )
-
-
-def _unknown(name: str) -> str:
-    """What to say of a command that does not exist; without a command, the usage."""
-    if not name:
-        return _usage()
-    hint = did_you_mean(similar(name, COMMANDS))
-    return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 
 def _leave(status: int, message: str) -> NoReturn:

@@ -40,14 +40,13 @@ def similar(misspelled: str, names: Collection[str]) -> list[str]:
     if matches:
         return matches
     section = _last_section(misspelled)
-    for name in names:
-        section_of_name = _last_section(name)
-        is_similar = get_close_matches(section, [section_of_name], n=1, cutoff=0.7)
-        if section in section_of_name or is_similar:
-            matches.append(name)
+    sections = {name: _last_section(name) for name in names}
+    similar_sections = get_close_matches(section, sections.values(), n=len(names), cutoff=0.7)
+    matches = [
+        name for name, other in sections.items() if section in other or other in similar_sections
+    ]
     # those with the same last section are the first
-    matches.sort(key=lambda name: _last_section(name) != section)
-    return matches[:3]
+    return sorted(matches, key=lambda name: sections[name] != section)[:3]
 
 
 def _last_section(name: str) -> str:

@@ -7,8 +7,8 @@ import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Collection
-from itertools import takewhile
-from types import NoneType, UnionType
+from itertools import chain, takewhile
+from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -17,7 +17,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command.commands import COMMANDS, did_you_mean, function_of, similar
+from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
 
@@ -44,7 +44,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
             transformers.logging.set_verbosity_error()
             transformers.logging.disable_progress_bar()
         function_of(name)(**function_settings)
-    except InputError as error:
+    except (InputError, CommandLineError) as error:
         return 2, f"error: {error}"
     except BrokenPipeError:
         raise  # no file, but the standard output
@@ -110,13 +110,12 @@ def types_of_options(parser: ArgumentParser) -> dict[str, Any]:
     """By the full name of every option, such as `train.steps`, its type if jsonargparse takes care
     of it (lists and dicts among them), else None. No public function of the parser tells types."""
     actions = [action for action in parser._actions if action.option_strings]
-    return {action.dest: _without_none(getattr(action, "_typehint", None)) for action in actions}
+    return {action.dest: getattr(action, "_typehint", None) for action in actions}
 
 
-def _without_none(hint: Any) -> Any:
-    """`X` of `X | None`."""
-    members = [member for member in get_args(hint) if member is not NoneType]
-    return members[0] if get_origin(hint) in (Union, UnionType) and len(members) == 1 else hint
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The types that a union has; any other type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def full_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
@@ -126,33 +125,24 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
     exist."""
     full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
-    options: list[tuple[str, list[str]]] = []  # each with the values that follow it
+    options: list[tuple[str, list[str]]] = []  # each with its values
     for argument in arguments[len(full) :]:
         if argument.startswith("--"):
-            options.append((argument, []))
+            name, equals, value = argument[2:].partition("=")
+            options.append((_full_name(name, option_types, command), [value] if equals else []))
         elif argument == "-h":
-            options.append(("--help", []))
+            options.append(("help", []))
         else:
             options[-1][1].append(argument)
-    for option, values in options:
-        short_name, equals, value = option[2:].partition("=")
-        name = _full_name(short_name, option_types, command)
-        value_type = option_types.get(name.removesuffix("+"))
-        full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
-        list_type = _list_type(value_type)
-        if values and list_type and not equals:
-            # of `str | list[str]`, one value is a str
-            value_type = list_type if len(values) > 1 else value_type
-            values = [_as_yaml(",".join(values), value_type)]
-        full += values
+    for name, values in options:
+        members = _members(option_types.get(name.removesuffix("+")))
+        list_type = next((member for member in members if get_origin(member) is list), None)
+        # of `str | list[str]`, one value is a str
+        if list_type and any(values) and (len(values) > 1 or str not in members):
+            values = [_list_as_yaml(",".join(values), list_type)]
+        full.append(f"--{name}={values[0]}" if values else f"--{name}")
+        full += values[1:]
     return full
-
-
-def _list_type(hint: Any) -> Any:
-    """`list[X]` of itself and of `Y | list[X]`; None of other types."""
-    is_union = get_origin(hint) in (Union, UnionType)
-    members = get_args(hint) if is_union else (hint,)
-    return next((member for member in members if get_origin(member) is list), None)
 
 
 def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
@@ -161,9 +151,9 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
         return _full_name(name[:-1], option_types, command) + "+"
     *sections, last = name.split(".")
     parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
+    types_of_parents = chain.from_iterable(_members(option_types.get(parent)) for parent in parents)
     # any key can stand below a dict, such as the name of a task
-    is_key = any(get_origin(option_types.get(parent)) is dict for parent in parents)
-    if name in option_types or is_key:
+    if name in option_types or any(get_origin(hint) is dict for hint in types_of_parents):
         return name
     same_last = [option for option in option_types if option.split(".")[-1] == last]
     matches = [option for option in same_last if set(sections) <= set(option.split("."))]
@@ -173,19 +163,16 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
     raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
-def _as_yaml(value: str, value_type: Any) -> str:
-    """A value of a list as jsonargparse reads it: `0,1` gets brackets. What stands between the
+def _list_as_yaml(value: str, list_type: Any) -> str:
+    """The value of a list as jsonargparse reads it: `0,1` gets brackets. What stands between the
     commas of a list of texts is text, even if YAML reads it otherwise, such as `1`, `yes`, `a: b`
     or `log P #1`; where quotes begin an element, the list is YAML."""
-    if get_origin(value_type) is not list or not value:
-        return value
-    has_quotes = re.search(r"""(^|[\[,])\s*["']""", value)
-    if value_type != list[str] or has_quotes:
-        return value if value.startswith("[") else f"[{value}]"
-    if value.startswith("[") and value.endswith("]"):
-        value = value[1:-1]
-    elements = value.split(",")
-    return json.dumps([element.strip() for element in elements if element.strip()])
+    has_brackets = value.startswith("[") and value.endswith("]")
+    elements = [element.strip() for element in (value[1:-1] if has_brackets else value).split(",")]
+    has_quotes = any(element.startswith(("'", '"')) for element in elements)
+    if list_type == list[str] and not has_quotes:
+        return json.dumps([element for element in elements if element])
+    return value if has_brackets else f"[{value}]"
 
 
 def _reason(error: BaseException, options: Collection[str]) -> str:
@@ -197,51 +184,31 @@ def _reason(error: BaseException, options: Collection[str]) -> str:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
     message = str(error)
-    return _unknown_setting(message, options) or _wrong_type(message) or _in_one_line(message)
-
-
-def _unknown_setting(message: str, options: Collection[str]) -> str | None:
-    """What to say of a setting that does not exist, if `message` is about one. It stands in a
-    recipe: `full_options` has looked up those of the command line."""
     # Group 'train.optimizer' does not accept option 'stepz'
     # Option 'trainn.steps' is not accepted
-    if not re.match("(Group|Option) '.+ accept", message):
-        return None
-    # 'train.optimizer' and 'stepz'
-    quoted_names = re.findall(r"'(\S+)'", message)
-    setting = ".".join(quoted_names)
-    return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
+    if re.match("(Group|Option) '.+ accept", message):
+        # Only a recipe has such settings: `full_options` has looked up those of the command line.
+        setting = ".".join(re.findall(r"'(\S+)'", message))
+        return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
+    lines = [line.strip(" -") for line in message.splitlines()]
+    # Given value type: <class 'str'>
+    # Subtypes: [<class 'int'>, typing.Literal['all']]
+    told = [line for line in lines if not line.startswith(("Given value", "Subtypes"))]
+    return _wrong_type(message) or " ".join(told)
 
 
 def _wrong_type(message: str) -> str | None:
     """What to say of a value of another type than the setting's, if `message` is about one whose
     types are all simple."""
     # Parser key "passes":
+    #   - Expected a <class 'int'>. Got value: x
+    #   - Expected a typing.Literal['all']. Got value: x
     key = re.match('Parser key "(.+?)":', message)
-    # Given value: many
-    # Expected a <class 'int'>. Got value: x
     values = re.findall("(?:Got|Given) value: (.*)", message)
-    # Expected a <class 'int'>
-    # Expected a typing.Literal['auto', 'bf16', 'fp32']. Got value: fp8
-    types = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
+    types = re.findall(r"Expected an? (?:<class '(.+?)'>|typing.Literal\[(.*?)\])", message)
     all_are_simple = len(types) == message.count("Expected a") > 0
     if not (key and values and all_are_simple):
         return None
-    return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, types))}"
-
-
-def _in_one_line(message: str) -> str:
-    """The message without its line breaks, and without lines that only repeat its types."""
-    # Given value type: <class 'str'>
-    # Subtypes: [<class 'int'>, typing.Literal['all']]
-    lines = [line.strip(" -") for line in message.splitlines()]
-    return " ".join(line for line in lines if not line.startswith(("Given value", "Subtypes")))
-
-
-def _type_name(expected: str) -> str:
-    """`int` of `<class 'int'>`, `one of 'a', 'b'` of `typing.Literal['a', 'b']`."""
-    if expected == "<class 'NoneType'>":
-        return "null"
-    if expected.startswith("<"):
-        return expected.split("'")[1]
-    return "one of " + expected.removeprefix("typing.Literal[").removesuffix("]")
+    names = [f"one of {choices}" if choices else name for name, choices in types]
+    names = ["null" if name == "NoneType" else name for name in names]
+    return f"{key[1]} is {values[0]}; it must be {' or '.join(names)}"

@@ -310,7 +310,7 @@ def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
     with pytest.raises(
         InputError,
-        match=r"in\.csv, row 2: field larger than field limit \(100\).*a quote may be open",
+        match=r"in\.csv, line 3: field larger than field limit \(100\).*a quote may be open",
     ):
         _prepare(file, tmp_path / "out")
 
@@ -575,7 +575,7 @@ def test_a_manifest_cannot_name_files_elsewhere(smi, tmp_path):
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     for change in ({"token_files": ["../in.smi"]}, {"token_dtype": "O"}):
         (tmp_path / "out/manifest.json").write_text(json.dumps(manifest | change))
-        with pytest.raises(InputError, match="manifest of .* is damaged"):
+        with pytest.raises(InputError, match="is not a whole corpus"):
             Corpus(tmp_path / "out")
 
 

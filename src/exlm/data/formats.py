@@ -2,25 +2,30 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rdkit import Chem, rdBase
 
 from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
 from exlm.data.conll import read_conll
 from exlm.data.files import (
     COMPRESSIONS,
+    LARGEST_FILE,
     STANDARD_INPUT,
     check_length,
     first_lines,
+    note_once,
     plain_suffix,
     read_errors,
     text_lines,
 )
-from exlm.data.tabular import Record, TableOptions, read_csv, read_tsv, read_xlsx
+from exlm.data.tabular import Record, TableOptions, read_csv, records_of
 from exlm.errors import InputError, first_line, import_optional
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
@@ -161,6 +166,51 @@ def _structure(text: str, name: str) -> Record:
     return Record(dict(zip(columns, cells, strict=True)), problem)
 
 
+def _xlsx(name: str, options: TableOptions) -> Iterator[Record]:
+    """The rows of a sheet of a workbook; one without cells is blank. InputError if there is no
+    sheet of the name."""
+    import_optional("openpyxl", "excel", f"reading {name}")
+    try:
+        with zipfile.ZipFile(name) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
+                raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes when it is unpacked")
+        with pd.ExcelFile(name, "openpyxl") as book:
+            sheet = options.sheet or str(book.sheet_names[0])
+            if sheet not in book.sheet_names:
+                raise InputError(f"{name}: no sheet {sheet!r}; it has: {listed(book.sheet_names)}")
+            other_sheets = listed(book.sheet_names[1:])
+            if options.sheet is None and other_sheets:
+                note_once(
+                    f"of {name}, the sheet {sheet!r} is read; --sheet reads one of the others: "
+                    f"{other_sheets}"
+                )
+            cells = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
+        frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
+        with pd.ExcelFile(name, "openpyxl", engine_kwargs={"data_only": False}) as book:
+            _check_formulas(name, frame, book.book[sheet])
+    except InputError:
+        raise
+    except Exception as error:  # the library raises anything
+        raise InputError(
+            f"{name} cannot be read: {first_line(error)}; save it again as .xlsx"
+        ) from error
+    rows = (row if any(cell != "" for cell in row) else [] for row in frame.values.tolist())
+    yield from records_of(rows, options, name)
+
+
+def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
+    """InputError if a sheet has formulas and no values of them: only spreadsheet programs compute
+    them."""
+    height, width = values.shape
+    formulas = [cell for row in sheet.iter_rows() for cell in row if cell.data_type == "f"]
+    inside = [cell for cell in formulas if cell.row <= height and cell.column <= width]
+    if formulas and all(values.iat[cell.row - 1, cell.column - 1] == "" for cell in inside):
+        raise InputError(
+            f"{name} has formulas such as {formulas[0].value!r} without their values; "
+            "open it in a spreadsheet program and save it again, or paste values over them"
+        )
+
+
 def _hub(name: str, options: TableOptions) -> Iterator[Record]:
     purpose = f"{name} is no file here; reading it as a Hugging Face data set"
     datasets = import_optional("datasets", "hub", purpose)
@@ -181,9 +231,17 @@ def _hub(name: str, options: TableOptions) -> Iterator[Record]:
 
 # Each yields the records of the file of that name; options are for tables.
 READERS: dict[str, Callable[[str, TableOptions], Iterator[Record]]] = {
-    "smi": _smi, "csv": read_csv, "tsv": read_tsv, "jsonl": _jsonl, "fasta": _fasta,
-    "conll": read_conll, "sdf": _sdf, "xlsx": read_xlsx, "lines": _lines, "hub": _hub,
-}  # fmt: skip
+    "smi": _smi,
+    "csv": read_csv,
+    "tsv": partial(read_csv, usual="\t"),
+    "jsonl": _jsonl,
+    "fasta": _fasta,
+    "conll": read_conll,
+    "sdf": _sdf,
+    "xlsx": _xlsx,
+    "lines": _lines,
+    "hub": _hub,
+}
 # The format that a file has, by the ending of its name
 SUFFIXES = {
     f".{name}": name for name in ("smi", "txt", *READERS, "parquet") if name not in ("lines", "hub")

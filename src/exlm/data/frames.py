@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,13 +16,15 @@ import pyarrow.parquet as pq
 from exlm.data.columns import check_different, listed
 from exlm.data.files import note_once, read_errors
 from exlm.data.formats import READERS, check_sheet, reader_name
-from exlm.data.layout import AS_PROGRAMS_WRITE, TableLayout
-from exlm.data.tabular import AS_USUAL, Record, TableOptions
+from exlm.data.tabular import AS_PROGRAMS_WRITE, AS_USUAL, Record, TableLayout, TableOptions
 from exlm.errors import InputError, first_line
-from exlm.storage.files import replacing, sync
+from exlm.storage.files import check_suffix, replacing, sync
 
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
+# as programs write it; an exponent as in 1e-05
+PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]\d{1,2})?")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
@@ -37,19 +40,16 @@ class FileRows(NamedTuple):
         return [self.problems.get(row, "") for row in self.frame.index]
 
 
-def read_file(
-    path: str | Path, options: TableOptions = AS_USUAL, reader: str | None = None
-) -> FileRows:
+def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
     """A whole file in any format of SUFFIXES, or standard input (`-`), as a table.
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
     written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
-    number of fields than the header are cut or filled up with "" and must not be used. `reader` is
-    a key of READERS, where the ending of the name does not say it.
+    number of fields than the header are cut or filled up with "" and must not be used.
 
     InputError for a missing, empty or unreadable file, for two columns with the same name, and if
     no row may be used."""
-    [whole_file] = read_chunks(path, options, reader=reader)
+    [whole_file] = read_chunks(path, options)
     return whole_file
 
 
@@ -57,52 +57,50 @@ def read_chunks(
     path: str | Path,
     options: TableOptions = AS_USUAL,
     rows: int | None = None,
-    like: pd.DataFrame | None = None,
+    columns: list[str] | None = None,
     reader: str | None = None,
 ) -> Iterator[FileRows]:
     """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
-    counts the rows of the file, from 0. Each chunk has the columns and types that its rows need, or
-    those of the frame `like`. Whether no row may be used shows after the last chunk."""
+    counts the rows of the file, from 0. Each chunk has the columns that its rows have, or these
+    `columns`. Whether no row may be used shows after the last chunk. `reader` is a key of READERS,
+    where the ending of the name does not say it."""
     reader = reader or reader_name(path)
     check_sheet(options.sheet, [path])
-    start = 0
     first_problem = ""
     any_usable = False
     with read_errors(path):
         if reader == "parquet":
             chunks = _parquet_chunks(path, rows)
         else:
-            columns = None if like is None else like.columns
             chunks = _record_chunks(READERS[reader](str(path), options), rows, columns)
         for chunk in chunks:
-            if start == 0:
-                first_problem = chunk.problems.get(0, "")
+            first_problem = first_problem or next(iter(chunk.problems.values()), "")
             any_usable = any_usable or len(chunk.problems) < len(chunk.frame)
-            frame = chunk.frame if reader in FORMATS_WITH_TYPES else chunk.frame.fillna("")
-            if like is not None:
-                frame = frame.astype(like.dtypes)
-            frame.index += start
-            problems = {start + row: problem for row, problem in chunk.problems.items()}
-            start += len(frame)
-            yield FileRows(frame, problems)
-    if not start:
-        raise InputError(f"{path}: holds no data rows")
-    if not any_usable:
+            if reader not in FORMATS_WITH_TYPES:
+                chunk = chunk._replace(frame=chunk.frame.fillna(""))
+            yield chunk
+    if first_problem and not any_usable:
         raise InputError(
             f"{path}: no row can be used, the first: {first_problem}; "
             "check the separator and the header"
         )
+    if not any_usable:
+        raise InputError(f"{path}: holds no data rows")
 
 
 def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
     """At most `rows` rows of a Parquet file at a time. They do not become records first, because
     columns would lose their types."""
+    start = 0
     with pq.ParquetFile(path) as file:
         check_different(file.schema_arrow.names, path)
         _note_class_names(file.schema_arrow, path)
         for table in file.iter_batches(rows) if rows else [file.read()]:
             if len(table):
-                yield FileRows(_from_arrow(table))
+                frame = _from_arrow(table)
+                frame.index += start
+                start += len(frame)
+                yield FileRows(frame)
 
 
 def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
@@ -120,18 +118,20 @@ def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
 
 
 def _record_chunks(
-    records: Iterator[Record], rows: int | None, columns: pd.Index | None
+    records: Iterator[Record], rows: int | None, columns: list[str] | None
 ) -> Iterator[FileRows]:
     """At most `rows` records at a time, without the blank ones at the end. Whole numbers stay whole
     where some are missing: floats would change the last digits of long ones, such as barcodes."""
-    records = _without_blank_end(records)
-    while chunk := list(islice(records, rows)):
-        frame = pd.DataFrame([record.cells for record in chunk], columns=columns)
+    numbered = enumerate(_without_blank_end(records))
+    while chunk := dict(islice(numbered, rows)):
+        cells_of_rows = [record.cells for record in chunk.values()]
+        frame = pd.DataFrame(cells_of_rows, columns=columns)
         for name in frame.select_dtypes("float"):
-            cells = [record.cells.get(name) for record in chunk]
+            cells = [cells_of_row.get(name) for cells_of_row in cells_of_rows]
             if all(cell is None or type(cell) is int for cell in cells):
                 frame[name] = pd.Series(cells, dtype=object)
-        problems = {row: record.problem for row, record in enumerate(chunk) if record.problem}
+        frame.index += min(chunk)
+        problems = {row: record.problem for row, record in chunk.items() if record.problem}
         yield FileRows(frame, problems)
 
 
@@ -187,17 +187,22 @@ def write_frame(
     header: bool = True,
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
-    """Writes a .csv, .tsv, .jsonl, .parquet or .xlsx file, whole or not at all; lists as JSON where
-    a format has none. Texts stay texts; `layout` is that of a .csv file. InputError for cells that
-    a format cannot hold, such as times with a zone."""
-    if path.suffix not in (".parquet", ".jsonl"):
-        frame = frame.copy(deep=False)
-        for name in frame.select_dtypes("object"):
-            cells = [_without_list(cell) for cell in frame[name]]
-            frame[name] = pd.Series(cells, frame.index, dtype=object)
+    """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
+    none. Texts stay texts, but for columns of numbers where a format has types (`with_numbers`).
+    `layout` is that of a .csv file. InputError for another ending, and for cells that a format
+    cannot hold, such as times with a zone."""
+    check_suffix(path, ENDINGS)
     try:
         with replacing(path) as file:
-            _write(frame, file, path.suffix, header, layout)
+            if path.suffix == ".parquet":
+                pq.write_table(as_arrow(frame), file)
+            elif path.suffix == ".jsonl":
+                _write_lines(with_numbers(frame), file)
+            elif path.suffix == ".xlsx":
+                _write_sheet(with_numbers(_without_lists(frame)), file)
+            else:
+                layout = layout if path.suffix == ".csv" else TableLayout("\t")
+                _write_text(_without_lists(frame), file, header, layout)
             sync(file)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
@@ -206,39 +211,60 @@ def write_frame(
         ) from error
 
 
-def _write(frame: pd.DataFrame, file: Path, suffix: str, header: bool, layout: TableLayout) -> None:
-    if suffix == ".parquet":
-        pq.write_table(as_arrow(frame), file)
-    elif suffix == ".jsonl":
-        # pandas would round numbers to 15 digits
-        cells = frame.astype(object).where(frame.notna(), None)
-        with file.open("w", encoding="utf-8") as stream:
-            for record in cells.to_dict("records"):
-                print(_as_json(record), file=stream)
-    elif suffix == ".xlsx":
-        _write_sheet(frame, file)
-    elif suffix == ".csv":
-        # pandas would leave a carriage return without quotes, and read it as a line's end.
-        quote_texts = _any_text_has(frame, "\r")
-        in_csv: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
-        frame.to_csv(
-            file,
-            sep=layout.separator,
-            decimal=layout.decimal,
-            index=False,
-            header=header,
-            quoting=in_csv,
-        )
-    else:
+def _write_lines(frame: pd.DataFrame, file: Path) -> None:
+    # pandas would round numbers to 15 digits
+    cells = frame.astype(object).where(frame.notna(), None)
+    with file.open("w", encoding="utf-8") as stream:
+        for record in cells.to_dict("records"):
+            print(_as_json(record), file=stream)
+
+
+def _write_text(frame: pd.DataFrame, file: Path, header: bool, layout: TableLayout) -> None:
+    quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
+    if layout.separator == "\t":
         # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
-        quote_all = _any_text_has(frame, '^"|[\t\n\r]')
-        in_tsv: Literal[1, 3] = csv.QUOTE_ALL if quote_all else csv.QUOTE_NONE
-        frame.to_csv(file, index=False, header=header, sep="\t", quoting=in_tsv)
+        has_marks = _any_text_has(frame, '^"|[\t\n\r]')
+        quoting = csv.QUOTE_ALL if has_marks else csv.QUOTE_NONE
+    elif _any_text_has(frame, "\r"):
+        # pandas would leave a carriage return without quotes, and read it as a line's end.
+        quoting = csv.QUOTE_NONNUMERIC
+    frame.to_csv(
+        file,
+        sep=layout.separator,
+        decimal=layout.decimal,
+        index=False,
+        header=header,
+        quoting=quoting,
+    )
 
 
-def _without_list(cell: Any) -> Any:
-    """A list or a dict as JSON; any other cell as it is."""
-    return _as_json(cell) if isinstance(cell, (list, dict)) else cell
+def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
+    texts = frame.select_dtypes(exclude="number").astype(str)
+    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
+
+
+def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame, in which columns of texts are numbers if every cell is a plain one, or empty. 007,
+    1,234, +5 and whole numbers of more than 18 digits are no plain numbers."""
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes(["object", "string"]):
+        texts = frame[name].fillna("").astype(str).tolist()
+        numbers = [text for text in texts if text]
+        if numbers and all(map(PLAIN_NUMBER.fullmatch, numbers)):
+            is_whole = all(text.removeprefix("-").isdecimal() for text in numbers)
+            convert, dtype = (int, "Int64") if is_whole else (float, "Float64")
+            cells = [convert(text) if text else None for text in texts]
+            frame[name] = pd.Series(cells, frame.index, dtype)
+    return frame
+
+
+def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with lists and dicts as JSON."""
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes("object"):
+        cells = [_as_json(x) if isinstance(x, (list, dict)) else x for x in frame[name]]
+        frame[name] = pd.Series(cells, frame.index, dtype=object)
+    return frame
 
 
 def as_text(cell: Any) -> str | None:
@@ -259,15 +285,10 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
 
 
-def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
-    texts = frame.select_dtypes(exclude="number").astype(str)
-    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
-
-
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
     """The frame as an Arrow table. The cells of a column that has several types, as in JSONL,
     become strings, but for missing ones."""
-    frame = frame.copy(deep=False)
+    frame = with_numbers(frame)
     for name, column in frame.items():
         try:
             pa.Array.from_pandas(column)

@@ -30,7 +30,7 @@ def pack(
             if number != document:
                 document = number
                 part = part_of_row
-                chunk.counts["rows"]["documents"] += 1
+                chunk.counts["documents"] += 1
                 if separator is None:
                     examples[part].append(leftovers[part])
                     leftovers[part] = NOTHING
@@ -41,7 +41,7 @@ def pack(
             *full, leftovers[part] = np.split(stream, range(length, len(stream) + 1, length))
             examples[part] += full
         yield _packed(examples, chunk.invalid, chunk.counts)
-    yield _packed([[leftover] for leftover in leftovers], [], {})
+    yield _packed([[leftover] for leftover in leftovers], [], Counter())
 
 
 def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -58,16 +58,17 @@ def _documents(chunk: TokenizedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
 def _packed(
     examples_by_part: list[list[np.ndarray]],
     invalid: list[InvalidRow],
-    counts: dict[str, Counter[str]],
+    counts: Counter[str],
 ) -> TokenizedChunk:
     """A chunk of these examples, without the empty ones."""
-    parts: list[int] = []
-    contents: list[np.ndarray] = []
-    for part, examples_of_part in enumerate(examples_by_part):
-        full = [token_ids for token_ids in examples_of_part if len(token_ids)]
-        parts += [part] * len(full)
-        contents += full
-    examples = np.zeros(len(contents), EXAMPLE)
-    examples["length"] = list(map(len, contents))
-    examples["part"] = parts
-    return TokenizedChunk(np.concatenate([NOTHING, *contents]), examples, invalid, counts)
+    pairs = [
+        (part, token_ids)
+        for part, examples_of_part in enumerate(examples_by_part)
+        for token_ids in examples_of_part
+        if len(token_ids)
+    ]
+    examples = np.zeros(len(pairs), EXAMPLE)
+    examples["part"] = [part for part, _ in pairs]
+    examples["length"] = [len(token_ids) for _, token_ids in pairs]
+    all_ids = np.concatenate([NOTHING, *(token_ids for _, token_ids in pairs)])
+    return TokenizedChunk(all_ids, examples, invalid, counts)

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -14,12 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import FIRST_TEXTS, are_molecules
-from exlm.data.corpus import FORMAT_VERSION, SPECIALS, CorpusWriter, describe
+from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
 from exlm.data.processes import map_chunks
 from exlm.data.rows import (
@@ -42,10 +41,11 @@ from exlm.data.tokenization import (
     splits_smiles,
     train_text_tokenizer,
 )
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
+DNA = frozenset("ACGTUN")  # letters of DNA and RNA, all of which are residues, too
 LEARNED = ("smiles", *TEXT_TOKENIZERS)
 OVERWRITE_ADVICE = ", or add --overwrite true (it replaces a corpus only)"
 REPORTED_FILES = 5
@@ -107,20 +107,43 @@ def _write_corpus(
     first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_TEXTS))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
-    tokenizer_of_corpus = fixed_tokenizer or _learn(options, sources, workers)
-    tokenizer_of_corpus.save_pretrained(folder)
+    tokenizer = fixed_tokenizer or _learn(options, sources, workers)
+    tokenizer.save_pretrained(folder)
     # Some tokenizers skip ids.
-    writer = CorpusWriter(folder, max(tokenizer_of_corpus.get_vocab().values()) + 1)
-    counts = _write_examples(writer, options, tokenizer_of_corpus, sources, workers)
+    writer = CorpusWriter(folder, max(tokenizer.get_vocab().values()) + 1)
+    counts, invalid = _write_examples(writer, options, tokenizer, sources, workers)
     lengths, duplicates = writer.write_parts(options.drop_duplicates)
+    if not len(lengths["train"]):
+        numbers = ", ".join(f"{n} {what}" for what, n in (counts + invalid).items())
+        raise InputError(
+            f"no row is left for training ({numbers}); "
+            "check text_column, the tokenizer and held_out"
+        )
+    files = file_entries(folder, folder.iterdir())
+    hash_of_tokenizer = tokenizer_hash(tokenizer)
+    names = (*writer.shards, "train.npy", "valid.npy")
+    content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
         "sources": [asdict(source) for source in sources],
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
-        **_statistics(counts, lengths["train"], lengths["valid"], duplicates),
-        **_facts_of_files(folder, tokenizer_of_corpus, writer),
+        "counts": {
+            **counts,
+            "invalid": dict(sorted(invalid.items())),
+            "duplicates": duplicates,
+            **{f"{part}_examples": len(lengths[part]) for part in CORPUS_PARTS},
+            **{f"{part}_tokens": int(lengths[part].sum()) for part in CORPUS_PARTS},
+        },
+        "tokenizer_hash": hash_of_tokenizer,
+        "corpus_hash": hashlib.sha256(content.encode()).hexdigest(),
+        "vocabulary_size": writer.vocabulary_size,
+        "pad_token_id": tokenizer.pad_token_id,
+        "token_dtype": writer.dtype.str,
+        "token_files": writer.shards,
+        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+        "files": files,
     }
 
 
@@ -136,6 +159,11 @@ def _decide_molecules(
         reads_letters = alphabet_name(fixed_tokenizer.backend_tokenizer) is not None
     if reads_smiles:
         _check_smiles(first_texts)
+    if options.tokenizer == "protein" and DNA.issuperset("".join(first_texts).upper()):
+        note(
+            "the first rows have letters of DNA or RNA alone, and the tokenizer protein reads each "
+            "as a residue; if they are genes, translate them to proteins first"
+        )
     if options.molecules is None:
         # The first rows decide for a saved tokenizer that may read anything.
         reads_anything = fixed_tokenizer is not None and not reads_letters
@@ -184,10 +212,8 @@ def _learn(options: PrepareOptions, sources: list[Source], workers: int) -> PreT
     chunks = _with_progress(chunks_of_rows(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
         return train_text_tokenizer(options.tokenizer, _texts(chunks), options.vocabulary_size)
-    molecules_only = options.molecules is True and options.on_invalid != "keep"
-    count = partial(count_tokens, molecules_only, options.standardize)
     total = Counter[str]()
-    with closing(map_chunks(count, chunks, workers)) as counted:
+    with closing(map_chunks(partial(count_tokens, options), chunks, workers)) as counted:
         for tokens in counted:
             total.update(tokens)
     return smiles_tokenizer(total)
@@ -199,14 +225,16 @@ def _write_examples(
     tokenizer: PreTrainedTokenizerFast,
     sources: list[Source],
     workers: int,
-) -> dict[str, Counter[str]]:
-    """Writes examples and invalid rows; returns all counts."""
+) -> tuple[Counter[str], Counter[str]]:
+    """Writes examples and invalid rows; returns how many rows there are, by what was done with
+    them, and how many are invalid, by the reason."""
     row_tokenizer = RowTokenizer(
         str(writer.folder / "tokenizer.json"), tokenizer.unk_token_id, options
     )
     chunks = chunks_of_rows(sources, options.text_column, options.documents == "row")
     chunks = _with_progress(chunks, "tokenizing")
-    counts = defaultdict[str, Counter[str]](Counter)
+    counts = Counter[str]()
+    invalid = Counter[str]()
     with (
         open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
         closing(map_chunks(row_tokenizer, chunks, workers)) as tokenized,
@@ -226,52 +254,6 @@ def _write_examples(
                 )
             table.writerows(chunk.invalid)
             writer.append(chunk.token_ids, chunk.examples)
-            for kind, count in chunk.counts.items():
-                counts[kind].update(count)
-    return counts
-
-
-def _statistics(
-    counts: dict[str, Counter[str]], train: np.ndarray, valid: np.ndarray, duplicates: int
-) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training. `train`
-    and `valid` are the lengths of the examples."""
-    rows = counts["rows"]
-    if not len(train):
-        numbers = ", ".join(f"{n} {what}" for what, n in (rows + counts["invalid"]).items())
-        raise InputError(
-            f"no row is left for training ({numbers}); "
-            "check text_column, the tokenizer and held_out"
-        )
-    content = {
-        **rows,
-        "invalid": dict(sorted(counts["invalid"].items())),
-        "duplicates": duplicates,
-        "train_examples": len(train),
-        "valid_examples": len(valid),
-        "train_tokens": int(train.sum()),
-        "valid_tokens": int(valid.sum()),
-    }
-    return {
-        "counts": content,
-    }
-
-
-def _facts_of_files(
-    folder: Path, tokenizer: PreTrainedTokenizerFast, writer: CorpusWriter
-) -> dict[str, Any]:
-    """What the manifest says about the files, once all are written."""
-    files = file_entries(folder, folder.iterdir())
-    hash_of_tokenizer = tokenizer_hash(tokenizer)
-    names = (*writer.shards, "train.npy", "valid.npy")
-    content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
-    return {
-        "tokenizer_hash": hash_of_tokenizer,
-        "corpus_hash": hashlib.sha256(content.encode()).hexdigest(),
-        "vocabulary_size": writer.vocabulary_size,
-        "pad_token_id": tokenizer.pad_token_id,
-        "token_dtype": writer.dtype.str,
-        "token_files": writer.shards,
-        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
-        "files": files,
-    }
+            counts.update(chunk.counts)
+            invalid.update(row.reason for row in chunk.invalid)
+    return counts, invalid

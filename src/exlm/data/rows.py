@@ -115,17 +115,17 @@ class TokenizedChunk:
     token_ids: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
     invalid: list[InvalidRow]
-    # How many rows, by what was done with them; invalid rows, by their problem
-    counts: dict[str, Counter[str]]
+    counts: Counter[str]  # how many rows, by what was done with them
 
 
-def count_tokens(molecules_only: bool, form: Standardize, chunk: Chunk) -> Counter[str]:
-    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in
-    those of molecules."""
+def count_tokens(options: PrepareOptions, chunk: Chunk) -> Counter[str]:
+    """How often each token occurs in a chunk's standardized SMILES, or in those of molecules alone
+    if other rows are left out."""
+    molecules_only = options.molecules and options.on_invalid != "keep"
     counts = Counter[str]()
     for row in chunk:
         if not molecules_only or molecule_problem(row.text) is None:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, form)))
+            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, options.standardize)))
     return counts
 
 
@@ -191,7 +191,7 @@ class RowTokenizer:
             token_ids=np.fromiter(token_ids, np.uint32),
             examples=self._examples(kept),
             invalid=invalid,
-            counts={"rows": counts, "invalid": Counter(row.reason for row in invalid)},
+            counts=counts,
         )
 
     def _problems(self, row: Row, text: str, token_ids: list[int]) -> Iterator[Problem]:

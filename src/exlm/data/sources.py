@@ -110,7 +110,7 @@ def chunks_of_rows(
         document += 1
         chunk: Chunk = []
         size = 0
-        for number, (text, problem) in enumerate(read_rows(source, text_column), 1):
+        for number, (text, problem) in enumerate(texts_and_problems(source, text_column), 1):
             if rows_are_documents or not text:
                 document += 1
             chunk.append(Row(source.name, number, document, text, problem))
@@ -123,31 +123,30 @@ def chunks_of_rows(
             yield chunk
 
 
-def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
+def texts_and_problems(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
     """Yields for every row its stripped text, "" where it is missing or must not be used, and why
     it must not be used. InputError if the source is damaged or has no rows, or if it is unclear
     which column to read."""
-    is_list = source.reader in LISTS
     options = TableOptions(source.header, sheet=source.sheet)
+    if source.reader in LISTS:
+        text_column = None
     column = None
-    number = 0
     for rows in read_chunks(source.name, options, FRAME_ROWS, reader=source.reader):
         columns = rows.frame.columns
         if column is None and len(columns):
-            column = choose_column(columns, None if is_list else text_column, source.name)
+            column = choose_column(columns, text_column, source.name)
         cells = rows.frame.get(column, pd.Series("", rows.frame.index))
-        # `NA` may be two residues, but not in a table
-        missing_texts = () if is_list or len(columns) == 1 else MISSING_TEXTS
-        for cell, problem in zip(cells.tolist(), rows.problems_of_rows, strict=True):
-            number += 1
-            text = text_of(cell, f"{source.name}, row {number}")
-            yield "" if problem or text in missing_texts else text, problem
+        numbers = (rows.frame.index + 1).tolist()
+        for number, cell, problem in zip(numbers, cells, rows.problems_of_rows, strict=True):
+            text = _text_of(cell, f"{source.name}, row {number}")
+            yield "" if problem else text, problem
 
 
-def text_of(cell: Any, where: str) -> str:
+def _text_of(cell: Any, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
     if isinstance(cell, str):
-        return cell.strip()
+        text = cell.strip()
+        return "" if text in MISSING_TEXTS else text
     if as_text(cell) is None:
         return ""
     raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")

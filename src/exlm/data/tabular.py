@@ -1,27 +1,29 @@
-"""Readers of tables: text with cells between separators, and workbooks."""
+"""Texts with cells between separators, as .csv and .tsv files are: what divides the cells, where
+the header line is, what the decimal sign is, and the rows."""
 
 import csv
 import re
-import zipfile
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from itertools import chain, takewhile, zip_longest
 from typing import Any, NamedTuple
 
-import pandas as pd
+from exlm.data.columns import check_different
+from exlm.data.files import LONGEST_LINE, first_lines, note_once, text_lines
+from exlm.errors import InputError
 
-from exlm.data.columns import check_different, listed
-from exlm.data.files import LARGEST_FILE, LONGEST_LINE, line_end, note_once, text_lines
-from exlm.data.layout import TableLayout, find_layout
-from exlm.errors import InputError, first_line, import_optional
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+# A header line as R writes it with its usual separator
+NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
+DECIMAL_COMMA = re.compile(r"-?(\d+|\d{1,3}(\.\d{3})+),\d+%?")
+DECIMAL_POINT = re.compile(r"-?\d+\.\d+%?")
 
 
 class TableOptions(NamedTuple):
     """What is known of a table before it is read."""
 
     header: bool = True  # whether it has a header line
-    columns_if_missing: tuple[
-        str, ...
-    ] = ()  # names of the columns where the header line is missing
+    # names of the columns where the header line is missing
+    columns_if_missing: tuple[str, ...] = ()
     sheet: str | None = None  # name of a sheet of a workbook; the first where absent
 
     @property
@@ -40,6 +42,18 @@ class Record(NamedTuple):
     problem: str = ""  # why the row should not be used
 
 
+class TableLayout(NamedTuple):
+    """How a text is divided into cells."""
+
+    separator: str = ","
+    lines_above: int = 0  # lines above the table that are not blank
+    # A comma if numbers have one, and none has a point. Only cells between semicolons can tell.
+    decimal: str = "."
+
+
+AS_PROGRAMS_WRITE = TableLayout()
+
+
 def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
     """The rows of a text with cells between separators, `usual` ones if its first lines do not say
     otherwise."""
@@ -48,20 +62,10 @@ def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Rec
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
     is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout, options.header)
+    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout.separator)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
-    return _records(rows, options, name)
-
-
-def read_tsv(name: str, options: TableOptions) -> Iterator[Record]:
-    """The rows of a text whose cells are usually divided by tabs."""
-    return read_csv(name, options, "\t")
-
-
-def _table_lines(name: str) -> Iterator[str]:
-    """The lines of a table, with their ends; a carriage return inside a line is part of a cell."""
-    return text_lines(name, line_end(name))
+    return records_of(rows, options, name)
 
 
 def _quotes_enclose_cells(name: str) -> bool:
@@ -70,7 +74,7 @@ def _quotes_enclose_cells(name: str) -> bool:
     and also where they would join lines that have as many cells as all others."""
 
     def lines() -> Iterator[str]:
-        for line in _table_lines(name):
+        for line in text_lines(name):
             yield line.rstrip("\r\n").replace("\r", " ") + "\n"
 
     if not any(re.search('(^|\t)"', line) for line in lines()):
@@ -84,80 +88,33 @@ def _quotes_enclose_cells(name: str) -> bool:
     return not joins_lines or len(tabs_in_lines) > 1 or tabs_in_lines == {0}
 
 
-def _csv_rows(name: str, layout: TableLayout, header: bool) -> Iterator[list[str]]:
+def _csv_rows(name: str, separator: str) -> Iterator[list[str]]:
     """The rows of cells. InputError for a quote that is never closed or stands inside a cell, and
     for a carriage return in a cell without quotes: they may have swallowed or divided rows."""
-    # Rows are numbered from 1, after the header line. Blank lines count only inside of the table.
-    first_number = 0 if header else 1
-    number = first_number - layout.lines_above
+    rows = csv.reader(text_lines(name), delimiter=separator, strict=True)
+    first_line_of_row = 1
     try:
-        for row in csv.reader(_table_lines(name), delimiter=layout.separator, strict=True):
+        for row in rows:
             yield row
-            if row or number > first_number:
-                number += 1
+            first_line_of_row = rows.line_num + 1
     except csv.Error as error:
         reason = str(error).partition(" - ")[0]  # without advice for programmers
-        place = f"row {number}" if number > 0 else "the lines above the first row"
         raise InputError(
-            f"{name}, {place}: {reason}; correct it, a quote may be open, or stand inside a "
-            "cell without a second one, or a carriage return in a cell without quotes"
+            f"{name}, line {first_line_of_row}: {reason}; correct it, a quote may be open, or "
+            "stand inside a cell without a second one, or a carriage return in a cell without "
+            "quotes"
         ) from error
 
 
 def _unquoted_rows(name: str) -> Iterator[list[str]]:
     """Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns
     inside a line."""
-    for line in _table_lines(name):
+    for line in text_lines(name):
         line = line.rstrip("\n").removesuffix("\r")
         yield line.split("\t") if line else []
 
 
-def read_xlsx(name: str, options: TableOptions) -> Iterator[Record]:
-    """The rows of a sheet of a workbook; one without cells is blank. InputError if there is no
-    sheet of the name."""
-    import_optional("openpyxl", "excel", f"reading {name}")
-    try:
-        with zipfile.ZipFile(name) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
-                raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes when it is unpacked")
-        with pd.ExcelFile(name, "openpyxl") as book:
-            sheet = options.sheet or str(book.sheet_names[0])
-            if sheet not in book.sheet_names:
-                raise InputError(f"{name}: no sheet {sheet!r}; it has: {listed(book.sheet_names)}")
-            other_sheets = listed(book.sheet_names[1:])
-            if options.sheet is None and other_sheets:
-                note_once(
-                    f"of {name}, the sheet {sheet!r} is read; --sheet reads one of the others: "
-                    f"{other_sheets}"
-                )
-            cells = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
-        frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
-        with pd.ExcelFile(name, "openpyxl", engine_kwargs={"data_only": False}) as book:
-            _check_formulas(name, frame, book.book[sheet])
-    except InputError:
-        raise
-    except Exception as error:  # the library raises anything
-        raise InputError(
-            f"{name} cannot be read: {first_line(error)}; save it again as .xlsx"
-        ) from error
-    rows = (row if any(cell != "" for cell in row) else [] for row in frame.values.tolist())
-    yield from _records(rows, options, name)
-
-
-def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
-    """InputError if a sheet has formulas and no values of them: only spreadsheet programs compute
-    them."""
-    height, width = values.shape
-    formulas = [cell for row in sheet.iter_rows() for cell in row if cell.data_type == "f"]
-    inside = [cell for cell in formulas if cell.row <= height and cell.column <= width]
-    if formulas and all(values.iat[cell.row - 1, cell.column - 1] == "" for cell in inside):
-        raise InputError(
-            f"{name} has formulas such as {formulas[0].value!r} without their values; "
-            "open it in a spreadsheet program and save it again, or paste values over them"
-        )
-
-
-def _records(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Iterator[Record]:
+def records_of(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Iterator[Record]:
     """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
     some are counted in a note; a row with more cells than the first has a problem."""
     first = next(filter(None, rows), None)
@@ -193,3 +150,86 @@ def _columns(first: list[Any], options: TableOptions) -> tuple[list[str], bool]:
     if options.columns_if_missing and set(options.columns_if_missing).isdisjoint(first):
         return list(options.columns_if_missing), True
     return [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)], False
+
+
+def find_layout(name: str, usual: str, has_names: bool) -> TableLayout:
+    """How the text of a file is divided; `has_names`: the table has a header line. Above it may
+    stand `sep=;`, as Excel writes it, or comments: lines that begin with # and a space. InputError
+    if the header line is divided otherwise than all rows."""
+    lines = first_lines(name)
+    named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
+    if named_separator:
+        lines_above = 1
+        separator = named_separator[1]
+    else:
+        comments = list(takewhile(lambda line: line.startswith("# "), lines))
+        lines_above = len(comments)
+        separator = _separator(lines[lines_above:], usual, has_names)
+        if comments:
+            note_once(
+                f"comments above the table {name} are left out (lines: {lines_above}, the first: "
+                f"{comments[0][:80]!r})"
+            )
+    table = lines[lines_above:]
+    if has_names and table:
+        _check_header_line(name, table, separator)
+    return TableLayout(separator, lines_above, _decimal_sign(table, separator))
+
+
+def _decimal_sign(lines: list[str], separator: str) -> str:
+    if separator != ";":
+        return "."
+    cells = list(chain.from_iterable(csv.reader(lines, delimiter=separator)))
+    has_commas = any(map(DECIMAL_COMMA.fullmatch, cells))
+    has_points = any(map(DECIMAL_POINT.fullmatch, cells))
+    return "," if has_commas and not has_points else "."
+
+
+def _separator(lines: list[str], usual: str, has_names: bool) -> str:
+    """The separator that divides the first line of a table, and half of the others or more, into as
+    many cells; of several such the one that divides the most lines, or makes the most cells, as
+    decimal commas make fewer. If there is none, one that divides the header line and most others,
+    or else the usual one."""
+
+    def fit(mark: str) -> tuple[bool, int, int, bool]:
+        header, *rows = _cell_counts(lines, mark) or [0]
+        alike = rows.count(header)
+        divided_rows = sum(cells > 1 for cells in rows)
+        fits_half = header > 1 and 2 * alike >= len(rows)
+        fits_header = header > 1 and has_names and 2 * divided_rows > len(rows)
+        if fits_half or fits_header:
+            return fits_half, alike, header, mark == usual
+        return False, 0, 0, mark == usual
+
+    return max(SEPARATORS, key=fit)
+
+
+def _cell_counts(lines: list[str], separator: str) -> list[int]:
+    """How many cells every row in these lines has."""
+    return [len(row) for row in csv.reader(lines, delimiter=separator)]
+
+
+def _check_header_line(name: str, lines: list[str], separator: str) -> None:
+    """InputError if a header line, the first of these, is divided otherwise than all rows."""
+    if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
+        raise InputError(
+            f"{name}: there are spaces between the names in its header line; put commas or tabs "
+            'between all cells (in R: sep = "\\t", row.names = FALSE)'
+        )
+    counts = {mark: _cell_counts(lines, mark) for mark in SEPARATORS}
+    names, *cells = counts[separator]
+    if not cells:
+        return
+    in_header = [mark for mark in SEPARATORS if counts[mark][0] > 1]
+    in_rows = [mark for mark in SEPARATORS if min(counts[mark][1:]) > 1]
+    if in_header and in_rows and not set(in_header) & set(in_rows):
+        raise InputError(
+            f"{name}: there are {SEPARATORS[in_header[0]]} in its header line, and "
+            f"{SEPARATORS[in_rows[0]]} in all rows; put the same between the cells of all lines"
+        )
+    if set(cells) == {names + 1}:
+        raise InputError(
+            f"{name}: every row has one cell more than its header line has names ({names}); "
+            "if R wrote it, write it with row.names = FALSE, else name every column, and put cells "
+            f"that hold {SEPARATORS[separator]} in quotes"
+        )

@@ -1,1 +1,1 @@
-"""What a directory or the installation is, in words."""
+"""What a directory is, in words."""

@@ -34,12 +34,12 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if
     there is no run."""
     config = read_or_empty(directory / "config.json")
-    result = to_json_types(result or read_or_empty(directory / RUN_RESULT))
-    recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml")
+    result = to_json_types(result or read_or_empty(directory / RUN_RESULT, "recipe"))
+    recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml", "data", "task")
     corpus_paths = recipe.get("data", {}).get("corpus", [])
     if isinstance(corpus_paths, str):
         corpus_paths = [corpus_paths]
-    files = read_or_empty(directory / MANIFEST).get("files", {})
+    files = read_or_empty(directory / MANIFEST, "files").get("files", {})
     tokenizer = directory / "tokenizer.json"
     alphabet = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
     log = read_log(directory / "log.jsonl")

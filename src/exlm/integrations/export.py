@@ -82,9 +82,9 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         f"{output}: model.onnx with {outputs}, config.json, and tokenizer.json, which cuts what is "
         f"longer than {longest_text(tokenizer)} tokens"
     )
-    form = remembered(config).standardize
-    if form != "none":
-        note(f"the model reads molecules in the form {form}; write them so before they are given")
+    standardize = remembered(config).standardize
+    if standardize != "none":
+        note(f"the model was trained with standardize {standardize}; write molecules so, too")
     return Path(output) / "model.onnx"
 
 

@@ -43,17 +43,13 @@ def share(model: str, directory: str) -> Path:
     if (source / GRID_REPORT).is_file():
         files.add(source / GRID_REPORT)
     to_copy = {path for file in files for path in (file, *file.parents)}
-    left_out = set[str]()
-
-    def ignore(folder: str, names: list[str]) -> set[str]:
-        ignored = {name for name in names if Path(folder, name) not in to_copy}
-        left_out.update(name for name in ignored if not name.startswith("."))
-        return ignored
-
+    others = [path for path in source.rglob("*") if path.parent in to_copy and path not in to_copy]
+    left_out = {path.name for path in others if not path.name.startswith(".")}
     with new_directory(Path(directory), advice=" or empty it") as copy:
-        shutil.copytree(
-            source, copy, ignore=ignore, copy_function=shutil.copyfile, dirs_exist_ok=True
-        )
+        for file in files:
+            target = copy / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
         if (copy / GRID_REPORT).is_file():
             write_json(copy / GRID_REPORT, _without_folders(read_or_empty(copy / GRID_REPORT)))
     size = sum(file.stat().st_size for file in files) / 1e6

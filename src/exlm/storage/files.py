@@ -94,23 +94,32 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(to_json_types(content), indent=1, allow_nan=False))
 
 
-def read_or_empty(path: Path) -> dict[str, Any]:
-    """The content of a JSON or YAML file; {} if there is none, or it is damaged or no mapping."""
+def read_or_empty(path: Path, *sections: str) -> dict[str, Any]:
+    """The content of a JSON or YAML file; {} if there is none, or it is damaged or no mapping.
+    InputError if it has one of these `sections`, and that is no mapping."""
     try:
         text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    for section in sections:
+        if not isinstance(content.get(section, {}), dict):
+            raise InputError(f"{path} is damaged: {section} has no entries; restore or correct it")
+    return content
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The entries of a log, a line of JSON each; a last line cut off by a crash is ignored. [] if
-    there is no such file."""
+    there is no such file. InputError for another line that is no entry."""
     entries: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
-            entries.append(json.loads(line))
+            entry = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(entry, dict) or "step" not in entry:
+            raise InputError(f"{path} is damaged: {line[:80]!r} is no entry of a log; remove it")
+        entries.append(entry)
     return entries

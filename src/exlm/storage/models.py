@@ -31,9 +31,9 @@ SENTENCE_TRANSFORMERS = resources.files("exlm.storage") / "sentence_transformers
 
 
 def save_model(
-    directory: Path, model: "PreTrainedModel", tokenizer: PreTrainedTokenizerFast, **facts: Any
+    directory: Path, network: "PreTrainedModel", tokenizer: PreTrainedTokenizerFast, **facts: Any
 ) -> None:
-    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
+    """Writes `network` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
     and the manifest with `facts` in it. `model_max_length` of the saved tokenizer is the longest
     text of the task that the model was tuned for, or LONGEST_TEXT. All files are moved into place
     when they are complete, the manifest last. They get the permissions of any new file (safetensors
@@ -43,12 +43,12 @@ def save_model(
         shutil.rmtree(killed_save, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
-        saved_task = getattr(model.config, "task", None) or {}
+        saved_task = getattr(network.config, "task", None) or {}
         max_length = saved_task.get("max_length", LONGEST_TEXT)
-        model.save_pretrained(partial)
+        network.save_pretrained(partial)
         save_tokenizer(partial, tokenizer, max_length)
-        if model.config.model_type == "exlm":
-            _write_sentence_transformers(partial, model.config.hidden_size, max_length)
+        if network.config.model_type == "exlm":
+            _write_sentence_transformers(partial, network.config.hidden_size, max_length)
         files = [path for path in partial.rglob("*") if path.is_file()]
         write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
         permissions = (partial / MANIFEST).stat().st_mode
@@ -126,8 +126,8 @@ def load_model(
         _check_model(path, config, tokenizer)
         if task_layers is not None:
             config.task_layers = task_layers
-        model = model_class.from_pretrained(path, config=config, use_safetensors=True)
-        return model, tokenizer
+        network = model_class.from_pretrained(path, config=config, use_safetensors=True)
+        return network, tokenizer
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:

@@ -2,13 +2,14 @@
 
 There are two answers to other settings. What took long is refused, with the name of the setting
 that differs (`finished_result`, checkpoints); what is cheap to repeat is made anew
-(`made_with`, `resumable_directory`)."""
+(`resumable_directory`)."""
 
 import os
 import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from exlm.storage.files import read_or_empty, to_json_types, write_json
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"
 PROGRESS = "kept"
+LIBRARIES = ("exlm", "transformers", "rdkit")
 
 
 def finished_result(
@@ -49,11 +51,6 @@ def finished_result(
             f"{before} instead of {now}; {advice}"
         )
     return result
-
-
-def made_with(identity: dict[str, Any], file: Path) -> bool:
-    """Whether the JSON file `file` says that what it belongs to has this identity."""
-    return complete(read_or_empty(file)) == complete(to_json_types(identity))
 
 
 def refuse_other_settings(path: Path, identity: dict[str, Any]) -> None:
@@ -93,7 +90,7 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        if not made_with(identity, path / BEGUN):
+        if complete(read_or_empty(path / BEGUN)) != complete(to_json_types(identity)):
             shutil.rmtree(folder, ignore_errors=True)
             write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)
@@ -123,3 +120,12 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
+
+
+def doctor() -> dict[str, str]:
+    """Prints what a report of a bug should have: versions, processor, device, threads."""
+    facts = {name: version(name) for name in LIBRARIES}
+    facts |= {name: str(value) for name, value in machine().items()}
+    for name, value in facts.items():
+        print(f"{name:12}  {value}")
+    return facts

@@ -1,16 +1,9 @@
 """Tokenizers in directories and on the Hugging Face hub.
 
 The commands of this library leave out the spaces around a text before they call a tokenizer; other
-tools do not. So `save_tokenizer` writes one that leaves them out by itself, and
-`load_fast_tokenizer` takes that back. A tokenizer is thus the same after any number of saves
-(`tokenizer_hash`). There are three cases:
-
-- A tokenizer that leaves them out by itself, as BERT's, is saved as it is.
-- Others get STRIP as their first step. A normalizer sees the pieces between those tokens that are
-  not called normalized, and the space after a mask belongs to the next word; so their special
-  tokens are called normalized, and STRIP sees the whole text.
-- Those of an alphabet, such as proteins, get STRIP alone: their normalizer would turn special
-  tokens into capital letters."""
+tools do not. So `save_tokenizer` writes one that leaves them out by itself: if it does not yet do
+so, as BERT's does, it gets STRIP as its first step. `load_fast_tokenizer` takes the step away, so
+that a tokenizer is the same after any number of saves (`tokenizer_hash`)."""
 
 import hashlib
 import json
@@ -21,7 +14,7 @@ from typing import Any
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
@@ -76,10 +69,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
 def save_tokenizer(
     directory: Path, tokenizer: PreTrainedTokenizerFast, max_length: int | None = None
 ) -> None:
-    """Writes a tokenizer for other tools, which give it texts as they are: it leaves out the spaces
-    around a text, as the commands of this library do before they call one, and it neither cuts nor
-    pads, however it was called before. `load_fast_tokenizer` takes the first back. `max_length`, if
-    given, is its `model_max_length`."""
+    """Writes a tokenizer that leaves out the spaces around a text, and neither cuts nor pads,
+    however it was called before. `max_length`, if given, is its `model_max_length`."""
     tokenizer = deepcopy(tokenizer)  # that of the caller stays as it is
     if max_length is not None:
         tokenizer.model_max_length = max_length
@@ -94,27 +85,29 @@ def save_tokenizer(
 
 
 def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The definition of the tokenizer, with STRIP as its first step."""
+    """The definition of the tokenizer, with STRIP as its first step. A normalizer sees the pieces
+    between those tokens that are not called normalized, and the space after a mask belongs to the
+    next word. So special tokens are called normalized, unless the other steps would change them,
+    as those of an alphabet do, which have no spaces."""
     definition = json.loads(tokenizer.to_str())
+    special_tokens = _special_tokens(definition)
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
-    if not _capitalizes_special_tokens(tokenizer):
-        for token in _special_tokens(definition):
+    normalizer = tokenizer.normalizer or normalizers.Strip()
+    words = [token["content"] for token in special_tokens]
+    if [normalizer.normalize_str(word) for word in words] == words:
+        for token in special_tokens:
             token["normalized"] = True
     return {**definition, "normalizer": {"type": "Sequence", "normalizers": steps}}
 
 
 def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer from which `_with_stripping` made this one, so that it is that of the corpus
-    again (`tokenizer_hash`); or this one, if it has another origin."""
+    """The tokenizer from which `_with_stripping` made this one; or this one, if it has another
+    origin."""
     definition = json.loads(tokenizer.to_str())
-    special_tokens = _special_tokens(definition)
     first_step, *other_steps = (definition["normalizer"] or {}).get("normalizers") or [None]
     if first_step != STRIP or len(other_steps) > 1:
         return tokenizer
-    are_normalized = all(token["normalized"] for token in special_tokens)
-    if not are_normalized and not _capitalizes_special_tokens(tokenizer):
-        return tokenizer
-    for token in special_tokens:
+    for token in _special_tokens(definition):
         token["normalized"] = False
     definition["normalizer"] = other_steps[0] if other_steps else None
     return Tokenizer.from_str(json.dumps(definition))
@@ -122,16 +115,6 @@ def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
 
 def _special_tokens(definition: dict[str, Any]) -> list[dict[str, Any]]:
     return [token for token in definition["added_tokens"] if token["special"]]
-
-
-def _capitalizes_special_tokens(tokenizer: Tokenizer) -> bool:
-    """Whether the normalizer changes the case of the special tokens and no more, as that of an
-    alphabet."""
-    if tokenizer.normalizer is None:
-        return False
-    words = [token["content"] for token in _special_tokens(json.loads(tokenizer.to_str()))]
-    normalized = [tokenizer.normalizer.normalize_str(word) for word in words]
-    return normalized != words and normalized == [word.upper() for word in words]
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:

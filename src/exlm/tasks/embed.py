@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import chunks, frames
 from exlm.data.chemistry import Standardize
-from exlm.data.layout import TableLayout
+from exlm.data.tabular import TableLayout
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
