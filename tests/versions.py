@@ -1,4 +1,4 @@
-"""Runs the tests of numbers, stored files and models with the oldest and the newest libraries that
+"""Runs the tests of numbers, stored files, tables and models with the oldest and the newest libraries that
 exlm accepts.
 
     python -m tests.versions [oldest] [newest] [--torch 2.13.0] [--work build/versions]
@@ -17,11 +17,15 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = ("torch", "transformers")
+LIBRARIES = ("torch", "transformers", "pandas")
 TESTS = (
     "tests/test_golden.py",
     "tests/test_stored.py",
+    "tests/data",
     "tests/model",
+    "tests/tasks/test_glue.py",
+    "tests/tasks/test_robustness.py",
+    "tests/tasks/test_table.py",
     "tests/train/test_pretrain.py",
 )
 
