@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from exlm.data.columns import in_one_line
 from exlm.paper.display import DIGITS, LATEX, Row, as_text
 from exlm.paper.models import Model
 from exlm.storage.files import replacing, write_text
@@ -28,8 +29,8 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
-TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
+TEMPLATES.filters["latex"] = lambda text: in_one_line(str(text)).translate(LATEX)
+TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", in_one_line(str(text)))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 

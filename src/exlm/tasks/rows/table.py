@@ -10,6 +10,7 @@ import pandas as pd
 from exlm.data.columns import (
     check_columns,
     choose_column,
+    in_one_line,
     listed,
     match_columns,
     pair_columns,
@@ -173,7 +174,7 @@ def labelled_table(
     choices = {
         "text_column": (config.text_column, table.text_column),
         "pair_column": (config.pair_column, pair_column),
-        "label_columns": (config.label_columns, listed(label_columns, 5)),
+        "label_columns": (config.label_columns, listed(map(in_one_line, label_columns), 5)),
         "task_type": (config.task_type, labels.task_type),
         "positive": (config.positive, labels.binary_names and labels.binary_names[1]),
     }
