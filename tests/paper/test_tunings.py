@@ -83,8 +83,37 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     assert sorted(run["path"].name for run in group.finetunings) == ["t2", "t4"]
     assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
-    others = [row for row in listed if str(row["group"]).startswith("other fine-tunings")]
-    assert {Path(str(row["directory"])).name for row in others} == {"t8", "scratch"}
+    others = defaultdict(set)
+    for row in listed:
+        others[row["group"].partition(":")[0]].add(Path(row["directory"]).name)
+    assert others["other fine-tunings of these models"] == {"t8"}
+    assert others["other fine-tunings"] == {"scratch"}
+
+
+def test_a_fine_tuning_on_another_label_keeps_the_id_of_its_pre_training(tmp_path):
+    model = pretraining(tmp_path, "m")
+    for name in ("activity", "qc"):
+        path = finetuning(tmp_path, name, model, "assay.csv", [0.6]) / "results.json"
+        result = json.loads(path.read_text())
+        for settings in (result["settings"], result["runs"][0]["settings"]):
+            settings["task"]["label_columns"] = [name]
+        write(path, result)
+    runs = find_runs([str(tmp_path)])
+    *_, first, second = runs_table([only_group(tmp_path)], runs).rows
+    assert first["what"].startswith(f"assay from {runs.pretrainings[0]['id']}, ")
+    assert second["what"] == f"assay from {runs.pretrainings[0]['id']}"
+    assert second["group"].startswith("other fine-tunings of these models: other labels")
+
+
+def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
+    path = finetuning(tmp_path, "t", tmp_path / "model", "esol", [1.0, 1.1, 1.2], "rmse", "test")
+    result = json.loads((path / "results.json").read_text())
+    result["counts"] = {"test": {"rows": {"median": 224.0}}}
+    for run, count in zip(result["runs"], (18, 15, 17), strict=True):
+        run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
+    write(path / "results.json", result)
+    [tuning] = find_runs([str(tmp_path)]).finetunings
+    assert tuning["rows"] == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):

@@ -260,15 +260,18 @@ def _factor(metric: str, is_questions: bool) -> float:
 
 
 def _rows_in_words(result: Json, part: str) -> str | int:
-    """How many rows of a part were scored, and how many of them the training had, too."""
+    """How many rows of a part were scored, and how many of them the training of each seed had."""
     rows = _median(result, "counts", part, "rows")
     if rows is None:
         return ""
-    in_training = 0
+    counts = set()
     for seed in result["runs"]:
-        for entry in ("in_train", "in_earlier_training"):
-            in_training = max(in_training, seed.get(entry, {}).get(part) or 0)
-    return f"{int(rows)}, {in_training} of them in the training" if in_training else int(rows)
+        entries = [seed.get(name, {}).get(part) for name in ("in_train", "in_earlier_training")]
+        counts.add(max(count or 0 for count in entries))
+    if not any(counts):
+        return int(rows)
+    in_training = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    return f"{int(rows)}, {in_training} of them in the training"
 
 
 def _interval(result: Json, part: str, factor: float, digits: int) -> str:

@@ -222,7 +222,7 @@ def _compared_finetunings(runs: list[Row], finetunings: list[Row]) -> list[Row]:
     ids = {run["id"] for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
-        if tuning["pretraining"] in ids and not tuning["from_scratch"]:
+        if tuning["pretraining"] in ids:
             by_task[tuning["task"]].append(tuning)
     compared: dict[tuple[str, str], Row] = {}
     for task, tunings in by_task.items():

@@ -76,10 +76,15 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
             for tuning in sorted(tunings, key=lambda tuning: tuning["task"]):
                 what = f"{title(tuning['task'])} from {run['id']}, {tuning['best']}"
                 rows.append(_run_row(group.label, "fine-tuning", what, tuning))
-    others = "other fine-tunings: of other models, of random weights, or with rarer settings"
-    for tuning in runs.finetunings:
-        what = f"{title(tuning['task'])} from {tuning['model']}"
-        rows.append(_run_row(others if groups else "fine-tunings", "fine-tuning", what, tuning))
+    listed = {row["run"] for row in rows}
+    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning["pretraining"] not in listed):
+        heading = "other fine-tunings: of other models or of random weights"
+        source = tuning["model"]
+        if tuning["pretraining"] in listed:
+            heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
+            source = tuning["pretraining"]
+        what = f"{title(tuning['task'])} from {source}"
+        rows.append(_run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning))
     for baseline in sorted(runs.baselines, key=lambda run: (run["model"], run["task"])):
         what = f"{title(baseline['task'])}, {baseline['model']}"
         rows.append(_run_row("baselines", "baseline", what, baseline))

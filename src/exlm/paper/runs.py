@@ -124,7 +124,9 @@ def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
 
 def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
-    weights are not known, at the same path."""
+    weights are not known, at the same path. None of random weights."""
+    if scored["from_scratch"]:
+        return None
     checksum = scored["model_sha256"]
     same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
     same_path = []
