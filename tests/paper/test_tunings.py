@@ -321,6 +321,24 @@ def test_models_of_other_training_tables_are_ranked_together_on_the_same_test_ro
     assert sorted(groups.values()) == [["new", "old"], ["other"]]
 
 
+def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(tmp_path):
+    for objective in ("exlm", "mlm"):
+        model = pretraining(tmp_path, objective, objective=objective)
+    tuned = finetuning(tmp_path, "tuned", model, "bbbp", [0.7], "roc_auc", "test")
+    same = finetuning(tmp_path, "same", model, "bbbp", [0.6], "roc_auc", "test", baseline="ecfp-rf")
+    other = finetuning(tmp_path, "o", model, "bbbp", [0.5], "roc_auc", "test", baseline="ecfp-lr")
+    for path, data, rows in ((tuned, "1", "r"), (same, "2", "r"), (other, "3", "s")):
+        result = json.loads((path / "results.json").read_text())
+        result["settings"]["data_sha256"] = data * 64
+        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
+        write(path / "results.json", result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "main-molecules.csv")
+    assert [row["model"] for row in rows if "baselines" in row["group"]] == [
+        "ECFP4 + random forest"
+    ]
+
+
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
     exlm = Model("exlm", 4, 0.15)

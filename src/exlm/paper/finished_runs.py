@@ -176,7 +176,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "options": _options(first_seed["settings"]),
         "heading": ", ".join(heading),
         "data": data,
-        "rows_sha256": _rows_checksum(result["runs"], part),
+        "rows_sha256": _rows_checksum(result["runs"], part, data),
         "rows_scored": _rows_scored(result["runs"], part, split),
         "compared": _compared(result, data),
         "is_baseline": bool(settings.get("baseline")),
@@ -196,11 +196,11 @@ def _data_checksums(settings: Json) -> tuple[str, ...]:
     return tuple(checksum or "unknown" for checksum in by_part.values())
 
 
-def _rows_checksum(seed_results: list[Json], part: str) -> str | None:
+def _rows_checksum(seed_results: list[Json], part: str, data: tuple[str, ...]) -> str:
     """The SHA-256 of the rows of a part that were scored, of all seeds if these scored other rows;
-    None of earlier versions."""
+    of earlier versions that of the data."""
     checksums = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
-    return None if None in checksums else " ".join(dict.fromkeys(checksums))
+    return " ".join(data if None in checksums else dict.fromkeys(checksums))
 
 
 def _compared(result: Json, data: tuple[str, ...]) -> str:

@@ -45,7 +45,7 @@ def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
     runs = pd.DataFrame(scored)
     data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min").fillna(data)
+    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
     for ending in (data, ", rows scored: " + runs["rows_scored"]):

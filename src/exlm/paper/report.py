@@ -7,14 +7,15 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 tables.py makes the tables of the experiments, comparisons.py those that decide, and listings.py
 lists of what was found; figures.py draws figures, and page.py writes all of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import wording
+from exlm.paper.display import Row, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.listings import cost_table, left_out_table, mine_table, runs_table
@@ -149,11 +150,9 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
     if not tuned:
         return _section(name, [], start)
-    scored = {(run["heading"], run["data"]) for group in tuned for run in group.finetunings}
-    baselines = []
-    for run in runs.baselines:
-        if run["task"] in tasks and (run["heading"], run["data"]) in scored:
-            baselines.append(run)
+    scored = _data_and_rows(run for group in tuned for run in group.finetunings)
+    of_tasks = [run for run in runs.baselines if run["task"] in tasks]
+    baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
     table = tables.main_table(name, tuned, baselines)
     missing = []
     for group in tuned:
@@ -162,6 +161,11 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
             finetune = _finetune(recipes, lacking)
             missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
     return _section(name, [table], start, missing)
+
+
+def _data_and_rows(runs: Iterable[Row]) -> set[tuple[str, Any]]:
+    """What runs scored, in two ways: their headings with their data, and with the rows of these."""
+    return {(run["heading"], run[entry]) for run in runs for entry in ("data", "rows_sha256")}
 
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
