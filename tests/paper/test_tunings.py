@@ -9,12 +9,11 @@ from statistics import median, stdev
 import pytest
 
 from exlm.paper.comparisons import weighted_sum
-from exlm.paper.display import ACCURACY
+from exlm.paper.display import Model
 from exlm.paper.groups import Means
-from exlm.paper.listings import runs_table
-from exlm.paper.models import Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.tables import runs_table
 from tests.paper.fake_runs import finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv
 
@@ -33,7 +32,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     assert deviation == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
     assert sorted(group.means.run_by_run(exlm, "rte")) == pytest.approx([61.0, 74.0])
-    assert group.means.mean(exlm, ACCURACY)[0] == pytest.approx(25.0)
+    assert group.means.mean(exlm, "evaluation/accuracy")[0] == pytest.approx(25.0)
     _, error = weighted_sum(group.means, [(1, exlm, ["rte"])])
     assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
@@ -59,7 +58,7 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
         numbers = [value for quantity, value, _ in run["numbers"] if quantity == "rte"]
         assert numbers == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
-    assert (ACCURACY, 25.0, None) in run["numbers"]
+    assert ("evaluation/accuracy", 25.0, None) in run["numbers"]
     assert ("entropy/mean", 3.0, 0.03) in run["numbers"]
 
 

@@ -7,19 +7,18 @@ from statistics import fmean, variance
 from typing import Any
 
 from exlm.paper.display import (
-    ACCURACY,
     CLAIMS,
-    COMPARED_WITH_PLUS,
     DIGITS,
-    HOURS,
-    JOINT_NLL,
+    DISPLAY,
+    EXLM,
     METHODS,
-    NLL,
+    MLM,
+    PLUS,
+    Model,
     Row,
     title,
 )
 from exlm.paper.groups import Means, RunGroup
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
@@ -33,7 +32,7 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
     rows: list[Row] = []
     for group in groups:
         for exlm in group.select(EXLM):
-            for quantity in COMPARED_WITH_PLUS:
+            for quantity in DISPLAY["compared_with_plus"]:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
             tasks = group.shared_tasks([exlm, Model(PLUS, 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
@@ -53,7 +52,7 @@ def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    hours = group.means.by_model([exlm, plus], HOURS)
+    hours = group.means.by_model([exlm, plus], "training/hours")
     row |= {
         "group": group.label,
         "digits": digits,
@@ -90,7 +89,7 @@ def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
         return []
     usual_quantities = group.shared_tasks(models)
     if not usual_quantities and len({(model.p, model.r) for model in models}) == 1:
-        usual_quantities = [ACCURACY]
+        usual_quantities = ["evaluation/accuracy"]
     terms: list[Term] = []
     for term, model in zip(claimed, models, strict=True):
         quantities = [term["quantity"]] if "quantity" in term else usual_quantities
@@ -117,7 +116,8 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     difference, error = weighted_sum(group.means, terms)
     verdict = decide(difference, error, "shows", "does not show")
     # Of one model, they differ by what its links tie.
-    if titles == [title(NLL), title(JOINT_NLL)] and abs(difference) < SMALLEST_TIE:
+    nlls = [title("evaluation/nll"), title("evaluation/joint_nll")]
+    if titles == nlls and abs(difference) < SMALLEST_TIE:
         verdict = "does not show: the links tie no masks together"
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))

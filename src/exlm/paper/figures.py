@@ -15,21 +15,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from exlm.paper.display import (
-    ACCURACY,
-    CORRUPTION,
     CURVES,
     DIGITS,
-    ENTROPY,
-    STATE_ENTROPY,
-    STYLE,
+    DISPLAY,
+    EXLM,
+    MLM,
+    PLUS,
     TEXTS,
+    Model,
     Row,
     as_text,
     percent,
     title,
 )
 from exlm.paper.groups import RunGroup
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Drawing
 from exlm.storage.files import read_log
 
@@ -37,7 +36,7 @@ POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
 COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
 # As a decorator, it changes the style inside that function only.
-styled = matplotlib.rc_context(STYLE)
+styled = matplotlib.rc_context(DISPLAY["style"])
 
 
 def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
@@ -55,7 +54,7 @@ def repeated_figures(group: RunGroup) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     grid = group.grid()
     panels = {}
-    for quantity in (*group.tasks, ACCURACY, CORRUPTION, ENTROPY):
+    for quantity in (*group.tasks, "evaluation/accuracy", "corruption/mean", "entropy/mean"):
         means = group.means.by_model(grid, quantity)
         if means:
             panels[title(quantity)] = means
@@ -112,7 +111,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     ratios = sorted({model.p for model in models})
     states = sorted({model.k for model in models})
     series = []
-    for k, quantity in product(states, (ENTROPY, STATE_ENTROPY)):
+    for k, quantity in product(states, ("entropy/mean", "entropy/states/mean")):
         with_k = [model for model in models if model.k == k]
         means = group.means.by_model(with_k, quantity)
         if means:
@@ -122,7 +121,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     axis = plot.subplots()
     for i, (k, quantity, means) in enumerate(series):
         colour = COLOURS[states.index(k) % len(COLOURS)]
-        is_per_state = quantity == STATE_ENTROPY
+        is_per_state = quantity == "entropy/states/mean"
         name = "MLM" if k == 1 else f"ExLM, k = {k}"
         shift = (i - (len(series) - 1) / 2) * width
         axis.bar(

@@ -17,17 +17,15 @@ from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import (
-    COLUMN_NAMES,
+    DISPLAY,
     HELD_OUT,
-    HOURS,
-    LISTED,
     METHODS,
+    Model,
     Row,
     percent,
     title,
     yaml_content,
 )
-from exlm.paper.models import Model
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
@@ -65,7 +63,7 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         settings["data.mask_ratio"] = (low, high)
     numbers = held_out_numbers(path, {"evaluation": result["evaluation"]})
     values = {quantity: value for quantity, value, _ in numbers}
-    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
+    listed = [f"{title(name)} {values[name]:.2f}" for name in DISPLAY["listed"] if name in values]
     studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
     hours = float(result["training_seconds"]) / 3600
     identifier = _identifier(identity)
@@ -93,7 +91,7 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         "settings": frozenset((name, json.dumps(value)) for name, value in settings.items()),
         "exlm_only": _exlm_only(architecture, identity),
         "result": ", ".join(listed),
-        "numbers": [(HOURS, hours, None), *numbers],
+        "numbers": [("training/hours", hours, None), *numbers],
     }
 
 
@@ -144,7 +142,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
     # Earlier versions have only the columns that a user named.
     columns = first_seed.get("label_columns") or task_settings.get("label_columns")
     task = file_task(task_settings["dataset"], columns)
-    task = f"data set {task}" if task in COLUMN_NAMES else task
+    task = f"data set {task}" if task in DISPLAY["column_names"] else task
     metric = str(result["metric"])
     part = "test" if "test" in result else "valid"  # the reported one
     is_questions = task_settings.get("task_type") == "question_answering"

@@ -11,9 +11,8 @@ from statistics import fmean, mode, stdev
 import pandas as pd
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS, Row
+from exlm.paper.display import EXLM, METHODS, MLM, PLUS, Model, Row
 from exlm.paper.finished_runs import EXLM_ONLY, Number
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.runs import Runs
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
@@ -143,9 +142,7 @@ class RunGroup:
 def _base_ratio(models: Iterable[Model]) -> float:
     """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
     counts = Counter(model.p for model in models if model.r == 1)
-    if not counts or 0.15 in counts:
-        return 0.15
-    return max(sorted(counts), key=lambda p: counts[p])
+    return max(sorted(counts), key=lambda p: (p == 0.15, counts[p]), default=0.15)
 
 
 def _base_states(models: Iterable[Model]) -> int:
@@ -164,8 +161,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run["steps"], run["seed"], run["id"]))
     kinds = Counter((run["settings"], run["steps"], run["exlm_only"]) for run in runs)
-    groups: list[list[Row]] = []
-    ids_of_groups: list[set[str]] = []
+    groups: dict[frozenset[str], list[Row]] = {}  # by the ids of their runs
     for (settings, steps, exlm_only), _ in kinds.most_common():
         if any(other[:2] == (settings, steps) and exlm_only < other[2] for other in kinds):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
@@ -175,18 +171,15 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
         by_seed: dict[tuple[Model, int], Row] = {}
         for run in similar:
             model = run["model"]
-            is_elsewhere = any(run["id"] in ids for ids in ids_of_groups)
+            is_elsewhere = any(run["id"] in ids for ids in groups)
             if model.method == MLM and model.r == 1 and run["steps"] == plus_updates.get(model.p):
                 model = model._replace(method=PLUS)
             elif run["steps"] != steps or (model.r > 1 and is_elsewhere):
                 continue
             by_seed.setdefault((model, run["seed"]), run | {"model": model})
-        groups.append(sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"])))
-        ids_of_groups.append({run["id"] for run in groups[-1]})
-    largest = []
-    for group, ids in zip(groups, ids_of_groups, strict=True):
-        if not any(ids < others for others in ids_of_groups):
-            largest.append(group)
+        group = sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"]))
+        groups[frozenset(run["id"] for run in group)] = group
+    largest = [group for ids, group in groups.items() if not any(ids < other for other in groups)]
     labelled = []
     for label, group in zip(_labels(largest), largest, strict=True):
         labelled.append(RunGroup(label, group, all_runs.finetunings))

@@ -12,13 +12,13 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.data.columns import in_one_line
-from exlm.paper.display import DIGITS, LATEX, Row, as_text
-from exlm.paper.models import Model
+from exlm.paper.display import DIGITS, DISPLAY, Row, as_text
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
 SPREAD = " s.d."  # ends the titles of columns with standard deviations
 
+LATEX = str.maketrans(DISPLAY["latex"])
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=select_autoescape(["html"]),
@@ -49,7 +49,6 @@ class Table:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Row]
-    lacking: Sequence[Model] = ()  # models of ours that still lack a number
 
     def is_of_paper(self, row: Row, column: str) -> bool:
         """Whether an entry is quoted from the paper."""
