@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -51,7 +51,7 @@ def measure_cost(output: Path, **settings: Any) -> None:
 def compare(
     data: DataConfig,
     model: ArchitectureConfig,
-    precision: str,
+    precision: Literal["auto", "bf16", "fp32"],
     steps: int,
     prior: PriorSchedule = PriorSchedule(),
 ) -> dict[str, Any]:
@@ -94,9 +94,9 @@ def compare(
 
 
 def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update of a pre-training, and how many tokens it reads, not counting copies and
-    expanded states. Batches are masked and expanded before the function is called: in a real
-    training another thread does this."""
+    """Functions that each do one update of a pre-training, and how many tokens it reads, not
+    counting copies and expanded states. Batches are masked and expanded before the function is
+    called: in a real training another thread does this."""
     torch.manual_seed(recipe.seed)
     data = recipe.data
     precision = recipe.train.precision

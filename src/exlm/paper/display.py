@@ -26,10 +26,6 @@ DISPLAY = yaml_content("display.yaml")
 CURVES: dict[str, str] = DISPLAY["curves"]
 METHODS: dict[str, str] = DISPLAY["methods"]
 
-EXLM = "exlm"
-MLM = "mlm"
-PLUS = "mlm-plus-plus"
-
 HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
 TITLES: dict[str, str] = DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.
@@ -108,10 +104,10 @@ PrintedRow = list[float | None]
 MAIN_TABLES: dict[str, dict[str, Any]] = _PAPER_NUMBERS["main_tables"]
 ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
 SWEEP: dict[Model, PrintedRow] = {
-    Model(MLM if k == 1 else EXLM, k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
+    Model("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
 # of the sweep and of Repeated MLM
 PRINTED: dict[Model, PrintedRow] = SWEEP | {
-    Model(MLM, 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
+    Model("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

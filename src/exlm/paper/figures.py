@@ -14,20 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.display import (
-    CURVES,
-    DIGITS,
-    DISPLAY,
-    EXLM,
-    MLM,
-    PLUS,
-    TEXTS,
-    Model,
-    Row,
-    as_text,
-    percent,
-    title,
-)
+from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, Row, as_text, percent, title
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Drawing
 from exlm.storage.files import read_log
@@ -153,8 +140,8 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
 @styled
 def cost_curves(group: RunGroup) -> list[Drawing]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
-    ratios = {model.p for model in group.select(PLUS)}
-    models = [model for model in group.select(EXLM, MLM, PLUS) if model.p in ratios]
+    ratios = {model.p for model in group.select("mlm-plus-plus")}
+    models = [model for model in group.select("exlm", "mlm", "mlm-plus-plus") if model.p in ratios]
     labels = {model: model.label for model in models}
     return _training_curves("cost-curves", group, labels, ["joint_perplexity"], over_hours=True)
 

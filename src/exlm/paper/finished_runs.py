@@ -16,16 +16,7 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import (
-    DISPLAY,
-    HELD_OUT,
-    METHODS,
-    Model,
-    Row,
-    percent,
-    title,
-    yaml_content,
-)
+from exlm.paper.display import DISPLAY, HELD_OUT, METHODS, Model, Row, percent, title, yaml_content
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
@@ -221,11 +212,8 @@ def _model_in_words(settings: Json) -> str:
 def _options(settings: Json) -> dict[str, str]:
     """The settings that compared runs may differ in, as text, empty where one is null."""
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
-    for name, value in _task_options(settings["task"]).items():
-        options[f"task.{name}"] = value
-    options["start_from"] = settings.get("start_from")
-    if "precision" in settings:
-        options["precision"] = settings["precision"]
+    options |= {f"task.{name}": value for name, value in _task_options(settings["task"]).items()}
+    options |= {name: settings.get(name) for name in ("start_from", "precision")}
     return {name: "" if value is None else str(value) for name, value in options.items()}
 
 

@@ -10,13 +10,7 @@ from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper.display import Row
-from exlm.paper.finished_runs import (
-    Json,
-    cost_row,
-    held_out_numbers,
-    pretraining_row,
-    scored_row,
-)
+from exlm.paper.finished_runs import Json, cost_row, held_out_numbers, pretraining_row, scored_row
 from exlm.paper.measurements import MEASUREMENTS
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST

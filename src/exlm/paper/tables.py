@@ -10,13 +10,10 @@ import pandas as pd
 from exlm.paper.display import (
     ABLATIONS,
     DISPLAY,
-    EXLM,
     HELD_OUT,
     MAIN_TABLES,
     METHODS,
-    MLM,
     PAPER_COST,
-    PLUS,
     PRINTED,
     SWEEP,
     Model,
@@ -88,7 +85,8 @@ def _seed_counts(scored: Iterable[Row]) -> str:
 
 def main_models(group: RunGroup) -> list[Model]:
     """The models of a group that stand in the main tables."""
-    return [model for model in group.select(MLM, PLUS, EXLM) if model.p == group.base_ratio]
+    models = group.select("mlm", "mlm-plus-plus", "exlm")
+    return [model for model in models if model.p == group.base_ratio]
 
 
 def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) -> Table:
@@ -98,8 +96,8 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
     rows: list[Row] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model_name, printed in main[source].items():
-            heading = {"group": f"quoted from the paper: {whose}", "source": source}
-            row = heading | {"model": model_name}
+            heading = f"quoted from the paper: {whose}"
+            row = {"group": heading, "source": source, "model": model_name}
             rows.append(row | dict(zip(main["columns"], printed, strict=True)))
     for group in groups:
         means = Means(group.numbers, center)
@@ -166,18 +164,19 @@ def _ablations(group: RunGroup) -> list[Model]:
     ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
     if len(ours) < 2:
         return []
-    papers = {Model(method, 1 if method in (MLM, PLUS) else k, p) for method in ABLATIONS}
+    mlms = ("mlm", "mlm-plus-plus")
+    papers = {Model(method, 1 if method in mlms else k, p) for method in ABLATIONS}
     return sorted(ours | papers, key=lambda model: model.place)
 
 
 def _sweep(group: RunGroup) -> list[Model]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
-    return _in_order({*group.sweep(), *SWEEP}) if len(group.select(EXLM)) > 1 else []
+    return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
 def _with_entropy(group: RunGroup) -> list[Model]:
     """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
-    entropies = group.means.by_model(group.select(EXLM), "entropy/mean")
+    entropies = group.means.by_model(group.select("exlm"), "entropy/mean")
     return _in_order(group.sweep()) if entropies else []
 
 
@@ -258,35 +257,31 @@ def cost_table(costs: Iterable[Row]) -> Table:
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
-    rows: list[Row] = []
+    rows: dict[str, Row] = {}  # by run; a vanilla MLM may belong to several groups
     for group in groups:
         for run in group.runs:
             model = run["model"]
             row = _run_row(group.label, "pre-training", model.label, run)
             row |= {"p, %": 100 * model.p, "r": model.r, "updates": run["steps"]}
-            rows.append(row | {"hours": run["hours"]})
+            rows.setdefault(run["id"], row | {"hours": run["hours"]})
             tunings = [other for other in group.finetunings if other["pretraining"] == run["id"]]
             for tuning in sorted(tunings, key=lambda tuning: tuning["task"]):
                 what = f"{title(tuning['task'])} from {run['id']}, {tuning['best']}"
-                rows.append(_run_row(group.label, "fine-tuning", what, tuning))
-    listed = {row["run"] for row in rows}
-    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning["pretraining"] not in listed):
+                rows.setdefault(tuning["id"], _run_row(group.label, "fine-tuning", what, tuning))
+    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning["pretraining"] not in rows):
         heading = "other fine-tunings: of other models or of random weights"
         source = tuning["model"]
-        if tuning["pretraining"] in listed:
+        if tuning["pretraining"] in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
             source = tuning["pretraining"]
         what = f"{title(tuning['task'])} from {source}"
-        rows.append(_run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning))
+        row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
+        rows.setdefault(tuning["id"], row)
     for baseline in sorted(runs.baselines, key=lambda run: (run["model"], run["task"])):
         what = f"{title(baseline['task'])}, {baseline['model']}"
-        rows.append(_run_row("baselines", "baseline", what, baseline))
-    # A vanilla MLM may belong to several groups, but is listed once.
-    by_id: dict[str, Row] = {}
-    for row in rows:
-        by_id.setdefault(row["run"], row)
+        rows.setdefault(baseline["id"], _run_row("baselines", "baseline", what, baseline))
     columns = ["run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device"]
-    return as_table("runs", [*columns, "directory"], by_id.values())
+    return as_table("runs", [*columns, "directory"], rows.values())
 
 
 def _run_row(group: str, kind: str, what: str, run: Row) -> Row:
