@@ -117,9 +117,9 @@ def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
     for rate, score in ((1e-4, 1.2), (5e-4, 0.9)):
-        finetuning(
-            tmp_path, f"t{rate}", tmp_path / "gone", "esol", [score, score + 0.2], "rmse", rate=rate
-        )
+        settings = {"rate": rate, "precision": "bf16"}  # of a model, not of the baseline
+        scores = [score, score + 0.2]
+        finetuning(tmp_path, f"t{rate}", tmp_path / "gone", "esol", scores, "rmse", **settings)
     finetuning(tmp_path, "forest", tmp_path, "esol", [1.1], "rmse", baseline="ecfp-rf")
     finetuning(tmp_path, "other", tmp_path / "gone", "rte", [0.6])
     report([str(tmp_path)], str(tmp_path / "out"))

@@ -99,12 +99,11 @@ def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
     called: in a real training another thread does this."""
     torch.manual_seed(recipe.seed)
     data = recipe.data
-    precision = recipe.train.precision
     corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(recipe.model.build(tokenizer, data.repeat)).train()
     devices.place_model(network)
-    half = used_precision(network.device, precision) == "bf16"
+    half = used_precision(network.device, recipe.train.precision) == "bf16"
     optimizer = build_optimizer(network, recipe.train.optimizer)
     masked = MaskedBatches(
         corpus,
@@ -125,7 +124,7 @@ def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
             optimizer=optimizer,
             loss=pretraining_loss,
             micro_batches=batches,
-            precision=precision,
+            precision=recipe.train.precision,
             clip_norm=recipe.train.optimizer.clip_norm,
             seed=recipe.seed,
             step=step,

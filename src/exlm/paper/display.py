@@ -25,7 +25,6 @@ TEXTS = yaml_content("texts.yaml")
 DISPLAY = yaml_content("display.yaml")
 CURVES: dict[str, str] = DISPLAY["curves"]
 METHODS: dict[str, str] = DISPLAY["methods"]
-
 HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
 TITLES: dict[str, str] = DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.

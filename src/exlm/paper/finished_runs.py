@@ -213,7 +213,9 @@ def _options(settings: Json) -> dict[str, str]:
     """The settings that compared runs may differ in, as text, empty where one is null."""
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
     options |= {f"task.{name}": value for name, value in _task_options(settings["task"]).items()}
-    options |= {name: settings.get(name) for name in ("start_from", "precision")}
+    options["start_from"] = settings.get("start_from")
+    if "precision" in settings:  # baselines have none
+        options["precision"] = settings["precision"]
     return {name: "" if value is None else str(value) for name, value in options.items()}
 
 
